@@ -1,0 +1,36 @@
+"""JetStream for Python: an embedded server, a client, and data pipelines on Apache Spark.
+
+The public names are loaded when they are first used, so that importing the client never pays for the server or Spark.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Where each public name lives.
+_HOMES = {
+    "connect": "jetlake.client",
+    "Client": "jetlake.client",
+    "Server": "jetlake.server",
+}
+
+__all__ = ["Client", "Server", "__version__", "connect"]
+
+if TYPE_CHECKING:
+    from jetlake.client import Client as Client
+    from jetlake.client import connect as connect
+    from jetlake.server import Server as Server
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'jetlake' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
