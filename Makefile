@@ -1,0 +1,38 @@
+# The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format fuzz simulate soak bench clean
+BIN := .venv/bin
+SEED ?= 1
+STEPS ?= 20000
+SECONDS ?= 60
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: ## make the environment in .venv (and install Java when there is none)
+	@tools/setup.sh
+
+demo: setup ## run the whole system once: server, workers, Spark pipelines, and a table that proves the counts
+	@$(BIN)/jetlake demo
+
+check: setup ## lint, format, types (strict) and import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo >.import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
+	@echo "check: ok"
+
+test: ## set up, check, and run every test
+	@tools/setup.sh --browser
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest -q
+
+format: setup ## put the sources into the one format
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix --quiet .
+
+bench: setup ## run every benchmark in its quick form
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+clean: ## remove what was built, keeping .venv
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log .import-linter.log

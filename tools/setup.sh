@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Makes the environment that `make demo` and `make test` need: .venv with the project in it, Java for Spark,
+# and (with --browser) Chromium for the page tests. A second run finds everything in place and returns at once.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+find_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3.13 python3.12 python3.11 python3 python; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+        command -v "$candidate"
+        return
+    done
+    fail "needs Python 3.11 or newer; install one, or name it: make setup PYTHON=/path/to/python"
+}
+
+# install_packages WHAT PACKAGE...: by apt where that is possible, else a sentence that says what to install.
+install_packages() {
+    local what=$1
+    shift
+    command -v apt-get >/dev/null 2>&1 || fail "$what is missing and there is no apt-get here; install it and run again"
+    local apt=(apt-get)
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null 2>&1 || fail "$what is missing; run as root: apt-get install $*"
+        apt=(sudo apt-get)
+    fi
+    say "installing $what with apt-get"
+    "${apt[@]}" update -qq >/dev/null || say "apt-get update failed; trying with the package lists that are there"
+    DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null \
+        || fail "$what could not be installed; install it by hand: apt-get install $*"
+}
+
+java_is_there() {
+    local java=java
+    [ -n "${JAVA_HOME:-}" ] && java="$JAVA_HOME/bin/java"
+    command -v "$java" >/dev/null 2>&1 || return 1
+    local version
+    version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ]
+}
+
+chromium_is_there() {
+    command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
+        || command -v google-chrome >/dev/null 2>&1
+}
+
+make_environment() {
+    local stamp=.venv/.jetlake-setup wanted
+    wanted=$(cksum <pyproject.toml)
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x .venv/bin/jetlake ] && return
+    local python
+    python=$(find_python)
+    say "making .venv with $("$python" --version); the first time takes a few minutes"
+    [ -x .venv/bin/python ] || "$python" -m venv .venv \
+        || fail "could not make .venv; on Debian install python3-venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' \
+        || fail "pip could not install the project's packages; see its lines above"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+make_environment
+java_is_there || install_packages "Java 17" openjdk-17-jre-headless
+if [ "${1:-}" = --browser ]; then
+    chromium_is_there || install_packages "Chromium" chromium
+fi
