@@ -7,12 +7,49 @@
     ├── BadSubjectError (ValueError)  a subject or pattern that the operation cannot take
     ├── BadHeaderError (ValueError)   a header block, key or value that cannot be read or written
     ├── ConfigError (ValueError)      an option or a configuration file that makes no sense
+    ├── DecodeError (ValueError)      bytes that are not the JSON object they should be
     └── ApiError                      JetStream said no: code, err_code and description as on the wire
+        ├── BadRequestError           10003 the request contradicts itself
+        ├── NotFoundError             what was asked for is not there
+        │   ├── StreamNotFoundError   10059
+        │   ├── ConsumerNotFoundError 10014
+        │   └── MessageNotFoundError  10037
+        ├── StreamNameInUseError      10058 the stream exists with another configuration
+        ├── ConsumerNameInUseError    10013 the push consumer is bound to another subject in use
+        ├── ConsumerExistsError       10148 create asked for a new consumer
+        ├── ConsumerDoesNotExistError 10149 update asked for an existing consumer
+        ├── WrongLastSequenceError    10071, 10164 an expected-sequence header did not hold
+        └── JetStreamNotEnabledError  10039, 10076 for the account, for the server
 """
 
 from __future__ import annotations
 
-__all__ = ["BadHeaderError", "BadSubjectError", "ConfigError", "JetlakeError", "ProtocolError"]
+from jetlake.errors_table import ERROR_TABLE, ErrorTemplate
+
+__all__ = [
+    "ERROR_TABLE",
+    "ApiError",
+    "BadHeaderError",
+    "BadRequestError",
+    "BadSubjectError",
+    "ConfigError",
+    "ConsumerDoesNotExistError",
+    "ConsumerExistsError",
+    "ConsumerNameInUseError",
+    "ConsumerNotFoundError",
+    "DecodeError",
+    "ErrorTemplate",
+    "JetStreamNotEnabledError",
+    "JetlakeError",
+    "MessageNotFoundError",
+    "NotFoundError",
+    "ProtocolError",
+    "StreamNameInUseError",
+    "StreamNotFoundError",
+    "WrongLastSequenceError",
+    "api_error",
+    "api_error_of",
+]
 
 
 class JetlakeError(Exception):
@@ -56,3 +93,105 @@ class BadHeaderError(JetlakeError, ValueError):
 
 class ConfigError(JetlakeError, ValueError):
     """An option or a configuration value that makes no sense; the message names it and says why."""
+
+
+# The JetStream API
+
+
+class DecodeError(JetlakeError, ValueError):
+    """Bytes that are not the JSON they should be; the text reads well after `invalid JSON: `."""
+
+
+class ApiError(JetlakeError):
+    """The answer of a JetStream server that refused; match on the subclass or on `err_code`.
+
+    Args:
+        code: the HTTP-like status.
+        err_code: the number in the error table.
+        description: the server's own sentence.
+    """
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(code, err_code, description)
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    def __str__(self) -> str:
+        return f"{self.description} (code {self.code}, err_code {self.err_code})"
+
+
+class BadRequestError(ApiError):
+    """The request contradicts itself or lacks what it needs (10003)."""
+
+
+class NotFoundError(ApiError):
+    """The stream, consumer or message that was asked for is not there."""
+
+
+class StreamNotFoundError(NotFoundError):
+    """No stream has that name (10059)."""
+
+
+class ConsumerNotFoundError(NotFoundError):
+    """The stream has no consumer of that name (10014)."""
+
+
+class MessageNotFoundError(NotFoundError):
+    """The stream holds no such message (10037)."""
+
+
+class StreamNameInUseError(ApiError):
+    """A stream of that name exists with a different configuration (10058)."""
+
+
+class ConsumerNameInUseError(ApiError):
+    """The consumer exists and its deliver subject, which would change, is in use (10013)."""
+
+
+class ConsumerExistsError(ApiError):
+    """A consumer of that name exists with a different configuration (10148)."""
+
+
+class ConsumerDoesNotExistError(ApiError):
+    """An update named a consumer that is not there (10149)."""
+
+
+class WrongLastSequenceError(ApiError):
+    """The stream's or the subject's last sequence is not the one that the publisher expected (10071, 10164)."""
+
+
+class JetStreamNotEnabledError(ApiError):
+    """JetStream is off for the account (10039) or for the server (10076)."""
+
+
+_API_ERRORS: dict[int, type[ApiError]] = {
+    10003: BadRequestError,
+    10013: ConsumerNameInUseError,
+    10014: ConsumerNotFoundError,
+    10037: MessageNotFoundError,
+    10039: JetStreamNotEnabledError,
+    10058: StreamNameInUseError,
+    10059: StreamNotFoundError,
+    10071: WrongLastSequenceError,
+    10076: JetStreamNotEnabledError,
+    10148: ConsumerExistsError,
+    10149: ConsumerDoesNotExistError,
+    10164: WrongLastSequenceError,
+}
+
+
+def api_error(err_code: int, **places: object) -> ApiError:
+    """The error of that table row with its places filled in: `api_error(10043, seq=7)`, `api_error(10052, err="…")`.
+
+    Raises:
+        KeyError: the table has no such row, or a place of its text was left open.
+    """
+    row = ERROR_TABLE[err_code]
+    description = row.template.format_map(places) if "{" in row.template else row.template
+    return _API_ERRORS.get(err_code, ApiError)(row.code, err_code, description)
+
+
+def api_error_of(code: int, err_code: int, description: str) -> ApiError:
+    """The error that a server's answer describes; codes that the table does not know give a plain `ApiError`."""
+    return _API_ERRORS.get(err_code, ApiError)(code, err_code, description)
