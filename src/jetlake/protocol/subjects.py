@@ -1,0 +1,158 @@
+"""Subjects: which are valid where, which match, and how two patterns relate.
+
+A subject is a dot-separated list of tokens, as bytes. In a pattern the token `*` stands for any one token, and `>` as
+the last token for one or more. `foo*` and `a>` are ordinary tokens: only a whole token is a wildcard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+__all__ = [
+    "compile_matcher",
+    "has_wildcards",
+    "is_subset",
+    "is_valid_config",
+    "is_valid_publish",
+    "is_valid_subscribe",
+    "matches",
+    "overlaps",
+    "tokens",
+]
+
+_ANY = b"*"
+_REST = b">"
+
+_find_blank = re.compile(rb"[ \t\r\n\f]").search
+
+
+def tokens(subject: bytes) -> list[bytes]:
+    """The subject's tokens, in order."""
+    return subject.split(b".")
+
+
+def has_wildcards(subject: bytes) -> bool:
+    """Whether the subject stands for more than itself: a token `*`, or a last token `>`."""
+    if b"*" not in subject and b">" not in subject:
+        return False
+    parts = subject.split(b".")
+    return parts[-1] == _REST or _ANY in parts
+
+
+def _is_well_formed(subject: bytes) -> bool:
+    """Whether there is at least one token, none is empty, and none holds a blank."""
+    return bool(
+        subject
+        and b".." not in subject
+        and not subject.startswith(b".")
+        and not subject.endswith(b".")
+        and _find_blank(subject) is None
+    )
+
+
+def is_valid_publish(subject: bytes) -> bool:
+    """Whether one can publish to it: well formed, and no token is a wildcard."""
+    if not _is_well_formed(subject):
+        return False
+    if b"*" not in subject and b">" not in subject:
+        return True
+    parts = subject.split(b".")
+    return _ANY not in parts and _REST not in parts
+
+
+def is_valid_subscribe(subject: bytes) -> bool:
+    """Whether SUB takes it: well formed, and `>` only as the last token."""
+    if not _is_well_formed(subject):
+        return False
+    return b">" not in subject or _REST not in subject.split(b".")[:-1]
+
+
+def is_valid_config(subject: bytes) -> bool:
+    """Whether a stream or consumer configuration takes it: as SUB does, and text in UTF-8 without NUL."""
+    if not is_valid_subscribe(subject) or b"\0" in subject:
+        return False
+    if subject.isascii():
+        return True
+    try:
+        return "\N{REPLACEMENT CHARACTER}" not in subject.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def matches(pattern: bytes, literal: bytes) -> bool:
+    """Whether the pattern covers the subject. The subject's own `*` and `>` are ordinary tokens here."""
+    if pattern == literal:
+        return True
+    if b"*" not in pattern and b">" not in pattern:
+        return False
+    wanted = pattern.split(b".")
+    given = literal.split(b".")
+    if wanted[-1] == _REST:
+        del wanted[-1]
+        if len(given) <= len(wanted):
+            return False
+    elif len(given) != len(wanted):
+        return False
+    return all(want in (_ANY, have) for want, have in zip(wanted, given, strict=False))
+
+
+def is_subset(a: bytes, b: bytes) -> bool:
+    """Whether every subject that `a` covers is covered by `b` too."""
+    if a == b or b == _REST:
+        return True
+    inner = a.split(b".")
+    outer = b.split(b".")
+    if outer[-1] == _REST:
+        del outer[-1]
+        if len(inner) <= len(outer):
+            return False
+    elif len(inner) != len(outer) or inner[-1] == _REST:
+        return False
+    # `inner` reaches its own `>` only behind the last token of `outer`, so `>` never stands against a token here.
+    return all(want in (_ANY, have) for want, have in zip(outer, inner, strict=False))
+
+
+def overlaps(a: bytes, b: bytes) -> bool:
+    """Whether some subject is covered by both patterns."""
+    if a == b:
+        return True
+    left = a.split(b".")
+    right = b.split(b".")
+    left_open = left[-1] == _REST
+    right_open = right[-1] == _REST
+    if left_open:
+        del left[-1]
+    if right_open:
+        del right[-1]
+    # An open pattern needs at least one token more than it spells out.
+    if len(left) + left_open > len(right) and not right_open:
+        return False
+    if len(right) + right_open > len(left) and not left_open:
+        return False
+    return all(x in (y, _ANY) or y == _ANY for x, y in zip(left, right, strict=False))
+
+
+def compile_matcher(pattern: bytes) -> Callable[[bytes], bool]:
+    """A function that says whether a subject is covered by the pattern: `matches` with its work done beforehand."""
+    if not has_wildcards(pattern):
+        return pattern.__eq__
+    if pattern == _REST:
+        return _match_all
+    parts = pattern.split(b".")
+    is_open = parts[-1] == _REST
+    if is_open:
+        del parts[-1]
+    if _ANY not in parts:
+        prefix = b".".join(parts) + b"."
+        return lambda literal: literal.startswith(prefix)
+    expression = rb"\.".join(rb"[^.]*" if part == _ANY else re.escape(part) for part in parts)
+    if is_open:
+        search = re.compile(expression + rb"\.").match
+    else:
+        search = re.compile(expression).fullmatch
+    return lambda literal: search(literal) is not None
+
+
+def _match_all(literal: bytes) -> bool:
+    return True
