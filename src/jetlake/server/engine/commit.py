@@ -1,0 +1,148 @@
+"""Group commit: what was written together becomes durable together, and only then is anyone told.
+
+A cycle of the engine marks the stores and journals it wrote to and leaves actions that wait for them (acknowledgements,
+answers, visibility). `flush` hands everything to the operating system; with `always` the shell then takes what is
+unsynced (`begin`), syncs it in one worker thread, and reports back (`finish`), which runs the actions. Whatever comes in
+while a sync is under way shares the next one. With an interval the actions run right after the flush, and the shell
+syncs when the interval's timer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from jetlake.errors import JetlakeError
+
+__all__ = ["Action", "Commit", "Syncable"]
+
+
+class Syncable(Protocol):
+    """A store or a journal: something whose writes reach the disk in two steps."""
+
+    def flush(self) -> None:
+        """Hand everything buffered to the operating system; raises a `JetlakeError` when the disk refuses."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything flushed before the call is on disk; runs in another thread."""
+        ...
+
+
+Action = Callable[[JetlakeError | None], None]
+"""What waits for a commit: called with None once it is durable, or with the error that says it is not."""
+
+_Waiter = tuple[Syncable | None, Action]
+
+
+class Commit:
+    """The one group commit of an engine.
+
+    Args:
+        always: actions wait for the sync; otherwise for the flush alone.
+    """
+
+    def __init__(self, *, always: bool) -> None:
+        self.always = always
+        self.sync_due = False
+        """With an interval policy: the interval has passed, so the next `wants_sync` says yes."""
+        self._dirty: dict[Syncable, None] = {}
+        self._soon: dict[Syncable, None] = {}
+        self._unsynced: dict[Syncable, None] = {}
+        self._in_flight: dict[Syncable, None] = {}
+        self._fresh: list[_Waiter] = []  # since the last flush
+        self._flushed: list[_Waiter] = []  # their writes are with the operating system; the next sync takes them
+        self._syncing: list[_Waiter] = []  # the sync under way decides
+
+    # What the engine leaves
+
+    def mark(self, syncable: Syncable) -> None:
+        """It was written to: flush it at the end of this cycle."""
+        self._dirty[syncable] = None
+
+    def mark_soon(self, syncable: Syncable) -> None:
+        """It was written to, and nobody waits for it: flush it with the next `flush_soon`, a tenth of a second later."""
+        self._soon[syncable] = None
+
+    def when_durable(self, syncable: Syncable | None, action: Action) -> None:
+        """Run `action` when all that was written to `syncable` so far is durable; None stands for all that is marked.
+
+        With None the action always gets None: it waits for its turn, and whose writes failed is told to their owners.
+        """
+        self._fresh.append((syncable, action))
+
+    def forget(self, syncable: Syncable) -> None:
+        """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on."""
+        for marked in (self._dirty, self._soon, self._unsynced):
+            marked.pop(syncable, None)
+
+    # The cycle
+
+    def is_quiet(self) -> bool:
+        """Nothing waits to be flushed or acted upon by `flush`."""
+        return not self._dirty and not self._fresh
+
+    def has_soon(self) -> bool:
+        """Something waits for `flush_soon`."""
+        return bool(self._soon)
+
+    def flush_soon(self) -> None:
+        """Let the next `flush` take what was marked for soon."""
+        self._dirty.update(self._soon)
+        self._soon.clear()
+
+    def flush(self) -> None:
+        """One write for each store and journal that was written to; then actions that need not wait run."""
+        errors: dict[Syncable, JetlakeError] = {}
+        dirty, self._dirty = self._dirty, {}
+        for syncable in dirty:
+            self._soon.pop(syncable, None)
+            try:
+                syncable.flush()
+            except JetlakeError as error:
+                errors[syncable] = error
+            else:
+                self._unsynced[syncable] = None
+        fresh, self._fresh = self._fresh, []
+        for waiter in fresh:
+            syncable_or_all, action = waiter
+            error = errors.get(syncable_or_all) if syncable_or_all is not None else None
+            if error is not None or not self.always:
+                action(error)
+            elif self._awaits(syncable_or_all, self._unsynced):
+                self._flushed.append(waiter)
+            elif self._awaits(syncable_or_all, self._in_flight):
+                self._syncing.append(waiter)
+            else:
+                action(None)
+
+    @staticmethod
+    def _awaits(syncable: Syncable | None, marked: dict[Syncable, None]) -> bool:
+        return bool(marked) if syncable is None else syncable in marked
+
+    # The sync, driven by the shell
+
+    def wants_sync(self) -> bool:
+        """Whether the shell should `begin` a sync now; False while one is under way."""
+        return bool(self._unsynced) and not self._in_flight and (self.always or self.sync_due)
+
+    def begin(self) -> list[Syncable]:
+        """What to sync, in one worker thread, before `finish` is called on the loop."""
+        self.sync_due = False
+        self._in_flight, self._unsynced = self._unsynced, {}
+        self._syncing, self._flushed = self._flushed, []
+        return list(self._in_flight)
+
+    def finish(self, errors: Mapping[Syncable, JetlakeError]) -> None:
+        """The sync ended: run what waited for it, with the error of its store where that failed."""
+        self._in_flight = {}
+        syncing, self._syncing = self._syncing, []
+        for syncable, action in syncing:
+            action(errors.get(syncable) if syncable is not None else None)
+
+    def fail_waiting(self, error: JetlakeError) -> None:
+        """The engine stops without another sync: whoever still waits is told that nothing is promised."""
+        for waiters in (self._syncing, self._flushed, self._fresh):
+            pending, waiters[:] = list(waiters), []
+            for _, action in pending:
+                action(error)

@@ -1,0 +1,89 @@
+"""The deduplication window: which message ids a stream has seen lately, and under which sequence."""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Deduplication"]
+
+# Ids are forgotten in groups; a group spans this share of the window, so an id may live that much longer than it.
+_GROUPS_PER_WINDOW = 100
+
+
+class Deduplication:
+    """Message ids of the last `window_ns` nanoseconds with the sequence each was stored under.
+
+    An id costs one dict entry and one slot in the list of its group: no object of its own, no timer.
+
+    Args:
+        window_ns: how long an id counts as seen, from the time its message was stored; 0 turns the window off.
+    """
+
+    def __init__(self, window_ns: int) -> None:
+        self.window_ns = window_ns
+        self._sequences: dict[bytes, int] = {}
+        self._groups: deque[tuple[int, list[bytes]]] = deque()  # (time of the group's first id, its ids), oldest first
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def find(self, message_id: bytes, now_ns: int) -> int:
+        """The sequence under which the id was stored within the window; 0 = not seen."""
+        if not self._sequences:
+            return 0
+        self.forget_expired(now_ns)
+        return self._sequences.get(message_id, 0)
+
+    def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
+        """The id was stored; the window starts."""
+        if not self.window_ns:
+            return
+        groups = self._groups
+        if not groups or now_ns - groups[-1][0] > self.window_ns // _GROUPS_PER_WINDOW:
+            groups.append((now_ns, []))
+        # An id that comes again while it is still known keeps its place in the older group, where it would expire
+        # early; recovery is the only caller that does this, and it goes through the messages in their order.
+        if message_id in self._sequences:
+            self._forget(message_id)
+        groups[-1][1].append(message_id)
+        self._sequences[message_id] = sequence
+
+    def _forget(self, message_id: bytes) -> None:
+        del self._sequences[message_id]
+        for _, ids in self._groups:
+            if message_id in ids:
+                ids.remove(message_id)
+                return
+
+    def forget_expired(self, now_ns: int) -> None:
+        """Drop the groups of ids whose window has passed."""
+        groups = self._groups
+        horizon_ns = now_ns - self.window_ns
+        while groups and self._end_of_first_group() <= horizon_ns:
+            for message_id in groups.popleft()[1]:
+                del self._sequences[message_id]
+
+    def next_expiry_ns(self) -> int | None:
+        """When the oldest group of ids can be dropped; None when there is nothing to drop."""
+        return self._end_of_first_group() + self.window_ns if self._groups else None
+
+    def _end_of_first_group(self) -> int:
+        groups = self._groups
+        span_ns = self.window_ns // _GROUPS_PER_WINDOW
+        latest_ns = groups[0][0] + span_ns
+        return min(latest_ns, groups[1][0]) if len(groups) > 1 else latest_ns
+
+    def forget_from(self, first_sequence: int) -> None:
+        """Messages from that sequence on were never stored after all."""
+        for _, ids in reversed(self._groups):
+            while ids and self._sequences[ids[-1]] >= first_sequence:
+                del self._sequences[ids.pop()]
+            if ids:
+                return
+
+    def resize(self, window_ns: int) -> None:
+        """The stream's window changed; what is known is judged by the new one."""
+        self.window_ns = window_ns
+        if not window_ns:
+            self._sequences.clear()
+            self._groups.clear()
