@@ -1,0 +1,24 @@
+"""The embedded server: an engine that decides, a shell of sockets and timers around it, and their configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jetlake.server.config.options import Options as Options
+    from jetlake.server.shell.server import Server as Server
+
+__all__ = ["Options", "Server"]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded on first use: the engine's modules are imported by many who never open a socket.
+    if name == "Server":
+        from jetlake.server.shell.server import Server
+
+        return Server
+    if name == "Options":
+        from jetlake.server.config.options import Options
+
+        return Options
+    raise AttributeError(f"module 'jetlake.server' has no attribute {name!r}")

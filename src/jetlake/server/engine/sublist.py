@@ -1,0 +1,133 @@
+"""The sublist: a trie of subject patterns that finds everything interested in a subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+__all__ = ["Sublist"]
+
+Item = TypeVar("Item")
+
+
+class _Node(Generic[Item]):
+    """One level of the trie; dicts serve as sets that keep the order of insertion."""
+
+    __slots__ = ("children", "items", "star", "tail")
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node[Item]] = {}
+        self.star: _Node[Item] | None = None
+        self.items: dict[Item, None] = {}  # patterns that end here
+        self.tail: dict[Item, None] = {}  # patterns that go on with `>`
+
+    def is_empty(self) -> bool:
+        return not (self.children or self.star or self.items or self.tail)
+
+
+class Sublist(Generic[Item]):
+    """Items under subject patterns (`*` one token, a last `>` one or more).
+
+    Patterns must have been checked before: no empty token, `>` only as the last.
+    """
+
+    def __init__(self) -> None:
+        self._root: _Node[Item] = _Node()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def insert(self, pattern: bytes, item: Item) -> None:
+        """Put `item` under `pattern`; the same item twice under one pattern counts once."""
+        node = self._root
+        tokens = pattern.split(b".")
+        tail = tokens[-1] == b">"
+        for token in tokens[:-1] if tail else tokens:
+            if token == b"*":
+                if node.star is None:
+                    node.star = _Node()
+                node = node.star
+            else:
+                child = node.children.get(token)
+                if child is None:
+                    child = node.children[token] = _Node()
+                node = child
+        items = node.tail if tail else node.items
+        if item not in items:
+            items[item] = None
+            self._count += 1
+
+    def remove(self, pattern: bytes, item: Item) -> bool:
+        """Take `item` away from under `pattern`, with the nodes that nothing needs any more."""
+        node = self._root
+        path: list[tuple[_Node[Item], bytes]] = []
+        tokens = pattern.split(b".")
+        tail = tokens[-1] == b">"
+        for token in tokens[:-1] if tail else tokens:
+            child = node.star if token == b"*" else node.children.get(token)
+            if child is None:
+                return False
+            path.append((node, token))
+            node = child
+        items = node.tail if tail else node.items
+        if item not in items:
+            return False
+        del items[item]
+        self._count -= 1
+        for parent, token in reversed(path):
+            if not node.is_empty():
+                break
+            if token == b"*":
+                parent.star = None
+            else:
+                del parent.children[token]
+            node = parent
+        return True
+
+    def match(self, subject: bytes) -> list[Item]:
+        """All items whose pattern matches the subject, whose own tokens are taken literally, also `*` and `>`."""
+        tokens = subject.split(b".")
+        found: list[Item] = []
+        if b"" in tokens:
+            return found
+        level = self._descend(tokens, found)
+        for node in level:
+            found.extend(node.items)
+        return found
+
+    def match_family(self, prefix: bytes) -> tuple[list[Item], tuple[Mapping[bytes, object], ...]]:
+        """What matches `prefix.<any one token>`, and the tables of tokens for which more than that may match.
+
+        The answer holds for every last token that is in none of the tables.
+        """
+        tokens = prefix.split(b".")
+        found: list[Item] = []
+        if b"" in tokens:
+            return found, ()
+        exceptions: list[Mapping[bytes, object]] = []
+        for node in self._descend(tokens, found):
+            found.extend(node.tail)
+            if node.star is not None:
+                found.extend(node.star.items)
+            if node.children:
+                exceptions.append(node.children)
+        return found, tuple(exceptions)
+
+    def _descend(self, tokens: list[bytes], found: list[Item]) -> list[_Node[Item]]:
+        """The nodes that all tokens lead to; what ends on the way with `>` is added to `found`."""
+        level = [self._root]
+        for token in tokens:
+            following = []
+            for node in level:
+                if node.tail:
+                    found.extend(node.tail)
+                child = node.children.get(token)
+                if child is not None:
+                    following.append(child)
+                if node.star is not None:
+                    following.append(node.star)
+            level = following
+            if not level:
+                break
+        return level

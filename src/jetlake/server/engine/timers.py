@@ -1,0 +1,91 @@
+"""Timers: deadlines in one heap; whoever owns the loop sleeps until the earliest and runs what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+__all__ = ["Timer", "Timers"]
+
+# So many dead entries may always lie in the heap: a clean-up for fewer is not worth its pass.
+_DEAD_MIN = 64
+
+
+class Timer:
+    """One scheduled call; made by `Timers.schedule`."""
+
+    __slots__ = ("callback", "deadline_ns")
+
+    def __init__(self, deadline_ns: int, callback: Callable[[], None]) -> None:
+        self.deadline_ns = deadline_ns
+        self.callback: Callable[[], None] | None = callback
+
+
+class Timers:
+    """Calls that wait for their deadline.
+
+    Cancelling is lazy: the entry stays in the heap until it comes up, or until the dead outnumber the living.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._scheduled = 0
+        self._live = 0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def schedule(self, deadline_ns: int, callback: Callable[[], None]) -> Timer:
+        """Have `callback` called by the first `run_due` at or after the deadline."""
+        timer = Timer(deadline_ns, callback)
+        self._scheduled += 1
+        self._live += 1
+        heappush(self._heap, (deadline_ns, self._scheduled, timer))
+        return timer
+
+    def cancel(self, timer: Timer | None) -> None:
+        """Forget the timer; nothing happens when there is none, or when it has run or was cancelled before."""
+        if timer is None or timer.callback is None:
+            return
+        timer.callback = None
+        self._live -= 1
+        if len(self._heap) > 2 * self._live + _DEAD_MIN:
+            # In place: run_due may be looking at this very list.
+            self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
+            heapify(self._heap)
+
+    def next_deadline(self) -> int | None:
+        """The earliest deadline; None when nothing is scheduled."""
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run_due(self, now_ns: int) -> int:
+        """Run what is due, in the order of deadlines, and say how many ran.
+
+        What a callback schedules waits for the next call, even when it is due at once, so that this always ends.
+        When a callback raises, the rest stays scheduled.
+        """
+        heap = self._heap
+        newest = self._scheduled
+        too_new: list[tuple[int, int, Timer]] = []
+        ran = 0
+        try:
+            while heap and heap[0][0] <= now_ns:
+                entry = heappop(heap)
+                timer = entry[2]
+                callback = timer.callback
+                if callback is None:
+                    continue
+                if entry[1] > newest:
+                    too_new.append(entry)
+                    continue
+                timer.callback = None
+                self._live -= 1
+                ran += 1
+                callback()
+        finally:
+            for entry in too_new:
+                heappush(heap, entry)
+        return ran
