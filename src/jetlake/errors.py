@@ -8,6 +8,31 @@
     ├── BadHeaderError (ValueError)   a header block, key or value that cannot be read or written
     ├── ConfigError (ValueError)      an option or a configuration file that makes no sense
     ├── DecodeError (ValueError)      bytes that are not the JSON object they should be
+    ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
+    ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
+    ├── ClientConnectionError (ConnectionError)
+    │   ├── ConnectionClosedError     the connection is closed, by us or for good
+    │   ├── DisconnectedError         the connection was lost while an answer was awaited
+    │   ├── NoServersError            no server could be reached; carries what each one said
+    │   ├── AuthorizationError        the server does not know us
+    │   ├── StaleConnectionError      the server or we heard nothing for too long
+    │   └── OutboundBufferFullError   too much was written while there was no connection
+    ├── ServerError                   a complaint (`-ERR`) that the server sent
+    │   └── PermissionsError          the user may not publish or subscribe there
+    ├── RequestTimeoutError (TimeoutError)
+    │   ├── ConnectTimeoutError       a server did not finish its greeting in time
+    │   ├── PublishTimeoutError       no stream acknowledged the message in time
+    │   └── DrainTimeoutError         handlers did not finish in time
+    ├── NoRespondersError             nobody listens on that subject
+    ├── SlowSubscriberError           messages came faster than they were taken
+    ├── SubscriptionClosedError       the subscription ended
+    ├── ConsumeError                  reading from a consumer ended
+    │   ├── ConsumerDeletedError      the consumer is gone
+    │   ├── HeartbeatMissedError      nothing was heard for too long
+    │   ├── PullStatusError           the server refused a pull; carries status and description
+    │   └── SequenceGapError          deliveries are missing; carries the expected and the received sequence
+    ├── PublishWindowError            messages of a publish window were not stored; carries one error each
+    ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     └── ApiError                      JetStream said no: code, err_code and description as on the wire
         ├── BadRequestError           10003 the request contradicts itself
         ├── NotFoundError             what was asked for is not there
@@ -29,23 +54,48 @@ from jetlake.errors_table import ERROR_TABLE, ErrorTemplate
 __all__ = [
     "ERROR_TABLE",
     "ApiError",
+    "AuthorizationError",
     "BadHeaderError",
     "BadRequestError",
     "BadSubjectError",
+    "ClientConnectionError",
     "ConfigError",
+    "ConnectTimeoutError",
+    "ConnectionClosedError",
+    "ConsumeError",
+    "ConsumerDeletedError",
     "ConsumerDoesNotExistError",
     "ConsumerExistsError",
     "ConsumerNameInUseError",
     "ConsumerNotFoundError",
     "DecodeError",
+    "DisconnectedError",
+    "DrainTimeoutError",
     "ErrorTemplate",
+    "HeartbeatMissedError",
+    "InvalidOptionError",
     "JetStreamNotEnabledError",
     "JetlakeError",
     "MessageNotFoundError",
+    "NoRespondersError",
+    "NoServersError",
     "NotFoundError",
+    "NotJetStreamMessageError",
+    "OutboundBufferFullError",
+    "PermissionsError",
     "ProtocolError",
+    "PublishTimeoutError",
+    "PublishWindowError",
+    "PullStatusError",
+    "RequestTimeoutError",
+    "SequenceGapError",
+    "ServerError",
+    "SlowSubscriberError",
+    "StaleConnectionError",
     "StreamNameInUseError",
     "StreamNotFoundError",
+    "SubscribeMismatchError",
+    "SubscriptionClosedError",
     "WrongLastSequenceError",
     "api_error",
     "api_error_of",
@@ -100,6 +150,18 @@ class ConfigError(JetlakeError, ValueError):
 
 class DecodeError(JetlakeError, ValueError):
     """Bytes that are not the JSON they should be; the text reads well after `invalid JSON: `."""
+
+
+class NotJetStreamMessageError(JetlakeError, ValueError):
+    """The reply subject is not one of JetStream's, so the message has no metadata and cannot be acknowledged."""
+
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(subject, reason)
+        self.subject = subject
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"not a JetStream message: its reply subject is {self.subject!r}, and {self.reason}"
 
 
 class ApiError(JetlakeError):
@@ -195,3 +257,164 @@ def api_error(err_code: int, **places: object) -> ApiError:
 def api_error_of(code: int, err_code: int, description: str) -> ApiError:
     """The error that a server's answer describes; codes that the table does not know give a plain `ApiError`."""
     return _API_ERRORS.get(err_code, ApiError)(code, err_code, description)
+
+
+# The client
+
+
+class InvalidOptionError(ConfigError):
+    """An option of a client call that cannot work; nothing was sent. The message names it and says why."""
+
+
+class ClientConnectionError(JetlakeError, ConnectionError):
+    """What goes wrong between the client and its servers."""
+
+
+class ConnectionClosedError(ClientConnectionError):
+    """The connection is closed; make a new one."""
+
+
+class DisconnectedError(ClientConnectionError):
+    """The connection was lost while an answer was awaited; whether the server acted on it is not known."""
+
+
+class NoServersError(ClientConnectionError):
+    """No server could be reached.
+
+    Args:
+        attempts: what each server said, by its address.
+    """
+
+    def __init__(self, attempts: dict[str, str]) -> None:
+        self.attempts = attempts
+        told = "; ".join(f"{address}: {reason}" for address, reason in attempts.items())
+        super().__init__(f"no server could be reached ({told or 'none is left to try'})")
+
+
+class AuthorizationError(ClientConnectionError):
+    """The server refused the credentials, or asks for some and none were given."""
+
+
+class StaleConnectionError(ClientConnectionError):
+    """The other side did not answer pings; the connection is given up."""
+
+
+class OutboundBufferFullError(ClientConnectionError):
+    """While there is no connection, writes are kept up to `pending_bytes_max`; this one did not fit."""
+
+
+class ServerError(JetlakeError):
+    """A complaint of the server that names no request; it reaches the connection's `on_error`."""
+
+
+class PermissionsError(ServerError):
+    """The user may not publish or subscribe to that subject."""
+
+
+class RequestTimeoutError(JetlakeError, TimeoutError):
+    """No answer came in time."""
+
+
+class ConnectTimeoutError(RequestTimeoutError):
+    """A server did not finish its greeting in time."""
+
+
+class PublishTimeoutError(RequestTimeoutError):
+    """No stream acknowledged the message in time; it may be stored all the same."""
+
+
+class DrainTimeoutError(RequestTimeoutError):
+    """What was under way did not finish in time; the rest is cut off."""
+
+
+class NoRespondersError(JetlakeError):
+    """Nobody listens on the subject: no service, no stream that captures it, or JetStream is off."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"nobody listens on {subject!r} (is there a stream or service for it, and is JetStream on?)")
+        self.subject = subject
+
+
+class SlowSubscriberError(JetlakeError):
+    """A subscription's limit was reached because messages came faster than they were taken.
+
+    Args:
+        subject: what is subscribed.
+        dropped: how many messages this subscription has dropped so far.
+    """
+
+    def __init__(self, subject: str, dropped: int) -> None:
+        super().__init__(f"subscription {subject!r} is too slow: {dropped} messages dropped so far")
+        self.subject = subject
+        self.dropped = dropped
+
+
+class SubscriptionClosedError(JetlakeError):
+    """The subscription ended and has no more messages."""
+
+
+class ConsumeError(JetlakeError):
+    """Reading from a consumer ended."""
+
+
+class ConsumerDeletedError(ConsumeError):
+    """The consumer (or its stream) was deleted while it was read."""
+
+    def __init__(self, stream: str, consumer: str) -> None:
+        super().__init__(f"consumer {consumer!r} of stream {stream!r} was deleted; create it again to go on")
+        self.stream = stream
+        self.consumer = consumer
+
+
+class HeartbeatMissedError(ConsumeError):
+    """Neither a message nor a heartbeat came for longer than the server had promised.
+
+    The server, the network or this process is stalled; the consumer itself keeps its place.
+    """
+
+    def __init__(self, silent_s: float) -> None:
+        super().__init__(
+            f"no message and no heartbeat for {silent_s:g} s; the server or the network stalls, read again to go on"
+        )
+        self.silent_s = silent_s
+
+
+class PullStatusError(ConsumeError):
+    """The server answered a pull with a status that ends it.
+
+    Args:
+        status: the number, such as 409.
+        description: the server's words.
+    """
+
+    def __init__(self, status: int, description: str) -> None:
+        super().__init__(f"the server ended the pull: {status} {description}")
+        self.status = status
+        self.description = description
+
+
+class SequenceGapError(ConsumeError):
+    """Deliveries are missing between the last message and this one."""
+
+    def __init__(self, expected: int, received: int, stream_seq: int) -> None:
+        super().__init__(f"expected delivery {expected} and got {received} (stream sequence {stream_seq})")
+        self.expected = expected
+        self.received = received
+        self.stream_seq = stream_seq
+
+
+class PublishWindowError(JetlakeError):
+    """Some messages of a publish window were not acknowledged.
+
+    Args:
+        failures: subject and error of each, in the order in which they were found out.
+    """
+
+    def __init__(self, failures: list[tuple[str, Exception]]) -> None:
+        subject, error = failures[0]
+        super().__init__(f"{len(failures)} messages were not acknowledged; the first, on {subject!r}: {error}")
+        self.failures = failures
+
+
+class SubscribeMismatchError(JetlakeError):
+    """The consumer that exists cannot serve this subscription; the message says which part differs."""

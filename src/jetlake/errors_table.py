@@ -1,7 +1,7 @@
 """The error table of the JetStream API as data: code, HTTP-like status and text of everything a server refuses.
 
-A text may have places in braces that are filled in when the error is made (`api_error(10043, seq=7)`). Codes whose whole
-text is `{err}` carry a reason that differs from case to case. `docs/reference/errors.md` is drawn from this table.
+A text may have places in braces that are filled in when the error is made (`api_error(10043, seq=7)`). Codes whose
+whole text is `{err}` carry a reason that differs from case to case. `docs/reference/errors.md` is drawn from it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,118 @@
+"""The reply subject of a delivered message: what it tells about the delivery, in both of its versions.
+
+Version 1 has nine tokens, `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`;
+version 2 puts the domain (`_` when there is none) and a hash of the account after `$JS.ACK`, and more may follow.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from jetlake.errors import NotJetStreamMessageError
+
+__all__ = [
+    "NO_DOMAIN",
+    "AckSubject",
+    "account_hash",
+    "ack_prefix_v1",
+    "ack_prefix_v2",
+    "format_v1",
+    "format_v2",
+    "parse_ack_subject",
+]
+
+NO_DOMAIN = "_"
+"""The token that stands where version 2 has a domain and there is none."""
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_HASH_LENGTH = 8
+
+
+class AckSubject(NamedTuple):
+    """What the reply subject of a JetStream message says."""
+
+    stream: str
+    """Name of the stream."""
+    consumer: str
+    """Name of the consumer."""
+    delivered: int
+    """How often the message was delivered, this time included; 1 the first time."""
+    stream_seq: int
+    """Its sequence in the stream."""
+    consumer_seq: int
+    """Number of this delivery among all of the consumer."""
+    timestamp_ns: int
+    """When the message was stored, nanoseconds since 1970."""
+    pending: int
+    """Messages that the consumer had yet to deliver for the first time after this one."""
+    domain: str | None = None
+    """The JetStream domain; None when there is none or the subject is of version 1."""
+    account_hash: str | None = None
+    """Hash of the account's name; None in version 1."""
+
+
+def parse_ack_subject(subject: bytes | str) -> AckSubject:
+    """Read a reply subject of version 1 (9 tokens) or 2 (11 tokens or more; those after the 11th are left alone).
+
+    Raises:
+        NotJetStreamMessageError: another prefix, another number of tokens, an empty name, or a number that is none.
+    """
+    text = subject if isinstance(subject, str) else subject.decode("utf-8", "surrogateescape")
+    tokens = text.split(".")
+    count = len(tokens)
+    if tokens[0] != "$JS" or count < 2 or tokens[1] != "ACK":
+        raise NotJetStreamMessageError(text, "it does not start with $JS.ACK")
+    if count == 9:
+        domain = hash_ = None
+        stream, consumer, *numbers = tokens[2:]
+    elif count >= 11:
+        domain, hash_, stream, consumer, *numbers = tokens[2:11]
+        if domain == NO_DOMAIN:
+            domain = None
+    else:
+        raise NotJetStreamMessageError(text, f"it has {count} tokens instead of 9, or 11 and more")
+    if not stream or not consumer or domain == "" or hash_ == "":
+        raise NotJetStreamMessageError(text, "a name in it is empty")
+    for number in numbers:
+        # int() would also take signs, blanks, underscores and the digits of other scripts.
+        if not (number.isascii() and number.isdigit()) or len(number) > 20:
+            raise NotJetStreamMessageError(text, f"{number[:32]!r} is not a number")
+    delivered, stream_seq, consumer_seq, timestamp_ns, pending = map(int, numbers)
+    return AckSubject(stream, consumer, delivered, stream_seq, consumer_seq, timestamp_ns, pending, domain, hash_)
+
+
+def ack_prefix_v1(stream: str, consumer: str) -> bytes:
+    """What starts every version 1 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
+    return f"$JS.ACK.{stream}.{consumer}.".encode()
+
+
+def ack_prefix_v2(stream: str, consumer: str, hash_: str, domain: str | None = None) -> bytes:
+    """What starts every version 2 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
+    return f"$JS.ACK.{domain or NO_DOMAIN}.{hash_}.{stream}.{consumer}.".encode()
+
+
+def format_v1(ack: AckSubject) -> bytes:
+    """The subject in version 1; domain and account are left out."""
+    return ack_prefix_v1(ack.stream, ack.consumer) + _numbers(ack)
+
+
+def format_v2(ack: AckSubject) -> bytes:
+    """The subject in version 2.
+
+    Raises:
+        ValueError: the account's hash is missing.
+    """
+    if not ack.account_hash:
+        raise ValueError("version 2 of the ack subject needs the account's hash")
+    return ack_prefix_v2(ack.stream, ack.consumer, ack.account_hash, ack.domain) + _numbers(ack)
+
+
+def account_hash(account: str) -> str:
+    """The eight characters that stand for an account's name in version 2."""
+    digest = sha256(account.encode()).digest()
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:_HASH_LENGTH])
+
+
+def _numbers(ack: AckSubject) -> bytes:
+    return b"%d.%d.%d.%d.%d" % (ack.delivered, ack.stream_seq, ack.consumer_seq, ack.timestamp_ns, ack.pending)

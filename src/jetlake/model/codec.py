@@ -1,0 +1,145 @@
+"""The one JSON codec: Structs to bytes and back, with errors that say what was wrong.
+
+A JSON null stands for a field that is not there, unknown fields are skipped (or named, when strict), and neither depth
+nor size of the input can hurt: nesting beyond the interpreter's limit and inputs over `INPUT_BYTES_MAX` are errors.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from jetlake.errors import DecodeError
+
+__all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode"]
+
+T = TypeVar("T")
+
+INPUT_BYTES_MAX = 64 * 1024 * 1024
+"""The longest JSON text that is read: the largest payload that a server may allow."""
+
+_ENCODER = msgspec.json.Encoder()
+
+encode = _ENCODER.encode
+"""The value as JSON bytes: fields in the order of their declaration, those at their default left out."""
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """Read a value of that type; fields that it does not have are skipped.
+
+    Raises:
+        DecodeError: not JSON, or JSON of another shape.
+    """
+    try:
+        return _decoder(kind).decode(_bounded(data))
+    except msgspec.ValidationError as error:
+        if b"null" not in data:
+            raise DecodeError(_reason(error)) from None
+        return _convert(kind, _read(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(_reason(error)) from None
+
+
+def decode_strict(kind: type[T], data: bytes) -> T:
+    """Read a value of that type; the first field that it does not have is an error with the server's wording.
+
+    Raises:
+        DecodeError: not JSON, JSON of another shape, or an unknown field.
+    """
+    raw = _read(data)
+    value = _convert(kind, raw)
+    unknown = _unknown_field(kind, raw)
+    if unknown is not None:
+        raise DecodeError(f'json: unknown field "{unknown}"')
+    return value
+
+
+_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > INPUT_BYTES_MAX:
+        raise DecodeError(f"{len(data)} bytes are more than the {INPUT_BYTES_MAX} that are read")
+    return data
+
+
+def _read(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(_bounded(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(_reason(error)) from None
+
+
+def _convert(kind: type[T], raw: Any) -> T:
+    try:
+        return msgspec.convert(_without_nulls(raw), kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DecodeError(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "exceeded max depth"
+    return str(error) or type(error).__name__
+
+
+def _without_nulls(raw: Any) -> Any:
+    """The same JSON without the fields that are null, as if they had not been sent."""
+    if isinstance(raw, dict):
+        return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
+    if isinstance(raw, list):
+        return [_without_nulls(value) for value in raw]
+    return raw
+
+
+def _unknown_field(kind: Any, raw: Any) -> str | None:
+    """The first name in the JSON, in its own order, that no Struct on its way has."""
+    if isinstance(raw, dict):
+        fields = _struct_fields(kind)
+        if fields is None:
+            return None
+        for name, value in raw.items():
+            if name not in fields:
+                return str(name)
+            unknown = _unknown_field(fields[name], value)
+            if unknown is not None:
+                return unknown
+    elif isinstance(raw, list):
+        for item in raw:
+            unknown = _unknown_field(kind, item)
+            if unknown is not None:
+                return unknown
+    return None
+
+
+@cache
+def _struct_fields(kind: Any) -> dict[str, Any] | None:
+    """The wire names of a Struct's fields with the Struct each one leads to, or None for types that take any name."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return None
+    fields = {field.encode_name: _inner(field.type) for field in msgspec.structs.fields(kind)}
+    config = kind.__struct_config__
+    if config.tag_field is not None:
+        fields[config.tag_field] = None
+    return fields
+
+
+def _inner(kind: Any) -> Any:
+    """The Struct inside an optional, annotated or array type."""
+    if get_origin(kind) in (Union, UnionType, tuple, list):
+        for part in get_args(kind):
+            inner = _inner(part)
+            if inner is not None:
+                return inner
+        return None
+    return kind if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else None
