@@ -33,6 +33,14 @@
     │   └── SequenceGapError          deliveries are missing; carries the expected and the received sequence
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
+    ├── SparkError                    the Spark source or sink cannot go on; says what to do
+    │   ├── OffsetError               the checkpoint holds an offset that cannot be read
+    │   ├── DataLossError             messages were removed before they were read
+    │   │   └── StreamRecreatedError  the stream is not the one that the checkpoint speaks of
+    │   ├── UnsupportedStreamError    the stream or server does not allow to be read or written this way
+    │   ├── ConsumerHeldError         another query holds the durable consumer
+    │   ├── BadPayloadError           a payload is not what its format says
+    │   └── RowPublishError           a row could not be published; names row, subject and the server's code
     └── ApiError                      JetStream said no: code, err_code and description as on the wire
         ├── BadRequestError           10003 the request contradicts itself
         ├── NotFoundError             what was asked for is not there
@@ -56,6 +64,7 @@ __all__ = [
     "ApiError",
     "AuthorizationError",
     "BadHeaderError",
+    "BadPayloadError",
     "BadRequestError",
     "BadSubjectError",
     "ClientConnectionError",
@@ -66,8 +75,10 @@ __all__ = [
     "ConsumerDeletedError",
     "ConsumerDoesNotExistError",
     "ConsumerExistsError",
+    "ConsumerHeldError",
     "ConsumerNameInUseError",
     "ConsumerNotFoundError",
+    "DataLossError",
     "DecodeError",
     "DisconnectedError",
     "DrainTimeoutError",
@@ -81,6 +92,7 @@ __all__ = [
     "NoServersError",
     "NotFoundError",
     "NotJetStreamMessageError",
+    "OffsetError",
     "OutboundBufferFullError",
     "PermissionsError",
     "ProtocolError",
@@ -88,14 +100,18 @@ __all__ = [
     "PublishWindowError",
     "PullStatusError",
     "RequestTimeoutError",
+    "RowPublishError",
     "SequenceGapError",
     "ServerError",
     "SlowSubscriberError",
+    "SparkError",
     "StaleConnectionError",
     "StreamNameInUseError",
     "StreamNotFoundError",
+    "StreamRecreatedError",
     "SubscribeMismatchError",
     "SubscriptionClosedError",
+    "UnsupportedStreamError",
     "WrongLastSequenceError",
     "api_error",
     "api_error_of",
@@ -418,3 +434,53 @@ class PublishWindowError(JetlakeError):
 
 class SubscribeMismatchError(JetlakeError):
     """The consumer that exists cannot serve this subscription; the message says which part differs."""
+
+
+# Spark
+
+
+class SparkError(JetlakeError):
+    """The Spark source or sink cannot go on; the message says why and what to do."""
+
+
+class OffsetError(SparkError):
+    """The checkpoint holds an offset of a newer release, or something that is none."""
+
+
+class DataLossError(SparkError):
+    """Messages that the query had not read yet are gone from the stream."""
+
+
+class StreamRecreatedError(DataLossError):
+    """The stream was deleted and created again since the checkpoint was written: its sequences mean other messages."""
+
+
+class UnsupportedStreamError(SparkError):
+    """The stream's configuration, the server's version or the permissions do not allow this way of reading it."""
+
+
+class ConsumerHeldError(SparkError):
+    """The durable consumer that would hold the query's place belongs to another query."""
+
+
+class BadPayloadError(SparkError):
+    """A payload could not be decoded in the format that the options name."""
+
+
+class RowPublishError(SparkError):
+    """The server refused a row, or did not acknowledge it.
+
+    Args:
+        row: number of the row in its partition, from 0.
+        subject: where it was to be published.
+        reason: the server's words.
+        err_code: the server's code, 0 when it sent none.
+    """
+
+    def __init__(self, row: int, subject: str, reason: str, err_code: int = 0) -> None:
+        code = f" (err_code {err_code})" if err_code else ""
+        super().__init__(f"row {row} of the partition could not be published on {subject!r}: {reason}{code}")
+        self.row = row
+        self.subject = subject
+        self.reason = reason
+        self.err_code = err_code
