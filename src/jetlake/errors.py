@@ -8,6 +8,7 @@
     ├── BadHeaderError (ValueError)   a header block, key or value that cannot be read or written
     ├── ConfigError (ValueError)      an option or a configuration file that makes no sense
     ├── DecodeError (ValueError)      bytes that are not the JSON object they should be
+    ├── StoreError                    the disk did not do what the store asked of it
     ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
     ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
     ├── ClientConnectionError (ConnectionError)
@@ -106,6 +107,7 @@ __all__ = [
     "SlowSubscriberError",
     "SparkError",
     "StaleConnectionError",
+    "StoreError",
     "StreamNameInUseError",
     "StreamNotFoundError",
     "StreamRecreatedError",
@@ -273,6 +275,30 @@ def api_error(err_code: int, **places: object) -> ApiError:
 def api_error_of(code: int, err_code: int, description: str) -> ApiError:
     """The error that a server's answer describes; codes that the table does not know give a plain `ApiError`."""
     return _API_ERRORS.get(err_code, ApiError)(code, err_code, description)
+
+
+# The store
+
+
+class StoreError(JetlakeError):
+    """The disk refused: it is full, read-only or failing. What was stored before stays readable.
+
+    Args:
+        doing: what the store was about to do, such as `write to segment 3 of the stream`.
+        reason: what the disk said.
+        errno: the operating system's number, if it gave one.
+    """
+
+    def __init__(self, doing: str, reason: str, *, errno: int | None = None) -> None:
+        super().__init__(f"cannot {doing}: {reason}")
+        self.doing = doing
+        self.reason = reason
+        self.errno = errno
+
+    @classmethod
+    def of(cls, doing: str, error: OSError) -> StoreError:
+        """The store's form of an error of the operating system."""
+        return cls(doing, (error.strerror or str(error)).lower(), errno=error.errno)
 
 
 # The client
