@@ -62,6 +62,10 @@ class PersistMode(StrEnum):
     ASYNC = "async"
     """For nothing: the message may still be in memory."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> PersistMode | None:
+        return cls.DEFAULT if value == "" else None
+
 
 class DeliverPolicy(StrEnum):
     """Where in the stream a new consumer starts."""
@@ -77,6 +81,10 @@ class DeliverPolicy(StrEnum):
     """The first message stored at `opt_start_time` or later."""
     LAST_PER_SUBJECT = "last_per_subject"
     """The newest message of every subject that matches the filters, then everything newer."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> DeliverPolicy | None:
+        return cls.ALL if value == "undefined" else None  # what some clients send for a policy that was not chosen
 
 
 class AckPolicy(StrEnum):

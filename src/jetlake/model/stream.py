@@ -152,8 +152,6 @@ class StreamConfig(Value, frozen=True):
     """Copies in a cluster. Default 1, and 1 is all that a single server has."""
     no_ack: bool = False
     """Do not answer publishers. Default: false."""
-    template_owner: str = ""
-    """Name of the template it was made from; of old servers only."""
     duplicate_window: Nanoseconds = 0
     """How long message ids are remembered, nanoseconds, at least 100 ms and no longer than `max_age`.
     Default: 2 minutes or `max_age` if that is shorter; 0 for mirrors and streams with sources."""
