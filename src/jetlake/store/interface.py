@@ -1,0 +1,242 @@
+"""What a stream's store promises; `memory_store` and `file_store` keep it and run the same tests."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from jetlake.store.message import StoredMessage
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["BULK_REMOVAL", "MessageStore", "Run", "StoreLimits"]
+
+BULK_REMOVAL = 1024
+"""When one call removes more messages than this, `on_purged` is called once instead of `on_removed` for each."""
+
+
+class Run(msgspec.Struct, gc=False, frozen=True):
+    """Consecutive matching messages of a stream, in order.
+
+    Attributes:
+        messages: the messages; empty only when nothing that matches is left up to the end of the read.
+        next_sequence: where the next read goes on, past everything that this one has looked at.
+    """
+
+    messages: list[StoredMessage]
+    next_sequence: int
+
+
+class StoreLimits(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """How much a store keeps; zero and negative numbers mean without limit."""
+
+    max_messages: int = -1
+    max_bytes: int = -1
+    max_per_subject: int = -1
+    max_age_ns: int = 0
+
+
+class MessageStore(Protocol):
+    """The messages of one stream, by sequence and by subject.
+
+    All calls come from one thread, but for `sync`, which may run in another while the first one goes on.
+    Sequences only grow: one that was handed out is never handed out again, whatever is removed or lost.
+    Times never go back either: a message that comes with an earlier time than its predecessor gets its predecessor's.
+
+    Attributes:
+        first_sequence: of the oldest message; when empty, the next one to be used; 0 when nothing ever happened.
+        last_sequence: the highest one ever used, whether its message is still there or not.
+        messages: how many there are.
+        bytes: what they take, by the formula of the storage type.
+        first_time_ns: when the oldest message was stored; 0 when there is none.
+        last_time_ns: when the newest was stored, also after its removal; 0 when there never was one.
+        subject_count: how many different subjects the messages have.
+        deleted_count: how many sequences between the first and the last have no message.
+        lost: sequences whose messages the disk no longer gives back, ascending.
+        lost_bytes: how many bytes of the files could not be understood.
+        durable: whether acknowledgements have to wait for `sync`.
+        on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
+        on_purged: called once after many messages went in one go.
+    """
+
+    first_sequence: int
+    last_sequence: int
+    messages: int
+    bytes: int
+    last_time_ns: int
+    lost: list[int]
+    lost_bytes: int
+    durable: bool
+    on_removed: Callable[[int, builtins.bytes, int], None] | None
+    on_purged: Callable[[], None] | None
+
+    @property
+    def first_time_ns(self) -> int: ...
+
+    @property
+    def subject_count(self) -> int: ...
+
+    @property
+    def deleted_count(self) -> int: ...
+
+    def append(self, subject: builtins.bytes, header: builtins.bytes, payload: builtins.bytes, time_ns: int) -> int:
+        """Store a message under the next sequence, which is returned.
+
+        It can be read at once; it reaches the disk with the next `flush`.
+
+        Raises:
+            StoreError: an earlier `sync` failed, so that nothing more can be promised.
+        """
+        ...
+
+    def skip(self, count: int = 1) -> None:
+        """Use up sequences without storing anything."""
+        ...
+
+    def advance_to(self, first_sequence: int) -> None:
+        """Remove everything and make `first_sequence` the next one to be used; it must lie ahead of the last."""
+        ...
+
+    def flush(self) -> None:
+        """Hand everything that changed to the operating system, with one write in the usual case.
+
+        Removals that `enforce` or a purge with `follows_append` made are held back until what caused them is durable.
+
+        Raises:
+            StoreError: the disk is full, read-only or failing. The appends since the last flush are undone,
+                removals stay and are tried again with the next flush.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return when everything flushed before the call is on the disk. May run in another thread.
+
+        Raises:
+            StoreError: the disk failed. The store then refuses appends; what it holds stays readable.
+        """
+        ...
+
+    def needs_flush(self) -> bool:
+        """Whether `flush` would write something."""
+        ...
+
+    def needs_sync(self) -> bool:
+        """Whether something was flushed that is not known to be on the disk."""
+        ...
+
+    def get(self, sequence: int) -> StoredMessage | None:
+        """The message of that sequence, if it is there.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        ...
+
+    def read(
+        self,
+        first_sequence: int,
+        subject_filter: SubjectFilter | None,
+        max_messages: int,
+        max_bytes: int,
+        last_sequence: int | None = None,
+    ) -> Run:
+        """The next messages from `first_sequence` on that pass the filter, at least one if there is one.
+
+        Args:
+            max_messages: how many at most.
+            max_bytes: how many bytes of stored size; the first message comes whatever its size.
+            last_sequence: do not look beyond; None for the end of the stream.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        ...
+
+    def last_for(self, pattern: builtins.bytes) -> StoredMessage | None:
+        """The newest message whose subject the pattern covers."""
+        ...
+
+    def last_sequence_for(self, pattern: builtins.bytes) -> int:
+        """The sequence of the newest message whose subject the pattern covers; 0 when there is none."""
+        ...
+
+    def first_at_or_after(self, time_ns: int) -> int:
+        """The first sequence with a message of that time or later; the one after the last when there is none."""
+        ...
+
+    def last_per_subject(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> list[int]:
+        """The sequence of the newest message of every subject that passes, ascending.
+
+        With `up_to_sequence`, newer messages are treated as if they were not there.
+        """
+        ...
+
+    def subjects(self, pattern: builtins.bytes | None = None) -> dict[builtins.bytes, int]:
+        """The subjects that the pattern covers, each with the number of its messages."""
+        ...
+
+    def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
+        """How many messages from `first_sequence` on pass the filter."""
+        ...
+
+    def remove(self, sequence: int, *, erase: bool = False) -> bool:
+        """Remove one message; False when it is not there. With `erase` its bytes are overwritten on the disk too.
+
+        Raises:
+            StoreError: the bytes could not be overwritten; the message is removed all the same.
+        """
+        ...
+
+    def purge(
+        self,
+        subject_filter: SubjectFilter | None = None,
+        *,
+        below: int | None = None,
+        keep: int | None = None,
+        follows_append: bool = False,
+    ) -> int:
+        """Remove the messages that pass the filter and return how many there were.
+
+        Args:
+            below: only those with a lower sequence. Beyond the end and without a filter, it moves the end there.
+            keep: but for the newest so many of them.
+            follows_append: an append made it necessary (a rollup): it must not survive a crash that the append did not.
+
+        Raises:
+            StoreError: with `follows_append`, the flush of the appends failed and nothing was removed.
+        """
+        ...
+
+    def enforce(self, limits: StoreLimits, now_ns: int) -> int:
+        """Remove the oldest messages until the limits hold, and return how many went.
+
+        What was appended is flushed first: nothing makes room for a message that cannot be stored.
+
+        Raises:
+            StoreError: that flush failed, and nothing was removed.
+        """
+        ...
+
+    def deleted(self) -> list[int]:
+        """The sequences between the first and the last that have no message."""
+        ...
+
+    def compact_step(self) -> bool:
+        """Do a bounded piece of house-keeping (compaction, checks); True when there is more to do.
+
+        Raises:
+            StoreError: the disk refused; nothing is lost.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop cleanly, so that the next start is quick."""
+        ...
+
+    def delete(self) -> None:
+        """Remove everything, files included."""
+        ...
