@@ -1,0 +1,136 @@
+"""What people type on the command line and what it means: durations, sizes, starting points, headers, percentages."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import click
+
+from jetlake.errors import ConfigError
+from jetlake.model.durations import parse_duration
+from jetlake.model.times import format_time, parse_time
+
+__all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "Start"]
+
+_SIZE = re.compile(r"(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b?)\s*$")
+_DAYS = re.compile(r"^([0-9]+)([dwy])(.*)$")
+_DAYS_PER = {"d": 1, "w": 7, "y": 365}
+
+
+class Duration(click.ParamType[int]):
+    """A length of time, in nanoseconds: `30s`, `2m`, `1h30m`, `7d`; -1 and 0 mean none."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value in ("0", "-1", ""):
+            return 0
+        days_ns, rest = 0, value
+        while match := _DAYS.match(rest):
+            days_ns += int(match[1]) * _DAYS_PER[match[2]] * 86_400_000_000_000
+            rest = match[3]
+        try:
+            return days_ns + (parse_duration(rest) if rest else 0)
+        except (ConfigError, ValueError):
+            self.fail(f"{value!r} is not a length of time; write it like 30s, 2m, 1h30m or 7d", param, ctx)
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: `1048576`, `1MB` or `1MiB` (of 1024), `512K` (of 1000, as the server reads it); -1 none."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value == "-1":
+            return -1
+        match = _SIZE.match(value)
+        if match is None:
+            self.fail(f"{value!r} is not a size; write it like 1048576, 512KB or 1GB", param, ctx)
+        base = 1024 if match[3] else 1000
+        return int(float(match[1]) * base ** " kmgt".index(match[2].lower() or " "))
+
+
+class Start:
+    """Where a consumer begins: the fields of its configuration."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+
+class Deliver(click.ParamType[Start]):
+    """A starting point: `all`, `last`, `new`, `subject` (last of each), a sequence, a time, or how long ago."""
+
+    name = "all|new|last|subject|SEQUENCE|TIME|DURATION"
+    _WORDS = {
+        "all": "all",
+        "new": "new",
+        "last": "last",
+        "subject": "last_per_subject",
+        "last_per_subject": "last_per_subject",
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
+        if isinstance(value, Start):
+            return value
+        if value in self._WORDS:
+            return Start(deliver_policy=self._WORDS[value])
+        if value.isascii() and value.isdigit():
+            return Start(deliver_policy="by_start_sequence", opt_start_seq=int(value))
+        try:
+            return Start(deliver_policy="by_start_time", opt_start_time=format_time(parse_time(value)))
+        except ConfigError:
+            pass
+        try:
+            ago_ns = Duration().convert(value, None, None)
+        except click.ClickException:
+            self.fail(
+                f"{value!r} is not a starting point; write all, new, last, subject, a sequence like 10, "
+                "a time like 2026-01-31T12:00:00Z, or how long ago like 2m",
+                param,
+                ctx,
+            )
+        now_ns = int(datetime.now().timestamp() * 1e9)
+        return Start(deliver_policy="by_start_time", opt_start_time=format_time(now_ns - ago_ns))
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """`KEY=VALUE`."""
+
+    name = "KEY=VALUE"
+    separator = "="
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, found, text = value.partition(self.separator)
+        if not found or not key.strip():
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return key.strip(), text.strip()
+
+
+class Header(Pair):
+    """`KEY:VALUE`."""
+
+    name = "KEY:VALUE"
+    separator = ":"
+
+
+class Sample(click.ParamType[str]):
+    """A percentage of acks: `80` or `80%`."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        digits = str(value).removesuffix("%")
+        if not (digits.isascii() and digits.isdigit() and int(digits) <= 100):
+            self.fail(f"{value!r} is not a percentage from 0 to 100", param, ctx)
+        return digits
+
+
+DURATION, SIZE, DELIVER, PAIR, HEADER, SAMPLE = Duration(), Size(), Deliver(), Pair(), Header(), Sample()
