@@ -27,7 +27,7 @@ _BARE = b"NATS/1.0\r\n"
 _find_bad_in_key = re.compile(r"[:\s\x00-\x1f\x7f]").search
 _find_bad_in_value = re.compile(r"[\r\n]").search
 
-Pairs = Mapping[str, "str | list[str]"] | Iterable[tuple[str, str]]
+Pairs = Mapping[str, "str | list[str] | tuple[str, ...]"] | Iterable[tuple[str, str]]
 
 
 class Headers:
@@ -154,7 +154,7 @@ def encode_headers(pairs: Pairs = (), status: int | None = None, description: st
 
     Raises:
         BadHeaderError: a key is empty or holds a colon, a blank or a control character; a value or the description
-            holds a line break; the description has no status.
+            holds a line break; something is no str, or not to be written in UTF-8; a description has no status.
     """
     if status is None:
         if description:
@@ -165,14 +165,19 @@ def encode_headers(pairs: Pairs = (), status: int | None = None, description: st
         lines = [f"NATS/1.0 {status:d} {description}".rstrip(" ")]
     for key, value in pairs.items() if isinstance(pairs, Mapping) else pairs:
         _check_key(key)
-        for single in (value,) if isinstance(value, str) else value:
+        for single in value if isinstance(value, (list, tuple)) else (value,):
             _check_value(key, single)
             lines.append(f"{key}: {single}")
     lines.append("\r\n")
-    return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+    try:
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise BadHeaderError(f"headers cannot be written as UTF-8: {error}") from error
 
 
 def _check_key(key: str) -> None:
+    if not isinstance(key, str):
+        raise BadHeaderError(f"a header key must be a str, not {type(key).__name__}")
     if not key:
         raise BadHeaderError("a header key is empty")
     if _find_bad_in_key(key) is not None:

@@ -24,7 +24,7 @@ __all__ = [
 _ANY = b"*"
 _REST = b">"
 
-_find_blank = re.compile(rb"[ \t\r\n\f]").search
+_BLANKS = b" \t\r\n\f"
 
 
 def tokens(subject: bytes) -> list[bytes]:
@@ -40,32 +40,16 @@ def has_wildcards(subject: bytes) -> bool:
     return parts[-1] == _REST or _ANY in parts
 
 
-def _is_well_formed(subject: bytes) -> bool:
-    """Whether there is at least one token, none is empty, and none holds a blank."""
-    return bool(
-        subject
-        and b".." not in subject
-        and not subject.startswith(b".")
-        and not subject.endswith(b".")
-        and _find_blank(subject) is None
-    )
-
-
 def is_valid_publish(subject: bytes) -> bool:
-    """Whether one can publish to it: well formed, and no token is a wildcard."""
-    if not _is_well_formed(subject):
-        return False
-    if b"*" not in subject and b">" not in subject:
-        return True
+    """Whether one can publish to it: no token is empty, holds a blank, or is a wildcard."""
     parts = subject.split(b".")
-    return _ANY not in parts and _REST not in parts
+    return b"" not in parts and _ANY not in parts and _REST not in parts and subject.translate(None, _BLANKS) == subject
 
 
 def is_valid_subscribe(subject: bytes) -> bool:
-    """Whether SUB takes it: well formed, and `>` only as the last token."""
-    if not _is_well_formed(subject):
-        return False
-    return b">" not in subject or _REST not in subject.split(b".")[:-1]
+    """Whether SUB takes it: no token is empty or holds a blank, and `>` is only the last one."""
+    parts = subject.split(b".")
+    return b"" not in parts and _REST not in parts[:-1] and subject.translate(None, _BLANKS) == subject
 
 
 def is_valid_config(subject: bytes) -> bool:
@@ -89,12 +73,12 @@ def matches(pattern: bytes, literal: bytes) -> bool:
     wanted = pattern.split(b".")
     given = literal.split(b".")
     if wanted[-1] == _REST:
-        del wanted[-1]
-        if len(given) <= len(wanted):
+        if len(given) < len(wanted):
             return False
+        wanted.pop()
     elif len(given) != len(wanted):
         return False
-    return all(want in (_ANY, have) for want, have in zip(wanted, given, strict=False))
+    return _covers(wanted, given)
 
 
 def is_subset(a: bytes, b: bytes) -> bool:
@@ -104,13 +88,21 @@ def is_subset(a: bytes, b: bytes) -> bool:
     inner = a.split(b".")
     outer = b.split(b".")
     if outer[-1] == _REST:
-        del outer[-1]
-        if len(inner) <= len(outer):
+        if len(inner) < len(outer):
             return False
+        outer.pop()
     elif len(inner) != len(outer) or inner[-1] == _REST:
         return False
-    # `inner` reaches its own `>` only behind the last token of `outer`, so `>` never stands against a token here.
-    return all(want in (_ANY, have) for want, have in zip(outer, inner, strict=False))
+    # What `outer` spells out is no longer than `inner` without its `>`, so that `>` is never compared with a token.
+    return _covers(outer, inner)
+
+
+def _covers(wanted: list[bytes], given: list[bytes]) -> bool:
+    """Whether each wanted token equals the given one in its place, or is `*`."""
+    for want, have in zip(wanted, given, strict=False):  # noqa: SIM110 - the loop is twice as fast as all()
+        if want != have and want != _ANY:
+            return False
+    return True
 
 
 def overlaps(a: bytes, b: bytes) -> bool:
@@ -119,16 +111,21 @@ def overlaps(a: bytes, b: bytes) -> bool:
         return True
     left = a.split(b".")
     right = b.split(b".")
-    left_open = left[-1] == _REST
-    right_open = right[-1] == _REST
-    if left_open:
-        del left[-1]
-    if right_open:
-        del right[-1]
-    # An open pattern needs at least one token more than it spells out.
-    if len(left) + left_open > len(right) and not right_open:
-        return False
-    if len(right) + right_open > len(left) and not left_open:
+    left_is_open = left[-1] == _REST
+    right_is_open = right[-1] == _REST
+    # An open pattern covers everything that is longer than what it spells out, a closed one only its own length.
+    if left_is_open and right_is_open:
+        left.pop()
+        right.pop()
+    elif left_is_open:
+        if len(left) > len(right):
+            return False
+        left.pop()
+    elif right_is_open:
+        if len(right) > len(left):
+            return False
+        right.pop()
+    elif len(left) != len(right):
         return False
     return all(x in (y, _ANY) or y == _ANY for x, y in zip(left, right, strict=False))
 
