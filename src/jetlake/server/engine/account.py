@@ -83,8 +83,12 @@ class Account:
         if not is_valid_subscribe(subject):
             return None
         subscription = Subscription(subject, sid, subscriber, queue)
-        self._insert(subject, subscription)
+        self.add(subscription)
         return subscription
+
+    def add(self, subscription: Subscription) -> None:
+        """Register a subscription that was made and checked elsewhere."""
+        self._insert(subscription.subject, subscription)
 
     def unsubscribe(self, subscription: Subscription, max: int = 0) -> None:
         """End a subscription: now, or with its `max`-th delivery counted since it began."""
@@ -266,7 +270,7 @@ class Account:
             subscriber = subscription.subscriber
             if subscriber is origin and not origin.echo:
                 continue
-            if subscription.denies is not None and subscription.denies(subject):
+            if subscription.admits is not None and not subscription.admits(subject, reply):
                 continue
             if subscription.max and not self._count_towards_end(subscription, 1):
                 continue
@@ -304,7 +308,7 @@ class Account:
             subscriber = member.subscriber
             if subscriber.closed or (subscriber is origin and not origin.echo):
                 continue
-            if member.denies is not None and member.denies(subject):
+            if member.admits is not None and not member.admits(subject, reply):
                 continue
             if member.max and not self._count_towards_end(member, 1):
                 continue
@@ -364,9 +368,9 @@ class Account:
         return taken
 
     def _send_run(self, subscription: Subscription, messages: list[Message]) -> int:
-        if subscription.denies is not None:
-            denies = subscription.denies
-            messages = [message for message in messages if not denies(message[0])]
+        if subscription.admits is not None:
+            admits = subscription.admits
+            messages = [message for message in messages if admits(message[0], message[1])]
         if subscription.max:
             messages = messages[: self._count_towards_end(subscription, len(messages))]
         if not messages:
@@ -423,7 +427,7 @@ class Account:
             return None
         route, exceptions = self._families.get(prefix) or self._resolve_family(prefix)
         taker = route.lone
-        if taker is None or exceptions or taker.max or taker.denies is not None:
+        if taker is None or exceptions or taker.max or taker.admits is not None:
             return None
         return taker
 

@@ -44,11 +44,11 @@ class Subscription:
 
     Attributes:
         max: the subscription ends with this many deliveries, counted since it began; 0 = never.
-        denies: subjects that its user may not receive although the pattern matches; None = no such.
+        admits: looks at each delivery (subject, reply) and says whether the user may receive it; None = all.
         on_end: called once when the subscription ended by reaching `max`.
     """
 
-    __slots__ = ("active", "delivered", "denies", "max", "on_end", "queue", "sid", "subject", "subscriber")
+    __slots__ = ("active", "admits", "delivered", "max", "on_end", "queue", "sid", "subject", "subscriber")
 
     def __init__(self, subject: bytes, sid: bytes, subscriber: Subscriber, queue: bytes = b"") -> None:
         self.subject = subject
@@ -58,7 +58,7 @@ class Subscription:
         self.delivered = 0
         self.max = 0
         self.active = True
-        self.denies: Callable[[bytes], bool] | None = None
+        self.admits: Callable[[bytes, bytes], bool] | None = None
         self.on_end: Callable[[Subscription], None] | None = None
 
     def __repr__(self) -> str:

@@ -157,7 +157,7 @@ def test_a_subscription_ends_with_its_maximum(account):
 def test_denied_subjects_are_not_delivered(account):
     peer = Peer()
     subscription = account.subscribe(b"a.*", b"1", peer)
-    subscription.denies = lambda subject: subject == b"a.secret"
+    subscription.admits = lambda subject, reply: subject != b"a.secret"
     assert account.publish(b"a.secret", b"", b"", b"") == 0
     assert account.publish(b"a.open", b"", b"", b"") == 1
     assert account.send_to(b"a.x", [(b"a.secret", b"", b"", b""), (b"a.ok", b"", b"", b"")]) == 1

@@ -1,0 +1,286 @@
+"""The server's options: frozen values, each with its default and its unit, checked when they are built."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from jetlake.errors import ConfigError
+
+__all__ = [
+    "GLOBAL_ACCOUNT",
+    "SYSTEM_ACCOUNT",
+    "AccountOptions",
+    "JetStreamLimits",
+    "JetStreamOptions",
+    "Options",
+    "Permissions",
+    "ResponsePermission",
+    "Secret",
+    "SubjectPermissions",
+    "TlsOptions",
+    "User",
+]
+
+GLOBAL_ACCOUNT = "$G"
+SYSTEM_ACCOUNT = "$SYS"
+
+KIB = 1024
+MIB = 1024 * 1024
+
+
+class Secret:
+    """A password or token: it never shows itself in a log, a report or a traceback."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The secret itself, for comparing."""
+        return self._value
+
+    def is_bcrypt(self) -> bool:
+        """Whether this is the bcrypt hash of the secret rather than the secret."""
+        return self._value.startswith(("$2a$", "$2b$", "$2x$", "$2y$"))
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class SubjectPermissions(Struct, frozen=True, kw_only=True):
+    """Which subjects a user may publish to, or subscribe; patterns, for subscriptions also `subject queue`."""
+
+    allow: tuple[str, ...] | None = None
+    """Only these; None = all that are not denied; an empty tuple = none."""
+    deny: tuple[str, ...] = ()
+    """Never these, whatever is allowed."""
+
+
+class ResponsePermission(Struct, frozen=True, kw_only=True):
+    """Leave to publish to the reply subject of a message that was received."""
+
+    max: int = 1
+    """So many answers to each; negative = any number."""
+    expires_s: float = 120.0
+    """For so long after the message; 0 or negative = for ever."""
+
+
+class Permissions(Struct, frozen=True, kw_only=True):
+    """What a user may do."""
+
+    publish: SubjectPermissions | None = None
+    subscribe: SubjectPermissions | None = None
+    responses: ResponsePermission | None = None
+
+
+class User(Struct, frozen=True, kw_only=True):
+    """Somebody who may connect: by name and password, or by the public half of an nkey."""
+
+    name: str
+    """The user's name, or the public nkey."""
+    password: Secret | None = None
+    """None = there is no password to give (an nkey user, or a user without one)."""
+    is_nkey: bool = False
+    account: str = GLOBAL_ACCOUNT
+    permissions: Permissions | None = None
+    """None = everything is allowed."""
+
+
+class JetStreamLimits(Struct, frozen=True, kw_only=True):
+    """What one account may take of JetStream; -1 = as much as the server has."""
+
+    max_memory: int = -1
+    max_storage: int = -1
+    max_streams: int = -1
+    max_consumers: int = -1
+    max_ack_pending: int = -1
+    memory_max_stream_bytes: int = -1
+    storage_max_stream_bytes: int = -1
+    max_bytes_required: bool = False
+
+
+class AccountOptions(Struct, frozen=True, kw_only=True):
+    """One tenant of the server."""
+
+    name: str
+    jetstream: JetStreamLimits | None = None
+    """None = no JetStream in this account."""
+
+
+class TlsOptions(Struct, frozen=True, kw_only=True):
+    """Encryption of client connections."""
+
+    cert_file: str
+    key_file: str
+    ca_file: str = ""
+    verify: bool = False
+    """Clients must show a certificate signed by the CA."""
+    timeout_s: float = 2.0
+    """The handshake must be over by then."""
+    handshake_first: bool = False
+    """The handshake comes before INFO; otherwise INFO goes out in the clear and says that TLS is required."""
+    handshake_first_fallback_s: float = 0.0
+    """With handshake_first: INFO goes out in the clear when the client has said nothing for so long; 0 = never."""
+    min_version: str = ""
+    """The least TLS version, `1.2` or `1.3`; empty = the library's own."""
+
+
+class JetStreamOptions(Struct, frozen=True, kw_only=True):
+    """JetStream of the whole server."""
+
+    store_dir: str
+    """The data lies in the folder `jetstream` below."""
+    max_memory: int = -1
+    """Bytes for streams in memory; -1 = three quarters of the machine's memory."""
+    max_storage: int = -1
+    """Bytes for streams in files; -1 = three quarters of what the disk has free."""
+    domain: str = ""
+    sync_interval_s: float | None = None
+    """None = always: an acknowledgement waits for the disk; a number = the disk is synced that often."""
+    strict: bool = True
+    """API requests with unknown fields are refused."""
+    max_ack_pending: int = -1
+    """Upper limit for consumers' max_ack_pending; -1 = none."""
+    max_request_batch: int = -1
+    """Upper limit for the batch of a pull request; -1 = none."""
+    duplicate_window_s: float = 0.0
+    """Upper limit for streams' duplicate window; 0 = none."""
+
+    def __post_init__(self) -> None:
+        if any(letter in self.domain for letter in ".*>"):
+            raise ConfigError("invalid domain name: may not contain ., * or >")
+        if any(letter.isspace() for letter in self.domain):
+            raise ConfigError("invalid domain name: may not contain blanks")
+        if not self.store_dir:
+            raise ConfigError("jetstream store_dir must not be empty")
+        if self.sync_interval_s is not None and self.sync_interval_s <= 0:
+            raise ConfigError("sync_interval must be 'always' or a duration above zero")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Everything a server can be told, as one value."""
+
+    # Where it listens
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 or -1 = any free port."""
+    server_name: str = ""
+    """Empty = the server's id."""
+    client_advertise: str = ""
+    """The address that INFO names instead of the one listened on."""
+    http_host: str = ""
+    """Where monitoring listens; empty = the loopback interface."""
+    http_port: int | None = None
+    """None = no monitoring; 0 or -1 = any free port."""
+    https: bool = False
+    """Monitoring speaks TLS with the certificate of `tls`."""
+    http_base_path: str = ""
+
+    # Limits
+    max_payload: int = 1 * MIB
+    """Bytes of header and payload of one message."""
+    max_pending: int = 64 * MIB
+    """Bytes that may wait to be written to one connection; beyond, it is cut off."""
+    max_control_line: int = 4 * KIB
+    max_connections: int = 64 * KIB
+    """-1 = no limit."""
+    max_subscriptions: int = 0
+    """Of one connection; 0 = no limit."""
+
+    # Liveness
+    ping_interval_s: float = 120.0
+    ping_max: int = 2
+    """Unanswered pings after which the connection counts as stale."""
+    write_deadline_s: float = 10.0
+    lame_duck_duration_s: float = 120.0
+    lame_duck_grace_period_s: float = 10.0
+
+    # Who may connect
+    auth_timeout_s: float = 2.0
+    token: Secret | None = None
+    users: tuple[User, ...] = ()
+    accounts: tuple[AccountOptions, ...] = ()
+    no_auth_user: str = ""
+    system_account: str = SYSTEM_ACCOUNT
+    tls: TlsOptions | None = None
+    allow_non_tls: bool = False
+    """With `tls`: clients may also go on in the clear."""
+
+    # JetStream
+    jetstream: JetStreamOptions | None = None
+    """None = core NATS only."""
+    ack_subject_v2: bool = False
+    """Acks get the longer subject that names domain and account."""
+
+    # Files and logs
+    config_file: str = ""
+    pid_file: str = ""
+    ports_file_dir: str = ""
+    log_file: str = ""
+    log_size_limit: int = 0
+    """Bytes after which the log file is moved aside; 0 = never."""
+    log_time: bool = True
+    log_time_utc: bool = False
+    debug: bool = False
+    trace: bool = False
+    max_traced_msg_len: int = 0
+    """Bytes of a payload that a trace shows; 0 = all."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_names()
+
+    def _check_numbers(self) -> None:
+        if not -1 <= self.port <= 65535:
+            raise ConfigError(f"port must be between -1 and 65535, not {self.port}")
+        if self.http_port is not None and not -1 <= self.http_port <= 65535:
+            raise ConfigError(f"http_port must be between -1 and 65535, not {self.http_port}")
+        if self.max_payload > self.max_pending:
+            raise ConfigError(
+                f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
+            )
+        for name in ("max_payload", "max_pending", "max_control_line", "ping_max"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above zero, not {getattr(self, name)}")
+        for name in ("ping_interval_s", "write_deadline_s", "auth_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name.removesuffix('_s')} must be above zero, not {getattr(self, name)} s")
+        if self.lame_duck_grace_period_s >= self.lame_duck_duration_s:
+            raise ConfigError(
+                f"lame duck grace period ({self.lame_duck_grace_period_s:g}s) should be strictly lower than "
+                f"lame duck duration ({self.lame_duck_duration_s:g}s)"
+            )
+
+    def _check_names(self) -> None:
+        if any(letter.isspace() for letter in self.server_name):
+            raise ConfigError("server name cannot contain spaces")
+        names = [user.name for user in self.users]
+        if len(set(names)) != len(names):
+            duplicate = next(name for name in names if names.count(name) > 1)
+            raise ConfigError(f'Duplicate user "{duplicate}" detected')
+        if self.no_auth_user and not names:
+            raise ConfigError(f'no_auth_user: "{self.no_auth_user}" present, but users/nkeys are not defined')
+        if self.no_auth_user and self.no_auth_user not in names:
+            raise ConfigError(
+                f'no_auth_user: "{self.no_auth_user}" not present as user or nkey in authorization block '
+                "or account configuration"
+            )
+        if self.token is not None and self.users:
+            raise ConfigError("Cannot have a user/pass and token")
+        known = {GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in self.accounts)}
+        if self.system_account not in known:
+            raise ConfigError("error resolving system account: account missing")
+        for user in self.users:
+            if user.account not in known:
+                raise ConfigError(f"account {user.account!r} of user {user.name!r} is not defined")
+
+    def replace(self, **changes: object) -> Options:
+        """The same options with some changed, checked again."""
+        return structs.replace(self, **changes)

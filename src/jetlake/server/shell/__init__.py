@@ -1,0 +1,1 @@
+"""The asyncio shell around the engine: sockets, TLS, authentication, timers, monitoring, signals."""

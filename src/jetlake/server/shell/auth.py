@@ -1,0 +1,112 @@
+"""Who a client is: token, user and password, nkey, or nobody in particular."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from msgspec import Struct
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
+from jetlake.server.shell.connect_options import ConnectOptions
+from jetlake.server.shell.nkey import verify_signature
+
+__all__ = ["Authenticator", "Identity"]
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Somebody the server knows, and what that somebody may do."""
+
+    user: str = ""
+    account: str = GLOBAL_ACCOUNT
+    permissions: Permissions | None = None
+    kind: str = ""
+    """How it was shown: empty (not at all), `token`, `user` or `nkey`."""
+
+
+class Authenticator:
+    """Decides who may connect; built anew when the configuration is reloaded.
+
+    Attributes:
+        required: clients must authenticate, or fall back to `no_auth_user`.
+        default: who a client without credentials is; None = such a client is refused.
+        uses_nonce: INFO carries a nonce to be signed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._token = options.token
+        self._users = {user.name: user for user in options.users}
+        self.required = bool(self._users) or self._token is not None
+        self.uses_nonce = any(user.is_nkey for user in options.users)
+        self.default: Identity | None = None
+        if not self.required:
+            self.default = Identity()
+        elif options.no_auth_user:
+            self.default = _identity(self._users[options.no_auth_user], "")
+        self._decoy = next((user.password for user in options.users if _is_hash(user.password)), None)
+
+    def is_slow(self, connect: ConnectOptions) -> bool:
+        """Whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
+        if _is_hash(self._token):
+            return bool(connect.auth_token)
+        user = self._users.get(connect.user)
+        return bool(connect.user) and _is_hash(self._decoy if user is None else user.password)
+
+    def authenticate(self, connect: ConnectOptions, nonce: str) -> Identity | None:
+        """Who this client is; None = nobody who may come in."""
+        if connect.account or connect.new_account:
+            return None
+        if not self.required:
+            return Identity(user=connect.user)
+        if not connect.has_credentials():
+            return self.default
+        if self._token is not None:
+            return Identity(kind="token") if _is_secret(self._token, connect.auth_token) else None
+        if connect.nkey:
+            user = self._users.get(connect.nkey)
+            if user is None or not user.is_nkey or not nonce:
+                return None
+            return _identity(user, "nkey") if verify_signature(user.name, nonce.encode(), connect.sig) else None
+        return self._by_password(connect)
+
+    def recognize(self, identity: Identity, previous: Authenticator) -> Identity | None:
+        """Who somebody that `previous` let in is now; None = not welcome any more, or to be asked again."""
+        if identity.kind == "token":
+            return identity if self._token is not None and self._token == previous._token else None
+        if identity.kind == "":
+            return self.default
+        user, before = self._users.get(identity.user), previous._users.get(identity.user)
+        if user is None or before is None or user.password != before.password:
+            return None
+        return _identity(user, identity.kind)
+
+    def _by_password(self, connect: ConnectOptions) -> Identity | None:
+        user = self._users.get(connect.user)
+        if user is None or user.is_nkey:
+            # The same work as for a known user, so that the time taken does not tell names from no names.
+            _is_secret(self._decoy or Secret(""), connect.password or "?")
+            return None
+        return _identity(user, "user") if _is_secret(user.password or Secret(""), connect.password) else None
+
+
+def _identity(user: User, kind: str) -> Identity:
+    return Identity(user=user.name, account=user.account, permissions=user.permissions, kind=kind)
+
+
+def _is_hash(secret: Secret | None) -> bool:
+    return secret is not None and secret.is_bcrypt()
+
+
+def _is_secret(expected: Secret, given: str) -> bool:
+    """Compare in a time that does not depend on where the two differ."""
+    if not expected.is_bcrypt():
+        return compare_digest(expected.reveal().encode(), given.encode())
+    try:
+        import bcrypt
+    except ImportError:
+        raise ConfigError("hashed passwords need the package bcrypt: install jetlake[server]") from None
+    try:
+        # A hash covers 72 bytes; what lies beyond has no say, as everywhere.
+        return bcrypt.checkpw(given.encode()[:72], expected.reveal().encode())
+    except ValueError:
+        return False

@@ -1,0 +1,147 @@
+"""The server's log: lines in nats-server's form on a stream or in a file, or records for Python's logging."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+__all__ = ["LineLog", "Log", "LoggerLog"]
+
+
+class Log:
+    """What the server says, by level; this one says nothing.
+
+    Attributes:
+        debugging: debug lines are wanted.
+        tracing: lines for every frame of the wire are wanted.
+    """
+
+    debugging = False
+    tracing = False
+
+    def info(self, text: str) -> None:
+        """Something worth knowing."""
+        self.write("INF", text)
+
+    def warn(self, text: str) -> None:
+        """Something worth a look."""
+        self.write("WRN", text)
+
+    def error(self, text: str) -> None:
+        """Something went wrong; the server goes on."""
+        self.write("ERR", text)
+
+    def fatal(self, text: str) -> None:
+        """Something went wrong; the server cannot go on."""
+        self.write("FTL", text)
+
+    def debug(self, text: str) -> None:
+        """Something for those who look into the server."""
+        if self.debugging:
+            self.write("DBG", text)
+
+    def trace(self, text: str) -> None:
+        """A frame of the wire."""
+        if self.tracing:
+            self.write("TRC", text)
+
+    def write(self, level: str, text: str) -> None:
+        """Put one line of this level where it belongs."""
+
+    def reopen(self) -> None:
+        """Begin the file anew, after somebody has moved it away."""
+
+    def close(self) -> None:
+        """No more lines come."""
+
+
+class LineLog(Log):
+    """Lines like `[PID] YYYY/MM/DD HH:MM:SS.ffffff [INF] text`.
+
+    Args:
+        path: the file to append to; empty = standard error.
+        time_stamps: lines carry the time.
+        utc: in UTC rather than in local time.
+        size_limit: bytes after which the file is moved aside under a name with the time; 0 = never.
+    """
+
+    def __init__(
+        self,
+        path: str = "",
+        *,
+        debugging: bool = False,
+        tracing: bool = False,
+        time_stamps: bool = True,
+        utc: bool = False,
+        size_limit: int = 0,
+    ) -> None:
+        self.debugging = debugging
+        self.tracing = tracing
+        self._path = path
+        self._time_stamps = time_stamps
+        self._split_time = time.gmtime if utc else time.localtime
+        self._size_limit = size_limit
+        self._stream: TextIO = self._open()
+        self._prefix = f"[{os.getpid()}] "
+
+    def _open(self) -> TextIO:
+        if not self._path:
+            return sys.stderr
+        return Path(self._path).open("a", encoding="utf-8", errors="backslashreplace")
+
+    def write(self, level: str, text: str) -> None:
+        stamp = ""
+        if self._time_stamps:
+            now_ns = time.time_ns()
+            moment = self._split_time(now_ns // 1_000_000_000)
+            stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', moment)}.{now_ns // 1000 % 1_000_000:06d} "
+        try:
+            self._stream.write(f"{self._prefix}{stamp}[{level}] {text}\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            # A log that cannot be written (full disk, closed terminal) must not stop the server.
+            return
+        if self._path and self._size_limit and self._stream.tell() > self._size_limit:
+            self._move_aside()
+
+    def _move_aside(self) -> None:
+        now_ns = time.time_ns()
+        moment = time.strftime("%Y.%m.%d.%H.%M.%S", self._split_time(now_ns // 1_000_000_000))
+        self._stream.close()
+        try:
+            Path(self._path).rename(f"{self._path}.{moment}.{now_ns % 1_000_000_000:09d}")
+        except OSError:
+            pass
+        self._stream = self._open()
+
+    def reopen(self) -> None:
+        if self._path:
+            self._stream.close()
+            self._stream = self._open()
+
+    def close(self) -> None:
+        if self._path:
+            self._stream.close()
+
+
+class LoggerLog(Log):
+    """Records for the logger `jetlake.server`: what a server inside somebody's program does."""
+
+    def __init__(self, *, debugging: bool = False, tracing: bool = False) -> None:
+        import logging
+
+        self.debugging = debugging
+        self.tracing = tracing
+        self._logger = logging.getLogger("jetlake.server")
+        self._levels = {
+            "INF": logging.INFO,
+            "WRN": logging.WARNING,
+            "ERR": logging.ERROR,
+            "FTL": logging.CRITICAL,
+        }
+
+    def write(self, level: str, text: str) -> None:
+        self._logger.log(self._levels.get(level, 10), "%s", text)

@@ -1,0 +1,52 @@
+"""Reloading: which options a running server can take over, and which need a restart."""
+
+from __future__ import annotations
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.options import Options
+
+__all__ = ["check_reload"]
+
+# Sockets, stores and files are opened once.
+_FIXED = (
+    "host",
+    "port",
+    "server_name",
+    "http_host",
+    "http_port",
+    "https",
+    "http_base_path",
+    "jetstream",
+    "ack_subject_v2",
+    "system_account",
+    "log_file",
+    "log_size_limit",
+    "log_time",
+    "log_time_utc",
+    "pid_file",
+    "ports_file_dir",
+)
+# What a listening socket promises in INFO before anything else is said.
+_TLS_FIXED = "config reload not supported for switching TLS on or off; restart the server"
+
+
+def check_reload(current: Options, new: Options) -> list[str]:
+    """The names of the options that differ.
+
+    Raises:
+        ConfigError: one of them cannot be changed while the server runs.
+    """
+    changed = [name for name in current.__struct_fields__ if getattr(current, name) != getattr(new, name)]
+    for name in changed:
+        if name in _FIXED:
+            raise ConfigError(
+                f"config reload not supported for {name}: old={getattr(current, name)!r}, new={getattr(new, name)!r}"
+            )
+        if name == "tls" and (current.tls is None) != (new.tls is None):
+            raise ConfigError(_TLS_FIXED)
+        if name == "accounts" and any(
+            account.jetstream is not None and account.name not in {known.name for known in current.accounts}
+            for account in new.accounts
+        ):
+            raise ConfigError("config reload not supported for a new account with JetStream; restart the server")
+    return changed

@@ -1,0 +1,575 @@
+"""The server: accounts and connections, the turns of the loop that drive them, and their start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from base64 import urlsafe_b64encode
+from collections import deque
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import encode
+
+from jetlake.errors import ConfigError
+from jetlake.model.times import format_time
+from jetlake.server.config.options import (
+    GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
+    JetStreamLimits,
+    JetStreamOptions,
+    Options,
+)
+from jetlake.server.engine.account import Account
+from jetlake.server.engine.clock import Clock, SystemClock
+from jetlake.server.engine.timers import Timers
+from jetlake.server.shell.auth import Authenticator, Identity
+from jetlake.server.shell.connect_options import ConnectOptions
+from jetlake.server.shell.connection import Connection
+from jetlake.server.shell.listener import listen
+from jetlake.server.shell.log import Log, LoggerLog
+from jetlake.server.shell.nkey import new_server_id
+from jetlake.server.shell.tls import server_context
+from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from jetlake.server.engine.engine import Engine
+    from jetlake.server.shell.committer import Committer
+    from jetlake.server.shell.monitoring import Monitoring
+
+__all__ = ["ClosedTotals", "Server"]
+
+_SECOND_NS = 1_000_000_000
+
+# Connections that have ended and are still shown on request.
+_CLOSED_KEPT = 1000
+# How long a clean stop waits for its last bytes to be taken.
+_STOP_S = 1.0
+# A clock that is far ahead must not make the loop's own timer overflow.
+_SLEEP_MAX_S = 3600.0
+
+
+class ClosedTotals:
+    """What connections that have ended had counted."""
+
+    __slots__ = ("in_bytes", "in_msgs", "out_bytes", "out_msgs")
+
+    def __init__(self) -> None:
+        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+
+
+class Server:
+    """An embedded server; `async with Server() as server:` starts it, and stops it at the end.
+
+    Args:
+        store_dir: where streams are kept; None = a temporary folder that goes with the server.
+        host: the address to listen on; default the loopback interface.
+        port: the port to listen on; default any free one, to be read from `port` or `url`.
+        jetstream: whether there is JetStream; default yes.
+        options: everything else; the arguments above win over it.
+        clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
+        log: where log lines go; default Python's logger `jetlake.server`.
+    """
+
+    def __init__(
+        self,
+        store_dir: str | os.PathLike[str] | None = None,
+        *,
+        host: str | None = None,
+        port: int | None = None,
+        jetstream: bool | None = None,
+        options: Options | None = None,
+        clock: Clock | None = None,
+        log: Log | None = None,
+        random: Random | None = None,
+    ) -> None:
+        given = options or Options()
+        if host is not None:
+            given = given.replace(host=host)
+        if port is not None:
+            given = given.replace(port=port)
+        self._temporary_folder = ""
+        self._wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
+        self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
+        self.options = given
+        self.clock = clock or SystemClock()
+        self.log = log or LoggerLog(debugging=given.debug, tracing=given.trace)
+        self.id = new_server_id()
+        self.start_ns = self.config_load_ns = self.clock.now_ns()
+        self.timers = Timers()
+        self.authenticator = Authenticator(given)
+        self.tls_context = server_context(given.tls) if given.tls is not None else None
+        self.accounts: dict[str, Account] = {}
+        self._random = random or Random()
+        for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in given.accounts)):
+            self.accounts.setdefault(name, Account(name, random=self._random))
+        self.global_account = self.accounts[GLOBAL_ACCOUNT]
+        self.engine: Engine | None = None
+        self.committer: Committer | None = None
+        self.monitoring: Monitoring | None = None
+        self.loop: asyncio.AbstractEventLoop
+        self.connections: dict[int, Connection] = {}
+        self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
+        self.closed_totals = ClosedTotals()
+        self.pressured: set[Connection] = set()
+        self.total_connections = 0
+        self.slow_consumers = 0
+        self.stale_connections = 0
+        self.stalled = 0
+        self.defects = 0
+        self.lame_duck = False
+        self.running = False
+        self._last_cid = 4  # as nats-server, whose own clients take the first numbers
+        self._sockets: set[Connection] = set()
+        self._listeners: list[asyncio.Server] = []
+        self._port = 0
+        self._dirty: list[Connection] = []
+        self._turn_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ns = 0
+        self._stopped: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Where it is
+
+    @property
+    def name(self) -> str:
+        """The server's name; its id unless it was given one."""
+        return self.options.server_name or self.id
+
+    @property
+    def host(self) -> str:
+        """The address that is listened on."""
+        return self.options.host
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 before the start."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine connect to."""
+        scheme = "tls" if self.options.tls is not None else "nats"
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"{scheme}://{host}:{self._port}"
+
+    @property
+    def uptime_ns(self) -> int:
+        """How long it has run."""
+        return self.clock.now_ns() - self.start_ns
+
+    # Start and end
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Recover what is stored, then listen.
+
+        Raises:
+            ConfigError: an address that cannot be listened on, a folder that cannot be used.
+        """
+        if self.running:
+            return
+        self.loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        try:
+            if self.options.http_port is not None:
+                await self._start_monitoring()
+            if self._wants_jetstream:
+                self._start_jetstream()
+            await self._start_listening()
+        except BaseException:
+            await self._release()
+            raise
+        self.running = True
+        self.log.info("Server is ready")
+
+    async def _start_listening(self) -> None:
+        sockets = listen(self.options.host, max(self.options.port, 0))
+        for socket in sockets:
+            server = await self.loop.create_server(lambda: Connection(self), sock=socket, backlog=1024)
+            self._listeners.append(server)
+        self._port = sockets[0].getsockname()[1]
+        self.log.info(f"Listening for client connections on {_address(self.options.host, self._port)}")
+        if self.options.tls is not None:
+            self.log.info("TLS required for client connections")
+
+    async def _start_monitoring(self) -> None:
+        from jetlake.server.shell.monitoring import Monitoring
+
+        self.monitoring = Monitoring(self)
+        await self.monitoring.start()
+
+    def _start_jetstream(self) -> None:
+        from jetlake.server.shell.committer import Committer
+        from jetlake.server.shell.jetstream import start_engine
+
+        options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
+        if self._store_dir and options.store_dir != self._store_dir:
+            options = JetStreamOptions(
+                **{name: getattr(options, name) for name in options.__struct_fields__} | {"store_dir": self._store_dir}
+            )
+        self.options = self.options.replace(jetstream=options)
+        limits = {account.name: account.jetstream for account in self.options.accounts if account.jetstream is not None}
+        if not self.options.accounts:
+            limits[GLOBAL_ACCOUNT] = JetStreamLimits()
+        self.engine = start_engine(self, options, limits)
+        self.committer = Committer(self.engine.commit, self.loop, self.schedule_turn)
+        self.schedule_turn()
+
+    def _make_folder(self) -> str:
+        import tempfile
+
+        self._temporary_folder = tempfile.mkdtemp(prefix="jetlake-")
+        return self._temporary_folder
+
+    async def stop(self) -> None:
+        """Stop cleanly: tell waiting pulls, put everything on disk, let the last bytes leave, close."""
+        if not self.running:
+            return
+        self.running = False
+        for task in self._tasks:
+            task.cancel()
+        self._stop_listening()
+        await self._stop_jetstream()
+        for connection in list(self.connections.values()):
+            connection.end(reason="Server Shutdown")
+        await self._wait_for_sockets()
+        await self._release()
+        assert self._stopped is not None
+        self._stopped.set()
+
+    async def _release(self) -> None:
+        """Give back what may have been taken, however far the start had come."""
+        self._stop_listening()
+        await self._stop_jetstream()
+        if self.monitoring is not None:
+            await self.monitoring.stop()
+            self.monitoring = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._temporary_folder:
+            import shutil
+
+            shutil.rmtree(self._temporary_folder, ignore_errors=True)
+            self._temporary_folder = ""
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    async def _stop_jetstream(self) -> None:
+        engine, self.engine = self.engine, None
+        committer, self.committer = self.committer, None
+        if committer is not None:
+            await committer.stop()
+        if engine is not None:
+            try:
+                engine.close()
+            except Exception as error:
+                self.report_defect("closing JetStream", error)
+            for account in self.accounts.values():
+                account.js = None
+        self._flush_dirty()
+
+    async def _wait_for_sockets(self) -> None:
+        deadline = self.loop.time() + _STOP_S
+        while self._sockets and self.loop.time() < deadline:
+            for connection in list(self._sockets):
+                connection.hang_up()
+            await asyncio.sleep(0.002)
+        for connection in list(self._sockets):
+            connection.hang_up(at_once=True)
+        while self._sockets:
+            await asyncio.sleep(0)
+
+    async def wait_stopped(self) -> None:
+        """Return when the server has stopped, whoever stopped it."""
+        if self._stopped is not None:
+            await self._stopped.wait()
+
+    # Lame duck
+
+    def enter_lame_duck(self) -> None:
+        """Take no more clients, tell those that are there to go elsewhere, then let them go one by one and stop."""
+        if not self.lame_duck and self.running:
+            self.lame_duck = True
+            self._keep(self.loop.create_task(self._lame_duck()))
+
+    async def _lame_duck(self) -> None:
+        self.log.info("Entering lame duck mode, stop accepting new clients")
+        self._stop_listening()
+        await self._stop_jetstream()
+        for connection in self.connections.values():
+            connection.send_info()
+        if self.connections:
+            grace_s = self.options.lame_duck_grace_period_s
+            await self._sleep(grace_s)
+            leaving = list(self.connections.values())
+            pause_s = min((self.options.lame_duck_duration_s - grace_s) / max(len(leaving), 1), 1.0)
+            for connection in leaving:
+                connection.end(reason="Server Shutdown")
+                await self._sleep(pause_s * (0.5 + self._random.random() / 2))
+        self._tasks.clear()  # stop must not cancel the task that it runs in
+        self.log.info("Initiating Shutdown...")
+        await self.stop()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep by the server's clock."""
+        woken = self.loop.create_future()
+        self.timers.schedule(self.clock.now_ns() + int(seconds * _SECOND_NS), lambda: _wake(woken))
+        self._arm_timer()
+        await woken
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Turns of the loop
+
+    def schedule_turn(self) -> None:
+        """Have everything that was received in this turn of the loop stored, delivered and written at its end."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self.loop.call_soon(self._end_turn)
+
+    def mark_dirty(self, connection: Connection) -> None:
+        """The connection has something to write."""
+        self._dirty.append(connection)
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self.loop.call_soon(self._end_turn)
+
+    def drained(self) -> None:
+        """A connection that was congested takes deliveries again."""
+        if self.engine is not None:
+            self.engine.wake_congested()
+            self.schedule_turn()
+
+    def _end_turn(self) -> None:
+        engine = self.engine
+        again = False
+        if engine is not None:
+            try:
+                engine.flush()
+                if self.committer is not None:
+                    self.committer.kick()
+                again = engine.has_ready()
+            except Exception as error:
+                self.report_defect("JetStream", error)
+        self._turn_scheduled = False
+        self._flush_dirty()
+        if again:
+            self.schedule_turn()
+        self._arm_timer()
+
+    def _flush_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    def _arm_timer(self) -> None:
+        """Sleep no longer than until the earliest deadline; a timer that comes too early does no harm."""
+        deadline_ns = self.timers.next_deadline()
+        if self.engine is not None:
+            other_ns = self.engine.timers.next_deadline()
+            if deadline_ns is None or (other_ns is not None and other_ns < deadline_ns):
+                deadline_ns = other_ns
+        if deadline_ns is None or (self._timer is not None and self._timer_deadline_ns <= deadline_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(deadline_ns - self.clock.now_ns(), 0) / _SECOND_NS
+        self._timer_deadline_ns = deadline_ns
+        self._timer = self.loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._timer = None
+        now_ns = self.clock.now_ns()
+        for timers in (self.timers, self.engine.timers if self.engine is not None else None):
+            try:
+                if timers is not None:
+                    timers.run_due(now_ns)
+            except Exception as error:
+                self.report_defect("a timer", error)
+        self.schedule_turn()
+
+    def clock_moved(self) -> None:
+        """The clock was moved by hand: run what is due now, and take the next deadline from there."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._run_timers()
+
+    # Connections
+
+    def admit(self, connection: Connection) -> str | None:
+        """Number a new connection; the error's text when there is no room for it."""
+        self._last_cid += 1
+        self.total_connections += 1
+        connection.cid = self._last_cid
+        self._sockets.add(connection)
+        limit = self.options.max_connections
+        if limit >= 0 and len(self.connections) >= limit:
+            self.log.error(f"{connection} - maximum connections exceeded")
+            return "maximum connections exceeded"
+        self.connections[connection.cid] = connection
+        self.log.debug(f"{connection} - Client connection created")
+        return None
+
+    def forgotten(self, connection: Connection) -> None:
+        """A connection has ended; its counters go on in the totals."""
+        if self.connections.pop(connection.cid, None) is None:
+            return
+        totals = self.closed_totals
+        totals.in_msgs += connection.in_msgs
+        totals.in_bytes += connection.in_bytes
+        totals.out_msgs += connection.out_msgs
+        totals.out_bytes += connection.out_bytes
+        self.closed_connections.append(connection)
+        self.schedule_turn()
+
+    def disconnected(self, connection: Connection) -> None:
+        """The socket of a connection is gone."""
+        self._sockets.discard(connection)
+
+    def account(self, name: str) -> Account:
+        """The account of this name; made when a reload brought a new one."""
+        account = self.accounts.get(name)
+        if account is None:
+            account = self.accounts[name] = Account(name, random=self._random)
+        return account
+
+    def check_in_thread(self, connection: Connection, options: ConnectOptions) -> None:
+        """Authenticate where it takes long, without keeping the loop from its work."""
+        self._keep(self.loop.create_task(self._check(connection, options)))
+
+    async def _check(self, connection: Connection, options: ConnectOptions) -> None:
+        authenticate = self.authenticator.authenticate
+        identity: Identity | None = None
+        try:
+            identity = await self.loop.run_in_executor(None, authenticate, options, connection.nonce)
+        except ConfigError as error:
+            self.log.error(f"{connection} - {error}")
+        connection.checked(options, identity)
+
+    def new_nonce(self) -> str:
+        """Fresh text to be signed by a client with an nkey."""
+        return urlsafe_b64encode(os.urandom(11)).decode().rstrip("=")
+
+    def info_for(self, connection: Connection, *, connect_info: bool = False) -> bytes:
+        """The JSON of INFO as this client gets it."""
+        options = self.options
+        host, _, port = options.client_advertise.rpartition(":") if options.client_advertise else (options.host, "", "")
+        fields: dict[str, Any] = {
+            "server_id": self.id,
+            "server_name": self.name,
+            "version": COMPATIBLE_VERSION,
+            "jetlake": JETLAKE_VERSION,
+            "proto": PROTOCOL,
+            "go": f"python{platform.python_version()}",
+            "host": host or options.host,
+            "port": int(port) if port else self._port,
+            "headers": True,
+            "max_payload": options.max_payload,
+            "client_id": connection.cid,
+            "client_ip": connection.peer_host,
+            "api_lvl": API_LEVEL,
+        }
+        if self.authenticator.required and (connect_info or self.authenticator.default is None):
+            fields["auth_required"] = True
+        if options.tls is not None:
+            fields["tls_available" if options.allow_non_tls else "tls_required"] = True
+            if options.tls.verify:
+                fields["tls_verify"] = True
+        if self.engine is not None:
+            fields["jetstream"] = True
+            if options.jetstream is not None and options.jetstream.domain:
+                fields["domain"] = options.jetstream.domain
+        if connection.nonce:
+            fields["nonce"] = connection.nonce
+        if self.lame_duck:
+            fields["ldm"] = True
+        if connect_info:
+            fields["connect_info"] = True
+            fields["remote_account"] = connection.account.name
+        return encode(fields)
+
+    def client_info(self, connection: Connection) -> dict[str, Any]:
+        """Who a client is, with the keys that advisories use."""
+        options = connection.options
+        fields = {
+            "start": format_time(connection.start_ns),
+            "host": connection.peer_host,
+            "id": connection.cid,
+            "acc": connection.account.name,
+            "user": connection.identity.user if connection.identity is not None else "",
+            "name": options.name,
+            "lang": options.lang,
+            "ver": options.version,
+            "rtt": connection.rtt_ns,
+            "server": self.name,
+            "kind": "Client",
+            "client_type": "nats",
+        }
+        return {key: value for key, value in fields.items() if value not in ("", 0)}
+
+    # Reload
+
+    def reload(self, options: Options) -> list[str]:
+        """Take over new options as far as a running server can, and name what has changed.
+
+        Raises:
+            ConfigError: an option has changed that needs a restart; nothing was taken over.
+        """
+        from jetlake.server.shell.reload import check_reload
+
+        changed = check_reload(self.options, options)
+        tls_context = server_context(options.tls) if options.tls is not None else None
+        self.options = options.replace(jetstream=self.options.jetstream)
+        self.config_load_ns = self.clock.now_ns()
+        self.tls_context = tls_context
+        self.log.debugging, self.log.tracing = options.debug, options.trace
+        previous, self.authenticator = self.authenticator, Authenticator(options)
+        for connection in list(self.connections.values()):
+            connection.apply_limits()
+            if connection.identity is not None:
+                connection.reauthorize(self.authenticator.recognize(connection.identity, previous))
+        self.schedule_turn()
+        return changed
+
+    # Defects
+
+    def report_defect(self, where: str, error: Exception) -> None:
+        """Something failed that never should: one line in the log, a counter in monitoring, and life goes on."""
+        self.defects += 1
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        place = ""
+        if traceback is not None:
+            code = traceback.tb_frame.f_code
+            place = f" ({Path(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name})"
+        self.log.error(f"{where} - internal error: {type(error).__name__}: {error}{place}")
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,113 @@
+"""TLS: the server's context, and a channel that turns ciphertext into plaintext and back without touching a socket."""
+
+from __future__ import annotations
+
+import ssl
+
+from jetlake.errors import ConfigError, JetlakeError
+from jetlake.server.config.options import TlsOptions
+
+__all__ = ["TLS_HANDSHAKE", "TlsChannel", "TlsError", "server_context"]
+
+TLS_HANDSHAKE = 0x16
+"""The first byte of a client that begins TLS; no verb of the protocol begins with it."""
+
+_READ_SIZE = 256 * 1024
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsError(JetlakeError):
+    """The peer broke off or broke TLS."""
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """The context for the server's side, from the files that the options name.
+
+    Raises:
+        ConfigError: a file is missing or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if options.min_version:
+        if options.min_version not in _VERSIONS:
+            raise ConfigError(f"tls min_version must be 1.2 or 1.3, not {options.min_version!r}")
+        context.minimum_version = _VERSIONS[options.min_version]
+    try:
+        context.load_cert_chain(options.cert_file, options.key_file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"error parsing X509 certificate/key pair: {_reason(error, options.cert_file)}") from None
+    if options.ca_file:
+        try:
+            context.load_verify_locations(options.ca_file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"failed to parse root ca certificate: {_reason(error, options.ca_file)}") from None
+    if options.verify:
+        context.verify_mode = ssl.CERT_REQUIRED
+        if not options.ca_file:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def _reason(error: Exception, path: str) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"{path}: {error.reason or error}"
+    return f"{path}: {error.strerror}" if isinstance(error, OSError) else f"{path}: {error}"
+
+
+class TlsChannel:
+    """One connection's encryption: bytes of the network in, bytes of the protocol out, and the other way round.
+
+    Attributes:
+        established: the handshake is over.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.established = False
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what the network gave and return what it meant; `to_send` may have something afterwards.
+
+        Raises:
+            TlsError: the peer does not speak TLS, shows no valid certificate, or has closed the channel.
+        """
+        self._incoming.write(data)
+        try:
+            if not self.established:
+                self._object.do_handshake()
+                self.established = True
+            return self._read_all()
+        except ssl.SSLWantReadError:
+            return b""
+        except (ssl.SSLError, ValueError) as error:
+            raise TlsError(getattr(error, "reason", None) or str(error)) from None
+
+    def _read_all(self) -> bytes:
+        chunks = []
+        while True:
+            try:
+                chunk = self._object.read(_READ_SIZE)
+            except ssl.SSLWantReadError:
+                break
+            if not chunk:
+                break
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def encrypt(self, data: bytes) -> bytes:
+        """The bytes for the network that mean `data`."""
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+        return self._outgoing.read()
+
+    def to_send(self) -> bytes:
+        """What the handshake wants to have sent, or the alert after an error."""
+        return self._outgoing.read()
+
+    def describe(self) -> dict[str, str]:
+        """Version and cipher, as monitoring names them."""
+        cipher = self._object.cipher()
+        version = (self._object.version() or "").removeprefix("TLSv")
+        return {"tls_version": version, "tls_cipher_suite": cipher[0] if cipher else ""}
