@@ -1,0 +1,5 @@
+"""JetStream as a Spark data source: batch and streaming, source and sink, in pure Python."""
+
+from jetlake.spark.source import JetStream
+
+__all__ = ["JetStream"]

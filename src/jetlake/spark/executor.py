@@ -1,0 +1,36 @@
+"""The executor's half of reading: a range of sequences as record batches, over a connection of the worker's pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.options import SourceOptions
+from jetlake.spark.partition import ReadPartition
+from jetlake.spark.range_reader import read_range
+from jetlake.spark.schema import RowBuilder
+
+__all__ = ["read_partition"]
+
+
+def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition, in the order of their sequences, as record batches of that schema."""
+    builder = RowBuilder(schema, options, partition.stream)
+    waiting: list[MessageColumns] = []
+    rows = 0
+    for messages in read_range(partition, options):
+        waiting.append(messages)
+        rows += len(messages)
+        if rows >= options.rows_per_batch:
+            yield from _batches(builder, waiting)
+            waiting, rows = [], 0
+    yield from _batches(builder, waiting)
+
+
+def _batches(builder: RowBuilder, waiting: list[MessageColumns]) -> Iterator[pa.RecordBatch]:
+    for messages in waiting:
+        if len(messages):
+            yield builder.build(messages)

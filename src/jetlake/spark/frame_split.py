@@ -1,0 +1,183 @@
+"""Where the messages in a read buffer begin and end, found for the whole buffer at once.
+
+The fast way looks for line ends with numpy, takes every line that begins like a message for one, and then proves it:
+the first line is a message, and each message must end exactly where the next one begins. A payload that looks like
+a message breaks that chain, as does a line of another kind in between; then the plain loop does the buffer, which
+reads line by line and is never wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jetlake.errors import ProtocolError
+
+__all__ = ["Split", "split_frames", "split_frames_by_loop", "split_frames_vectorised"]
+
+Positions = NDArray[np.int64]
+
+_MSG = int.from_bytes(b"MSG ", "little")
+_HMSG = int.from_bytes(b"HMSG", "little")
+_SIZE_DIGITS_MAX = 9
+_LINE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class Split:
+    """The whole messages at the beginning of a buffer, as positions in it.
+
+    Attributes:
+        subject: where each subject begins.
+        sizes: where the control line's arguments before the sizes end (behind subject, sid and reply).
+        header: where header and payload begin.
+        payload: where the payload begins.
+        end: where the payload ends.
+        lines: control lines of other kinds (PING, INFO, -ERR …), without their ends.
+        consumed: how much of the buffer these messages and lines take.
+    """
+
+    subject: Positions
+    sizes: Positions
+    header: Positions
+    payload: Positions
+    end: Positions
+    lines: list[bytes]
+    consumed: int
+
+    def __len__(self) -> int:
+        return len(self.subject)
+
+
+def split_frames(buffer: bytearray, fill: int) -> Split:
+    """Split what the first `fill` bytes hold; what is cut off at the end is left for the next time.
+
+    Raises:
+        ProtocolError: the bytes are not what a server sends.
+    """
+    split = split_frames_vectorised(buffer, fill)
+    return split if split is not None else split_frames_by_loop(buffer, fill)
+
+
+def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
+    """The fast way, or None when the buffer holds anything but plain messages one after the other."""
+    if fill < 16:
+        return None
+    octets = np.frombuffer(buffer, np.uint8, fill)
+    words = np.ndarray((fill - 3,), np.dtype("<u4"), buffer, strides=(1,))
+    line_feeds = np.flatnonzero(octets == 10)
+    followers = line_feeds + 1
+    in_reach = (
+        len(followers) if not len(followers) or followers[-1] < fill - 3 else int(np.searchsorted(followers, fill - 3))
+    )
+    first_words = words[followers[:in_reach]]
+    begins = np.flatnonzero((first_words == _MSG) | (first_words == _HMSG))
+    # A message that begins behind line feed number i has its own line end at line feed number i + 1.
+    line_index = np.concatenate((np.zeros(1, np.int64), begins + 1))
+    start = np.concatenate((np.zeros(1, np.int64), followers[begins]))
+    if line_index[-1] >= len(line_feeds):
+        line_index, start = line_index[:-1], start[:-1]
+        if not len(start):
+            return None
+    first_words = words[start]
+    with_header = first_words == _HMSG
+    if not with_header[0] and first_words[0] != _MSG:
+        return None
+    line_end = line_feeds[line_index] - 1
+    total, digits = _numbers_before(octets, line_end)
+    sizes = line_end - digits - 1
+    header_size = np.zeros(len(start), np.int64)
+    if with_header.any():
+        numbers, digits = _numbers_before(octets, sizes[with_header])
+        header_size[with_header] = numbers
+        sizes[with_header] -= digits + 1
+    header = line_end + 2
+    end = header + total
+    following = end + 2
+    if (following[:-1] != start[1:]).any() or (octets[line_end] != 13).any() or (sizes <= start).any():
+        return None
+    count = len(start)
+    if following[-1] > fill:
+        count -= 1
+        if count == 0:
+            return None
+    if octets[end[count - 1]] != 13 or octets[end[count - 1] + 1] != 10:
+        return None
+    return Split(
+        subject=start[:count] + 4 + with_header[:count],
+        sizes=sizes[:count],
+        header=header[:count],
+        payload=(header + header_size)[:count],
+        end=end[:count],
+        lines=[],
+        consumed=int(following[count - 1]),
+    )
+
+
+def _numbers_before(octets: NDArray[np.uint8], position: Positions) -> tuple[Positions, Positions]:
+    """The decimal number that ends right before each position, and how many digits it has."""
+    number = np.zeros(len(position), np.int64)
+    digits = np.zeros(len(position), np.int64)
+    active = np.ones(len(position), np.bool_)
+    factor = 1
+    for _ in range(_SIZE_DIGITS_MAX):
+        position = position - 1
+        digit = octets[position] - np.uint8(48)
+        active &= digit < 10
+        if not active.any():
+            break
+        number += np.where(active, digit, 0).astype(np.int64) * factor
+        digits += active
+        factor *= 10
+    return number, digits
+
+
+def split_frames_by_loop(buffer: bytearray, fill: int) -> Split:
+    """The plain way: line by line; understands everything that a server may send.
+
+    Raises:
+        ProtocolError: the bytes are not what a server sends.
+    """
+    places = array("q")
+    lines: list[bytes] = []
+    find = buffer.find
+    position = 0
+    while position < fill:
+        line_end = find(b"\n", position, fill)
+        if line_end < 0:
+            if fill - position > _LINE_BYTES_MAX:
+                raise ProtocolError(f"a control line is longer than {_LINE_BYTES_MAX} bytes")
+            break
+        line = bytes(buffer[position:line_end])
+        words = line.split()
+        header = line_end + 1
+        try:
+            if words[0] == b"MSG":
+                payload = header
+                end = header + int(words[-1])
+                sizes = line_end - 2 - len(words[-1])
+                subject = position + 4
+            elif words[0] == b"HMSG":
+                payload = header + int(words[-2])
+                end = header + int(words[-1])
+                sizes = line_end - 3 - len(words[-1]) - len(words[-2])
+                subject = position + 5
+            else:
+                lines.append(line.rstrip())
+                position = header
+                continue
+        except (IndexError, ValueError):
+            raise ProtocolError(f"a line of the server cannot be read: {line[:80]!r}") from None
+        if b" ".join(words) != line[:-1] or len(words) < 4 or payload > end:
+            raise ProtocolError(f"a message line of the server cannot be read: {line[:80]!r}")
+        if end + 2 > fill:
+            break
+        if buffer[end] != 13 or buffer[end + 1] != 10:
+            raise ProtocolError("payload is not followed by CRLF")
+        places.extend((subject, sizes, header, payload, end))
+        position = end + 2
+    table = np.array(places, np.int64).reshape(-1, 5)
+    return Split(table[:, 0], table[:, 1], table[:, 2], table[:, 3], table[:, 4], lines, position)

@@ -1,0 +1,81 @@
+"""The bytes that came from a server and are not split into messages yet."""
+
+from __future__ import annotations
+
+from jetlake.errors import ConnectionClosedError
+from jetlake.spark.frame_split import split_frames
+from jetlake.spark.socket_shim import SocketConnection
+
+__all__ = ["ReadBuffer"]
+
+_SIZE = 1 << 20
+_SIZE_MAX = 256 << 20
+_SETTLE_S = 10.0
+
+
+class ReadBuffer:
+    """A buffer that a connection fills from the front and that is emptied from the front; it grows for large messages.
+
+    Attributes:
+        data: the bytes.
+        fill: how many of them are valid.
+    """
+
+    def __init__(self, size: int = _SIZE) -> None:
+        self.data = bytearray(size)
+        self.fill = 0
+
+    def receive(self, connection: SocketConnection, timeout_s: float) -> None:
+        """Wait for bytes, then take all that are there, as far as the buffer holds them.
+
+        Raises:
+            TimeoutError: none came in time.
+            ConnectionClosedError: the server closed the connection.
+        """
+        if self.fill == len(self.data):
+            self._grow()
+        view = memoryview(self.data)
+        sock = connection.sock
+        sock.settimeout(timeout_s)
+        self._take(sock.recv_into(view[self.fill :]), connection)
+        sock.settimeout(0.0)
+        try:
+            while self.fill < len(self.data):
+                self._take(sock.recv_into(view[self.fill :]), connection)
+        except BlockingIOError:
+            pass
+        finally:
+            sock.settimeout(timeout_s)
+
+    def _take(self, count: int, connection: SocketConnection) -> None:
+        if count == 0:
+            raise ConnectionClosedError("the server closed the connection")
+        self.fill += count
+
+    def discard(self, count: int) -> None:
+        """Forget the first bytes."""
+        rest = self.fill - count
+        if count and rest:
+            self.data[:rest] = self.data[count : self.fill]
+        self.fill = rest
+
+    def _grow(self) -> None:
+        """Make room for a message that is longer than the buffer."""
+        larger = bytearray(min(len(self.data) * 2, _SIZE_MAX))
+        larger[: self.fill] = self.data[: self.fill]
+        self.data = larger
+
+    def settle(self, connection: SocketConnection) -> None:
+        """Read away what still comes for a subscription that was just ended, so that the connection can be used again."""
+        connection.send(b"PING\r\n")
+        settled = False
+        while not settled:
+            split = split_frames(self.data, self.fill)
+            for line in split.lines:
+                if line == b"PONG":
+                    settled = True
+                else:
+                    connection.handle_line(line)
+            self.discard(split.consumed)
+            if not settled:
+                self.receive(connection, _SETTLE_S)

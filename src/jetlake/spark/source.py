@@ -1,0 +1,29 @@
+"""`format("jetstream")`: the data source that Spark finds by its name."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from jetlake.spark.batch_reader import BatchReader
+from jetlake.spark.options import SourceOptions
+from jetlake.spark.schema import schema_ddl
+
+__all__ = ["JetStream"]
+
+
+class JetStream(DataSource):
+    """JetStream streams as a source and a sink, batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return "jetstream"
+
+    def schema(self) -> str:
+        """The columns of a read without a schema of the user's."""
+        return schema_ddl(SourceOptions.of(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return BatchReader(schema, SourceOptions.of(self.options))
