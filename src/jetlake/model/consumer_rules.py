@@ -12,29 +12,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from jetlake.errors import api_error
-from jetlake.model.account import AccountLimits
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import NANOSECONDS_PER_SECOND, format_duration
+from jetlake.model.consumer_defaults import ALONE, FLOW_CONTROL_HEARTBEAT, ConsumerRules, with_defaults, with_lifetime
+from jetlake.model.durations import format_duration
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, RetentionPolicy
 from jetlake.model.limits import (
-    ACK_WAIT_DEFAULT,
     DESCRIPTION_BYTES_MAX,
-    INACTIVE_THRESHOLD_DEFAULT,
-    MAX_ACK_PENDING_DEFAULT,
-    MAX_WAITING_DEFAULT,
     METADATA_BYTES_MAX,
     NAME_BYTES_MAX,
-    PRIORITY_TIMEOUT_DEFAULT,
-    ServerLimits,
     is_valid_name,
 )
 from jetlake.model.requests import ConsumerCreateRequest
-from jetlake.model.rules import invalid_config, metadata_bytes, pedantic_error, utc_time
+from jetlake.model.rules import invalid_config, metadata_bytes
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import has_wildcards, is_subset, is_valid_config, overlaps
 
@@ -52,7 +45,6 @@ _NAME_RULE = "can not contain '.', '*', '>', '\\', '/'"
 _GROUP_NAME = re.compile(r"[A-Za-z0-9/_=-]{1,16}\Z")
 _MILLISECOND = 1_000_000
 _SHORTEST_HEARTBEAT = 100 * _MILLISECOND
-_FLOW_CONTROL_HEARTBEAT = NANOSECONDS_PER_SECOND
 
 # How the texts of 10094 call each policy.
 _POLICY_WORDS = {
@@ -63,23 +55,6 @@ _POLICY_WORDS = {
     DeliverPolicy.BY_START_TIME: "by start time",
     DeliverPolicy.LAST_PER_SUBJECT: "last per subject",
 }
-
-
-class ConsumerRules(NamedTuple):
-    """What the checks depend on besides the configuration itself."""
-
-    stream: StreamConfig = StreamConfig(num_replicas=1)
-    """The configuration of the stream."""
-    pedantic: bool = False
-    """Refuse what would otherwise be corrected in silence."""
-    server: ServerLimits = ServerLimits()
-    """The server's own limits."""
-    account: AccountLimits = AccountLimits()
-    """The account's limits."""
-
-
-ALONE = ConsumerRules()
-"""Nothing but the configuration itself: a stream without subjects and limits."""
 
 
 def check_consumer_request(
@@ -126,9 +101,7 @@ def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Cons
     Raises:
         ApiError: the first rule that it breaks.
     """
-    config = _with_priority_acks(config, rules)
-    config = _without_negatives(config, rules)
-    config = _with_defaults(config, rules)
+    config = with_defaults(config, rules)
     _check_names(config)
     _check_replicas(config, rules)
     _check_acks(config)
@@ -143,7 +116,7 @@ def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Cons
     _check_priority(config)
     if len(config.name.encode()) > NAME_BYTES_MAX or len(config.durable_name.encode()) > NAME_BYTES_MAX:
         raise api_error(10102, max=NAME_BYTES_MAX)
-    return _with_lifetime(config)
+    return with_lifetime(config)
 
 
 def check_consumer_update(
@@ -151,7 +124,8 @@ def check_consumer_update(
 ) -> ConsumerConfig:
     """The rules of a change; `new` is the whole new configuration. Returns it with all defaults filled in.
 
-    The time until which the consumer is paused has a request of its own: whatever an update says, the old one stays.
+    Whatever an update says, a durable consumer stays durable, and the time until which it is paused stays: that has a
+    request of its own.
 
     Args:
         is_deliver_subject_in_use: whether somebody subscribes to the old deliver subject, which must then stay.
@@ -159,7 +133,8 @@ def check_consumer_update(
     Raises:
         ApiError: the first rule that it breaks; 10012 for what cannot be changed.
     """
-    new = replace(check_consumer(new, rules), pause_until=old.pause_until)
+    durable_name = new.durable_name or old.durable_name
+    new = check_consumer(replace(new, durable_name=durable_name, pause_until=old.pause_until), rules)
     for name, reason in (
         ("deliver_policy", "deliver policy can not be updated"),
         ("mem_storage", "storage type can not be updated"),
@@ -229,72 +204,6 @@ def check_group_name(group: str) -> None:
         raise api_error(10162)
 
 
-def _with_priority_acks(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    is_wrong = config.ack_policy is not AckPolicy.EXPLICIT
-    if config.priority_policy is PriorityPolicy.NONE or config.is_push or not is_wrong:
-        return config
-    if rules.pedantic:
-        raise pedantic_error("ack_policy must be explicit if a priority policy is set")
-    return replace(config, ack_policy=AckPolicy.EXPLICIT)
-
-
-def _without_negatives(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    """Numbers that mean nothing below zero become their default."""
-    changes: dict[str, Any] = {}
-    for name, lowest, default, reason in (
-        ("max_deliver", -1, -1, "must be set to -1"),
-        ("max_waiting", 0, 0, "must not be negative"),
-        ("max_ack_pending", -1, -1, "must be set to -1"),
-        ("max_batch", 0, 0, "must not be negative"),
-        ("max_expires", 0, 0, "must not be negative"),
-        ("max_bytes", 0, 0, "must not be negative"),
-        ("idle_heartbeat", 0, 0, "must not be negative"),
-        ("inactive_threshold", 0, 0, "must not be negative"),
-        ("priority_timeout", 0, 0, "must not be negative"),
-    ):
-        if getattr(config, name) < lowest:
-            if rules.pedantic:
-                raise pedantic_error(f"{name} {reason}")
-            changes[name] = default
-    return replace(config, **changes) if changes else config
-
-
-def _with_defaults(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    limits, server = rules.stream.consumer_limits, rules.server
-    waits_for_acks = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
-    changes: dict[str, Any] = {"max_deliver": config.max_deliver or -1}
-    if not config.is_push:
-        changes["max_waiting"] = config.max_waiting or MAX_WAITING_DEFAULT
-    ack_wait = config.ack_wait or (ACK_WAIT_DEFAULT if waits_for_acks else 0)
-    if config.backoff:
-        if rules.pedantic and ack_wait != config.backoff[0]:
-            raise pedantic_error("first backoff value has to equal batch AckWait")
-        ack_wait = config.backoff[0]
-    changes["ack_wait"] = ack_wait
-    for name in ("max_ack_pending", "inactive_threshold"):
-        if getattr(config, name) == 0:
-            if rules.pedantic and getattr(limits, name) > 0:
-                raise pedantic_error(f"{name} must be set if it's configured in stream limits")
-            changes[name] = getattr(limits, name)
-    if changes.get("max_ack_pending", config.max_ack_pending) == 0 and config.ack_policy is not AckPolicy.NONE:
-        bounds = [limit for limit in (server.max_ack_pending, rules.account.max_ack_pending) if limit > 0]
-        changes["max_ack_pending"] = min(MAX_ACK_PENDING_DEFAULT, *bounds) if bounds else MAX_ACK_PENDING_DEFAULT
-    if not config.is_push and config.max_batch == 0 and server.max_request_batch > 0:
-        if rules.pedantic:
-            raise pedantic_error("max_request_batch must be set if it's JetStream limits are set")
-        changes["max_batch"] = server.max_request_batch
-    if config.priority_policy is PriorityPolicy.PINNED_CLIENT and config.priority_timeout == 0:
-        changes["priority_timeout"] = PRIORITY_TIMEOUT_DEFAULT
-    if config.ack_policy is AckPolicy.FLOW_CONTROL and not rules.pedantic:
-        changes["flow_control"] = True
-        changes["idle_heartbeat"] = _FLOW_CONTROL_HEARTBEAT
-    for name in ("opt_start_time", "pause_until"):
-        time = getattr(config, name)
-        if time is not None:
-            changes[name] = utc_time(time)
-    return replace(config, **changes)
-
-
 def _check_names(config: ConsumerConfig) -> None:
     if config.name and not is_valid_name(config.name):
         raise invalid_config(f"consumer name {_NAME_RULE}")
@@ -323,7 +232,7 @@ def _check_acks(config: ConsumerConfig) -> None:
             raise api_error(10218)
         if not config.flow_control:
             raise api_error(10219)
-        if config.idle_heartbeat != _FLOW_CONTROL_HEARTBEAT:
+        if config.idle_heartbeat != FLOW_CONTROL_HEARTBEAT:
             raise invalid_config("flow control ack policy heartbeat needs to be 1s")
         if config.max_ack_pending <= 0:
             raise api_error(10220)
@@ -452,9 +361,3 @@ def _check_priority(config: ConsumerConfig) -> None:
         check_group_name(group)
     if len(config.priority_groups) > 1:
         raise invalid_config("consumer can only have one priority group")
-
-
-def _with_lifetime(config: ConsumerConfig) -> ConsumerConfig:
-    if config.durable_name or config.inactive_threshold > 0:
-        return config
-    return replace(config, inactive_threshold=INACTIVE_THRESHOLD_DEFAULT)

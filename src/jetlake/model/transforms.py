@@ -67,6 +67,8 @@ def compile_transform(source: str, destination: str, draw: Callable[[int], int] 
     if source == destination == ">":
         return Transform(b">", ())
     wildcards = [index for index, token in enumerate(source_tokens) if token == "*"]
+    if not wildcards and not is_open:
+        _check_literal(destination_tokens)
     pieces = [_piece(token, wildcards, draw) for token in destination_tokens[: -1 if is_open else None]]
     if is_open:
         fixed = len(source_tokens) - 1
@@ -84,6 +86,13 @@ def _destination_tokens(destination: str) -> list[str]:
         if not is_function and not is_valid_config(token.encode()):
             raise _bad_destination("invalid transform")
     return tokens
+
+
+def _check_literal(tokens: list[str]) -> None:
+    """A source without wildcards leaves nothing for a function to work on."""
+    for token in tokens:
+        if token.startswith("{{") or (token.startswith("$") and token[1:].isdigit()):
+            raise _bad_destination("wildcard index out of range", token)
 
 
 def _bad_destination(reason: str, token: str | None = None) -> ConfigError:
@@ -149,8 +158,7 @@ def _number(token: str, argument: str, at_least: int = 0) -> int:
 def _position(token: str, number: int, wildcards: list[int]) -> int:
     """Where in the subject the wildcard of that number is."""
     if not 1 <= number <= len(wildcards):
-        # The number is told when there is something it could have been.
-        raise _bad_destination("wildcard index out of range", f"{token}: [{number}]" if wildcards else token)
+        raise _bad_destination("wildcard index out of range", f"{token}: [{number}]")
     return wildcards[number - 1]
 
 

@@ -44,8 +44,7 @@ def required_level(config: StreamConfig | ConsumerConfig) -> int:
             return 4
         uses_pause_or_groups = config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE
         return 1 if uses_pause_or_groups else 0
-    copies = (config.mirror, *config.sources)
-    if config.allow_batched or any(copy is not None and copy.consumer is not None for copy in copies):
+    if config.allow_batched:
         return 4
     if (
         config.allow_msg_counter
