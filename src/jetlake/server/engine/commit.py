@@ -2,7 +2,7 @@
 
 A cycle of the engine marks the stores and journals it wrote to and leaves actions that wait for them (acknowledgements,
 answers, visibility). `flush` hands everything to the operating system; with `always` the shell then takes what is
-unsynced (`begin`), syncs it in one worker thread, and reports back (`finish`), which runs the actions. Whatever comes in
+unsynced (`begin`), syncs it in one worker thread, and reports back (`finish`), which runs the actions. What comes in
 while a sync is under way shares the next one. With an interval the actions run right after the flush, and the shell
 syncs when the interval's timer says so.
 """
@@ -61,7 +61,7 @@ class Commit:
         self._dirty[syncable] = None
 
     def mark_soon(self, syncable: Syncable) -> None:
-        """It was written to, and nobody waits for it: flush it with the next `flush_soon`, a tenth of a second later."""
+        """It was written to, and nobody waits for it: the next `flush_soon` takes it, a tenth of a second later."""
         self._soon[syncable] = None
 
     def when_durable(self, syncable: Syncable | None, action: Action) -> None:
@@ -70,6 +70,15 @@ class Commit:
         With None the action always gets None: it waits for its turn, and whose writes failed is told to their owners.
         """
         self._fresh.append((syncable, action))
+
+    def fail(self, syncable: Syncable, error: JetlakeError) -> None:
+        """What was written to it since the last flush is undone: whoever waits for that is told now."""
+        fresh, self._fresh = self._fresh, []
+        for waiter in fresh:
+            if waiter[0] is syncable:
+                waiter[1](error)
+            else:
+                self._fresh.append(waiter)
 
     def forget(self, syncable: Syncable) -> None:
         """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on."""

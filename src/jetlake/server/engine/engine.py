@@ -1,0 +1,182 @@
+"""The engine: all accounts' JetStreams, their one clock, timers and commit, and the cycle that drives them.
+
+The shell calls `flush` after everything it fed in (a socket read, due timers, a finished sync): received messages are
+stored in batches, stores and journals are written once each, acknowledgements that need not wait are released, and
+consumers that are ready deliver a bounded run each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from jetlake.errors import JetlakeError
+from jetlake.model.account import AccountLimits
+from jetlake.server.engine.account import Account
+from jetlake.server.engine.clock import Clock
+from jetlake.server.engine.commit import Commit
+from jetlake.server.engine.jetstream import JetStream
+from jetlake.server.engine.options import EngineOptions
+from jetlake.server.engine.storage import Storage
+from jetlake.server.engine.timers import Timer, Timers
+from jetlake.server.engine.usage import Usage
+
+__all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
+
+# Journals that nobody waits for are written this much later at the latest.
+_SOON_NS = 100_000_000
+
+
+class Intake(Protocol):
+    """What received messages and stores them when the cycle comes round: a stream's way in."""
+
+    def store_received(self, now_ns: int) -> None:
+        """Store everything received so far as one batch."""
+        ...
+
+
+class Deliverer(Protocol):
+    """What delivers when it is ready: a consumer."""
+
+    def deliver(self, now_ns: int) -> bool:
+        """Deliver one bounded run; True when there is more to do right away."""
+        ...
+
+
+class EngineStoppedError(JetlakeError):
+    """The engine was closed before this became durable; nothing is promised about it."""
+
+
+class Engine:
+    """Everything JetStream in one server, without a loop, a socket or a file of its own.
+
+    Args:
+        clock: where the time comes from.
+        options: how this server runs its JetStream.
+        storage: where streams are kept and found again.
+    """
+
+    def __init__(self, clock: Clock, options: EngineOptions, storage: Storage) -> None:
+        self.clock = clock
+        self.options = options
+        self.storage = storage
+        self.timers = Timers()
+        self.commit = Commit(always=options.sync_interval_ns == 0)
+        self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
+        self.jetstreams: dict[str, JetStream] = {}
+        self._received: list[Intake] = []
+        self._ready: dict[Deliverer, None] = {}
+        self._congested: dict[Deliverer, None] = {}
+        self._soon_timer: Timer | None = None
+        if options.sync_interval_ns:
+            self._arm_sync()
+
+    # Accounts
+
+    def enable(self, account: Account, limits: AccountLimits | None = None) -> JetStream:
+        """Give the account its JetStream and recover the streams it had."""
+        jetstream = JetStream(self, account, limits or AccountLimits())
+        self.jetstreams[account.name] = jetstream
+        account.js = jetstream
+        jetstream.recover()
+        return jetstream
+
+    def close(self) -> None:
+        """Stop cleanly: tell waiting pulls, write and sync everything, leave indexes for a quick start."""
+        self.store_received()
+        for jetstream in self.jetstreams.values():
+            jetstream.shut_down()
+        self.commit.flush_soon()
+        self.commit.flush()
+        errors: dict[object, JetlakeError] = {}
+        for syncable in self.commit.begin():
+            try:
+                syncable.sync()
+            except JetlakeError as error:
+                errors[syncable] = error
+        self.commit.finish(errors)  # type: ignore[arg-type]
+        for jetstream in self.jetstreams.values():
+            jetstream.close()
+        self.commit.fail_waiting(EngineStoppedError("the server stopped"))
+
+    # The cycle
+
+    def received(self, intake: Intake) -> None:
+        """An intake has its first message of this cycle."""
+        self._received.append(intake)
+
+    def make_ready(self, deliverer: Deliverer) -> None:
+        """Let it deliver in this cycle, or in the next when this one is past that."""
+        self._ready[deliverer] = None
+
+    def make_unready(self, deliverer: Deliverer) -> None:
+        """It was closed."""
+        self._ready.pop(deliverer, None)
+        self._congested.pop(deliverer, None)
+
+    def wait_for_drain(self, deliverer: Deliverer) -> None:
+        """Its taker has too much unwritten; `wake_congested` makes it ready again."""
+        self._congested[deliverer] = None
+
+    def wake_congested(self) -> None:
+        """A connection has drained: whoever waited for one may try again."""
+        self._ready.update(self._congested)
+        self._congested.clear()
+
+    def has_ready(self) -> bool:
+        """Whether another `flush` in the next turn of the loop has something to do."""
+        return bool(self._ready or self._received) or not self.commit.is_quiet()
+
+    def store_received(self) -> None:
+        """Store what was received so far: whoever asks about a stream now sees its own messages in it."""
+        received = self._received
+        if received:
+            self._received = []
+            now_ns = self.clock.now_ns()
+            for intake in received:
+                intake.store_received(now_ns)
+
+    def flush(self) -> None:
+        """One turn of the cycle; what it stirs up beyond its end waits for the next (`has_ready`)."""
+        if self._received:
+            self.store_received()
+        commit = self.commit
+        if not commit.is_quiet():
+            commit.flush()
+        if self._ready:
+            self._deliver()
+            if not commit.is_quiet():
+                commit.flush()
+        if commit.has_soon() and self._soon_timer is None:
+            self._soon_timer = self.timers.schedule(self.clock.now_ns() + _SOON_NS, self._flush_soon)
+
+    def run_timers(self) -> int:
+        """Run what is due; the shell follows with `flush`."""
+        return self.timers.run_due(self.clock.now_ns())
+
+    def _deliver(self) -> None:
+        ready, self._ready = self._ready, {}
+        now_ns = self.clock.now_ns()
+        for deliverer in ready:
+            if deliverer.deliver(now_ns):
+                self._ready[deliverer] = None
+
+    def _flush_soon(self) -> None:
+        self._soon_timer = None
+        self.commit.flush_soon()
+
+    def _arm_sync(self) -> None:
+        self.timers.schedule(self.clock.now_ns() + self.options.sync_interval_ns, self._sync_interval_passed)
+
+    def _sync_interval_passed(self) -> None:
+        self.commit.sync_due = True
+        self._arm_sync()
+
+    # Answers
+
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Run `action` when everything written so far is durable: answers show nothing that a crash could undo."""
+        if self.commit.always:
+            self.commit.when_durable(None, lambda _error: action())
+        else:
+            action()

@@ -1,0 +1,94 @@
+"""The header keys by which a publisher asks something of a stream, and how they are found in a message."""
+
+from __future__ import annotations
+
+import re
+
+from jetlake.errors import ApiError, ConfigError, api_error
+from jetlake.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+
+__all__ = [
+    "BATCH_ID",
+    "EXPECTED_LAST_MSG_ID",
+    "EXPECTED_LAST_SEQUENCE",
+    "EXPECTED_LAST_SUBJECT_SEQUENCE",
+    "EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT",
+    "EXPECTED_STREAM",
+    "MSG_ID",
+    "ROLLUP",
+    "SOURCE",
+    "check_increment",
+    "check_schedule",
+    "check_ttl",
+    "read_wishes",
+]
+
+MSG_ID = b"Nats-Msg-Id"
+EXPECTED_STREAM = b"Nats-Expected-Stream"
+EXPECTED_LAST_SEQUENCE = b"Nats-Expected-Last-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE = b"Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT = b"Nats-Expected-Last-Subject-Sequence-Subject"
+EXPECTED_LAST_MSG_ID = b"Nats-Expected-Last-Msg-Id"
+ROLLUP = b"Nats-Rollup"
+SOURCE = b"Nats-Stream-Source"
+BATCH_ID = b"Nats-Batch-Id"
+_TTL = b"Nats-TTL"
+_INCREMENT = b"Nats-Incr"
+_SCHEDULE = (b"Nats-Schedule", b"Nats-Schedule-Time-Zone")
+_SCHEDULER = (b"Nats-Scheduler", b"Nats-Schedule-Next")
+
+_is_whole_number = re.compile(rb"[+-]?\d+\Z").match
+
+
+def read_wishes(header: bytes) -> dict[bytes, bytes] | None:
+    """The first value of every key that starts with `Nats-`; None when the block has no such key.
+
+    One cheap search settles it for messages whose headers are their own business. An empty value asks for nothing.
+    """
+    if b"\r\nNats-" not in header:
+        return None
+    wishes: dict[bytes, bytes] = {}
+    for line in header.split(b"\r\n"):
+        if line.startswith(b"Nats-"):
+            key, colon, value = line.partition(b":")
+            if colon and key not in wishes:
+                wishes[key] = value.lstrip(b" \t")
+    return {key: value for key, value in wishes.items() if value}
+
+
+# What no stream here can do is refused as by a stream that has the feature turned off.
+
+
+def check_increment(wishes: dict[bytes, bytes]) -> ApiError | None:
+    """Refuse the increment of a counter."""
+    increment = wishes.get(_INCREMENT)
+    if increment is None:
+        return None
+    return api_error(10168 if _is_whole_number(increment) else 10171)
+
+
+def check_ttl(wishes: dict[bytes, bytes]) -> ApiError | None:
+    """Refuse a life of its own for a single message."""
+    ttl = wishes.get(_TTL)
+    if ttl is None:
+        return None
+    return api_error(10166 if _is_time_to_live(ttl) else 10165)
+
+
+def _is_time_to_live(text: bytes) -> bool:
+    """`never`, a number of seconds, or a duration; at least a second."""
+    if text == b"never":
+        return True
+    if text.isdigit():
+        return len(text) <= 18 and int(text) > 0
+    try:
+        return parse_duration(text.decode("utf-8", "replace")) >= NANOSECONDS_PER_SECOND
+    except ConfigError:
+        return False
+
+
+def check_schedule(wishes: dict[bytes, bytes]) -> ApiError | None:
+    """Refuse a schedule, and messages that claim to come from one."""
+    if any(key in wishes for key in _SCHEDULE):
+        return api_error(10188)
+    return api_error(10212) if any(key in wishes for key in _SCHEDULER) else None

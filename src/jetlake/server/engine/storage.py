@@ -1,0 +1,72 @@
+"""Where streams are kept: what the engine asks of it, and a storage that keeps nothing beyond the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from jetlake.model.stream import StreamConfig
+from jetlake.store.interface import MessageStore
+from jetlake.store.memory_store import MemoryStore
+
+__all__ = ["MemoryHome", "MemoryStorage", "Storage", "StreamHome"]
+
+
+class StreamHome(Protocol):
+    """The place of one stream."""
+
+    store: MessageStore
+
+    def save(self, config: StreamConfig, created_ns: int) -> None:
+        """Keep the configuration; it is durable when this returns."""
+        ...
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        ...
+
+    def delete(self) -> None:
+        """Remove everything."""
+        ...
+
+
+class Storage(Protocol):
+    """The place of all streams."""
+
+    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+        """Make the place of a new stream; its configuration is durable when this returns."""
+        ...
+
+    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
+        """The streams that the account had: configuration, time of creation, place."""
+        ...
+
+
+class MemoryHome:
+    """A stream that is gone with the process."""
+
+    def __init__(self) -> None:
+        self.store: MessageStore = MemoryStore()
+
+    def save(self, config: StreamConfig, created_ns: int) -> None:
+        """Nothing to keep."""
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        self.store.close()
+
+    def delete(self) -> None:
+        """Remove everything."""
+        self.store.delete()
+
+
+class MemoryStorage:
+    """A storage that keeps nothing: for tests, and for servers without a folder."""
+
+    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+        """Make the place of a new stream, in memory whatever its configuration says."""
+        return MemoryHome()
+
+    def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
+        """There is nothing to recover."""
+        return ()

@@ -1,0 +1,250 @@
+"""A stream: its configuration, its messages, its consumers, and what they see of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from jetlake.model.enums import RetentionPolicy
+from jetlake.model.stream import LostData, StreamConfig, StreamState
+from jetlake.model.times import ZERO_TIME, format_time
+from jetlake.server.engine.intake import Intake
+from jetlake.server.engine.retention import Retention
+from jetlake.store.interface import StoreLimits
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.consumer import Consumer
+    from jetlake.server.engine.jetstream import JetStream
+    from jetlake.server.engine.storage import StreamHome
+    from jetlake.server.engine.subscription import Capture
+    from jetlake.server.engine.timers import Timer
+
+__all__ = ["Stream"]
+
+# Expired messages are removed in groups at least this far apart.
+_MAX_AGE_PAUSE_NS = 10_000_000
+
+
+class Stream:
+    """One stream of one account.
+
+    Attributes:
+        visible_sequence: the newest message that is durable; nobody is shown a newer one, so that a sequence that
+            anyone has seen is never given to another message.
+        hungry: consumers that have delivered all they may see and wait for more.
+
+    Args:
+        jetstream: the JetStream of its account.
+        config: with all defaults filled in.
+        created_ns: when it was created.
+        home: where it is kept.
+    """
+
+    def __init__(self, jetstream: JetStream, config: StreamConfig, created_ns: int, home: StreamHome) -> None:
+        self.jetstream = jetstream
+        self.engine = jetstream.engine
+        self.account = jetstream.account
+        self.name = config.name
+        self.config = config
+        self.created_ns = created_ns
+        self.home = home
+        self.store = home.store
+        self.visible_sequence = self.store.last_sequence
+        self.consumers: dict[str, Consumer] = {}
+        self.consumers_by_token: dict[bytes, Consumer] = {}
+        self.hungry: set[Consumer] = set()
+        self.is_closed = False
+        self.retention = Retention(self)
+        self.intake = Intake(self)
+        self._captures: dict[str, Capture] = {}
+        self._limits = _store_limits(config)
+        self._accounted_bytes = 0
+        self._age_timer: Timer | None = None
+        self.store.on_purged = self._on_purged
+
+    # Life
+
+    def open(self) -> None:
+        """Begin to capture its subjects and to let go of what is too old."""
+        self._reserve(self.config.max_bytes)
+        self._capture_subjects()
+        self.enforce_limits(self.engine.clock.now_ns())
+        self.account_for_bytes()
+
+    def update(self, config: StreamConfig) -> None:
+        """Take on a changed configuration, which has been checked; tighter limits apply at once."""
+        old, self.config = self.config, config
+        self.home.save(config, self.created_ns)
+        self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
+        self._limits = _store_limits(config)
+        self._capture_subjects()
+        self.intake.configure()
+        self.enforce_limits(self.engine.clock.now_ns())
+        if config.retention is not old.retention:
+            self.retention.sweep()
+        self.touched()
+
+    def close(self) -> None:
+        """Let go of everything but the files."""
+        self._detach()
+        self.engine.commit.forget(self.store)
+        self.home.close()
+
+    def delete(self) -> None:
+        """Let go of everything, and remove the files."""
+        self._detach()
+        self.engine.commit.forget(self.store)
+        self._reserve(-max(self.config.max_bytes, 0))
+        self._account_bytes(-self._accounted_bytes)
+        self.home.delete()
+
+    def _detach(self) -> None:
+        self.is_closed = True
+        self.intake.close()
+        self.engine.timers.cancel(self._age_timer)
+        for capture in self._captures.values():
+            self.account.release(capture)
+        self._captures.clear()
+
+    def _capture_subjects(self) -> None:
+        wanted = set(self.config.subjects)
+        for subject in self._captures.keys() - wanted:
+            self.account.release(self._captures.pop(subject))
+        for subject in self.config.subjects:
+            if subject not in self._captures:
+                self._captures[subject] = self.account.capture(subject.encode(), self.intake)
+
+    # Limits
+
+    def enforce_limits(self, now_ns: int) -> None:
+        """Remove what is over the limits, oldest first, and wait for the next message to grow too old."""
+        limits = self._limits
+        if limits is None:
+            return
+        self.store.enforce(limits, now_ns)
+        if self.config.max_age and self._age_timer is None and self.store.messages:
+            deadline_ns = max(self.store.first_time_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
+            self._age_timer = self.engine.timers.schedule(deadline_ns, self._remove_expired)
+
+    def _remove_expired(self) -> None:
+        self._age_timer = None
+        self.enforce_limits(self.engine.clock.now_ns())
+        self.touched()
+
+    def touched(self) -> None:
+        """Messages were removed: the store's log and the account's numbers follow."""
+        if self.store.durable:
+            self.engine.commit.mark(self.store)
+        self.account_for_bytes()
+
+    def account_for_bytes(self) -> None:
+        """Bring the numbers of account and server up to date with what the store holds."""
+        change = self.store.bytes - self._accounted_bytes
+        if change:
+            self._account_bytes(change)
+
+    def _account_bytes(self, change: int) -> None:
+        self._accounted_bytes += change
+        self.jetstream.usage.add(self.config.storage, change)
+        self.engine.usage.add(self.config.storage, change)
+
+    def _reserve(self, count: int) -> None:
+        if self.config.max_bytes > 0 or count < 0:
+            self.jetstream.usage.reserve(self.config.storage, count)
+            self.engine.usage.reserve(self.config.storage, count)
+
+    # What readers see
+
+    def show(self, sequence: int) -> None:
+        """Everything up to that sequence is durable."""
+        self.visible_sequence = max(self.visible_sequence, sequence)
+
+    def wake(self, consumers: Iterable[Consumer]) -> None:
+        """These consumers have something new to see."""
+        hungry = self.hungry
+        for consumer in consumers:
+            if consumer in hungry:
+                hungry.discard(consumer)
+                self.engine.make_ready(consumer)
+
+    def when_visible(self, action: Callable[[], None]) -> None:
+        """Run `action` once everything stored so far can be seen; at once when it can."""
+        if self.visible_sequence >= self.store.last_sequence:
+            action()
+        else:
+            self.engine.commit.when_durable(self.store, lambda _error: action())
+
+    def state(self) -> StreamState:
+        """What it holds, without the lists of subjects and deleted sequences."""
+        store = self.store
+        return StreamState(
+            messages=store.messages,
+            bytes=store.bytes,
+            first_seq=store.first_sequence,
+            first_ts=format_time(store.first_time_ns) if store.messages else ZERO_TIME,
+            last_seq=store.last_sequence,
+            last_ts=format_time(store.last_time_ns) if store.last_time_ns else ZERO_TIME,
+            num_subjects=store.subject_count,
+            num_deleted=store.deleted_count,
+            lost=LostData(msgs=tuple(store.lost) or None, bytes=store.lost_bytes) if store.lost_bytes else None,
+            consumer_count=len(self.consumers),
+        )
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """A consumer came."""
+        self.consumers[consumer.name] = consumer
+        self.consumers_by_token[consumer.name.encode()] = consumer
+        self._listen_for_removals()
+        self.retention.changed()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """A consumer went; what only it needed goes with it."""
+        self.consumers.pop(consumer.name, None)
+        self.consumers_by_token.pop(consumer.name.encode(), None)
+        self.hungry.discard(consumer)
+        self.engine.make_unready(consumer)
+        self._listen_for_removals()
+        self.retention.changed()
+        if not self.is_closed and self.config.retention is RetentionPolicy.INTEREST:
+            self.retention.sweep()
+
+    def interest_changed(self) -> None:
+        """A consumer changed its filters; what nobody needs any more goes."""
+        self.retention.changed()
+        if self.config.retention is RetentionPolicy.INTEREST:
+            self.retention.sweep()
+
+    def consumed(self, consumer: Consumer, sequence: int) -> None:
+        """The consumer is done with a message; it goes when retention says so and nobody else needs it."""
+        self.retention.consumed(consumer, sequence)
+
+    def recount(self) -> None:
+        """The store is not what consumers were told: they count anew."""
+        self.account_for_bytes()
+        self._on_purged()
+
+    def _listen_for_removals(self) -> None:
+        # Without consumers the store need not report what the limits remove, message by message.
+        self.store.on_removed = self._on_removed if self.consumers else None
+
+    def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
+        for consumer in tuple(self.consumers.values()):
+            consumer.on_removed(sequence, subject)
+
+    def _on_purged(self) -> None:
+        for consumer in tuple(self.consumers.values()):
+            consumer.on_purged()
+
+
+def _store_limits(config: StreamConfig) -> StoreLimits | None:
+    """What the store has to watch; None when there is nothing."""
+    limits = StoreLimits(
+        max_messages=config.max_msgs,
+        max_bytes=config.max_bytes,
+        max_per_subject=config.max_msgs_per_subject,
+        max_age_ns=config.max_age,
+    )
+    watches = max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) > 0
+    return limits if watches else None
