@@ -1,0 +1,382 @@
+"""What was delivered and not yet acknowledged: floors, delivery counts, deadlines, and the queue for redelivery.
+
+Messages are delivered in runs, so that is how they are kept: one deadline for a run, one dictionary entry for a message.
+Only a message that goes its own way (delivered again, delayed, in progress) has a deadline of its own. No operation
+looks at all that is pending.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+
+from jetlake.model.consumer import ConsumerConfig
+
+__all__ = ["AckTracker", "Pending"]
+
+# The server looks this much after the ack wait, so that a client that acknowledges in the last moment is in time.
+_GRACE_NS = 1_000_000
+# So much that is no longer pending may always be remembered: a clean-up for less is not worth its pass.
+_STALE_MIN = 1024
+
+Pending = tuple[int, int, int]
+"""A pending message at rest: the consumer sequence of its first delivery, the time of its last, and how many there were."""
+
+
+class _Run:
+    """Messages delivered for the first time together; sequences ascend within a run and from run to run."""
+
+    __slots__ = ("deadline_ns", "delivered_ns", "sequences")
+
+    def __init__(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
+        self.sequences = sequences
+        self.delivered_ns = delivered_ns
+        self.deadline_ns = deadline_ns
+
+
+class AckTracker:
+    """The acknowledgement state of one consumer.
+
+    Args:
+        config: the consumer's: ack wait, backoff and most deliveries are read, and may be replaced by `configure`.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.delivered_consumer = 0
+        self.delivered_stream = 0
+        self.floor_consumer = 0
+        self.floor_stream = 0
+        self.pending: dict[int, int] = {}
+        """Stream sequence to the consumer sequence of the first delivery."""
+        self.deliveries: dict[int, int] = {}
+        """How often a message was delivered, for those not acknowledged that were delivered again or are exhausted."""
+        self.exhausted: set[int] = set()
+        """Delivered as often as allowed and not acknowledged; these are no longer pending."""
+        self._old: deque[_Run] = deque()
+        self._timed: deque[_Run] = deque()
+        self._front = 0  # the first sequence of the first run that may still be pending
+        self._tracked = 0
+        self._own: dict[int, int] = {}
+        self._own_heap: list[tuple[int, int]] = []
+        self._delivered_again_ns: dict[int, int] = {}
+        self._queue: deque[int] = deque()
+        self._queued: set[int] = set()
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """Use these settings from the next delivery on."""
+        self._ack_wait_ns = config.ack_wait
+        self._backoff = config.backoff
+        self.max_deliver = config.max_deliver
+
+    # Deliveries
+
+    def deliver_run(self, sequences: list[int], now_ns: int) -> None:
+        """Messages were delivered for the first time, in ascending order, with the next consumer sequences."""
+        first = self.delivered_consumer + 1
+        self.delivered_consumer += len(sequences)
+        self.delivered_stream = sequences[-1]
+        self.pending.update(zip(sequences, range(first, first + len(sequences)), strict=True))
+        self._timed.append(_Run(sequences, now_ns, now_ns + self._wait_ns(1)))
+        self._tracked += len(sequences)
+        if self._tracked > 2 * len(self.pending) + _STALE_MIN:
+            self._sweep()
+
+    def pass_run(self, sequences: list[int]) -> None:
+        """Messages were delivered for the first time to a consumer that wants no acknowledgements."""
+        self.delivered_consumer += len(sequences)
+        self.delivered_stream = sequences[-1]
+        self.floor_consumer = self.delivered_consumer
+        self.floor_stream = self.delivered_stream
+
+    def deliver_again(self, sequence: int, now_ns: int) -> int:
+        """A message from the queue was delivered again; returns how often by now."""
+        self.delivered_consumer += 1
+        count = self.deliveries.get(sequence, 1) + 1
+        self.deliveries[sequence] = count
+        self._delivered_again_ns[sequence] = now_ns
+        self._set_deadline(sequence, now_ns + self._wait_ns(count))
+        return count
+
+    def delivery_count(self, sequence: int) -> int:
+        """How often the message was delivered."""
+        return self.deliveries.get(sequence, 1)
+
+    def delivered_ns(self, sequence: int) -> int:
+        """When the pending message was last delivered."""
+        again_ns = self._delivered_again_ns.get(sequence)
+        if again_ns is not None:
+            return again_ns
+        # Runs ascend: the last one that begins at or before the sequence has it.
+        for runs in (self._timed, self._old):
+            for run in reversed(runs):
+                if run.sequences[0] <= sequence:
+                    return run.delivered_ns
+        return 0
+
+    def _wait_ns(self, count: int) -> int:
+        """How long the delivery with that number waits for its acknowledgement."""
+        if self._backoff:
+            return self._backoff[min(count, len(self._backoff)) - 1] + _GRACE_NS
+        return self._ack_wait_ns + _GRACE_NS
+
+    # Acknowledgements
+
+    def ack(self, sequence: int, consumer_sequence: int) -> bool:
+        """One message is done; whether it was pending. `consumer_sequence` is the one in the acknowledgement."""
+        first = self.pending.pop(sequence, None)
+        if first is not None:
+            consumer_sequence = first
+        if self.deliveries or self._queued or self._own:
+            self._forget(sequence)
+        if not self.pending:
+            self._raise_floor_to_delivered()
+        elif consumer_sequence == self.floor_consumer + 1:
+            lowest = self._lowest_pending()
+            self.floor_consumer = self.pending[lowest] - 1
+            self.floor_stream = lowest - 1
+        return first is not None
+
+    def ack_all(self, sequence: int, consumer_sequence: int) -> list[int]:
+        """This message and all before it are done; returns those that were not yet, in ascending order."""
+        if sequence <= self.floor_stream or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
+            return []
+        self.floor_consumer, self.floor_stream = consumer_sequence, sequence
+        done = []
+        while self.pending and (lowest := self._lowest_pending()) <= sequence:
+            del self.pending[lowest]
+            self._forget(lowest)
+            done.append(lowest)
+        late = [exhausted for exhausted in self.exhausted if exhausted <= sequence]
+        for exhausted in late:
+            self._forget(exhausted)
+        return sorted(done + late) if late else done
+
+    def nak(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> bool:
+        """Deliver it again, now or after a delay; False when it is not pending (or below the floor)."""
+        if sequence not in self.pending or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
+            return False
+        if delay_ns is not None:
+            self._queued.discard(sequence)
+            self._set_deadline(sequence, now_ns + delay_ns)
+        elif sequence not in self._queued:
+            self._enqueue((sequence,))
+        return True
+
+    def progress(self, sequence: int, now_ns: int) -> None:
+        """Wait for it once more as long as after its last delivery."""
+        if sequence in self.pending and sequence not in self._queued:
+            self._set_deadline(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
+
+    # Redelivery
+
+    def expire(self, now_ns: int) -> list[int]:
+        """Queue what waited too long; returns those that were delivered once and may not be a second time."""
+        due: list[int] = []
+        pending, own, queued = self.pending, self._own, self._queued
+        while self._timed and self._timed[0].deadline_ns <= now_ns:
+            run = self._timed.popleft()
+            due += [
+                sequence
+                for sequence in run.sequences
+                if sequence in pending and sequence not in own and sequence not in queued
+            ]
+            self._old.append(run)
+        heap = self._own_heap
+        while heap and heap[0][0] <= now_ns:
+            deadline_ns, sequence = heappop(heap)
+            if own.get(sequence) == deadline_ns:
+                del own[sequence]
+                due.append(sequence)
+        due.sort()
+        if self.max_deliver == 1:
+            return due
+        self._enqueue(due)
+        return []
+
+    def exhaust(self, sequence: int) -> bool:
+        """It was delivered as often as allowed: it is no longer pending, but not acknowledged; whether that is new."""
+        was_pending = self.pending.pop(sequence, None) is not None
+        self.deliveries.setdefault(sequence, 1)
+        self.exhausted.add(sequence)
+        self._own.pop(sequence, None)
+        self._queued.discard(sequence)
+        return was_pending
+
+    def next_redelivery(self) -> int | None:
+        """The message at the head of the queue, which stays there."""
+        queue, queued = self._queue, self._queued
+        while queue:
+            if queue[0] in queued:
+                return queue[0]
+            queue.popleft()
+        return None
+
+    def take_redelivery(self) -> int | None:
+        """Take the message at the head of the queue."""
+        sequence = self.next_redelivery()
+        if sequence is not None:
+            self._queue.popleft()
+            self._queued.discard(sequence)
+        return sequence
+
+    def requeue(self, sequence: int) -> None:
+        """Nobody was there to take it: put it at the tail of the queue."""
+        self._enqueue((sequence,))
+
+    @property
+    def queue_length(self) -> int:
+        """How many messages are queued for redelivery."""
+        return len(self._queued)
+
+    def redeliver_all(self) -> None:
+        """Queue everything that is pending: whoever had it is gone."""
+        self._enqueue(sorted(self.pending.keys() - self._queued))
+
+    def _enqueue(self, sequences: Iterable[int]) -> None:
+        for sequence in sequences:
+            self._own.pop(sequence, None)
+            self._queue.append(sequence)
+            self._queued.add(sequence)
+        if len(self._queue) > 2 * len(self._queued) + _STALE_MIN:
+            self._queue = deque(dict.fromkeys(sequence for sequence in self._queue if sequence in self._queued))
+
+    # Deadlines
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When something expires at the earliest; 0 when nothing will."""
+        heap, own = self._own_heap, self._own
+        while heap and own.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        deadline_ns = heap[0][0] if heap else 0
+        if self.pending and self._timed and (not deadline_ns or self._timed[0].deadline_ns < deadline_ns):
+            deadline_ns = self._timed[0].deadline_ns
+        return deadline_ns
+
+    def _set_deadline(self, sequence: int, deadline_ns: int) -> None:
+        self._own[sequence] = deadline_ns
+        heappush(self._own_heap, (deadline_ns, sequence))
+        if len(self._own_heap) > 2 * len(self._own) + _STALE_MIN:
+            self._own_heap = [(deadline_ns, sequence) for sequence, deadline_ns in self._own.items()]
+            heapify(self._own_heap)
+
+    # What the stream lost
+
+    def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
+        """The stream was purged up to `first_sequence`, or of what `is_missing`: they count as acknowledged.
+
+        Returns them in ascending order.
+        """
+        gone = [
+            sequence
+            for sequence in self.pending
+            if sequence < first_sequence or (is_missing is not None and is_missing(sequence))
+        ]
+        highest = 0
+        for sequence in gone:
+            highest = max(highest, self.pending.pop(sequence))
+            self._forget(sequence)
+        for sequence in [late for late in self.exhausted if late < first_sequence]:
+            self._forget(sequence)
+        self.delivered_stream = max(self.delivered_stream, first_sequence - 1)
+        self.floor_stream = max(self.floor_stream, first_sequence - 1)
+        self.floor_consumer = max(self.floor_consumer, highest)
+        if not self.pending:
+            self._raise_floor_to_delivered()
+        return gone
+
+    # At rest
+
+    def pending_state(self) -> dict[int, Pending]:
+        """Everything pending, in ascending order of the stream's sequences."""
+        state: dict[int, Pending] = {}
+        for runs in (self._old, self._timed):
+            for run in runs:
+                for sequence in run.sequences:
+                    first = self.pending.get(sequence)
+                    if first is not None:
+                        time_ns = self._delivered_again_ns.get(sequence, run.delivered_ns)
+                        state[sequence] = (first, time_ns, self.deliveries.get(sequence, 1))
+        return state
+
+    def restore(
+        self,
+        delivered: tuple[int, int],
+        floor: tuple[int, int],
+        pending: dict[int, Pending],
+        deliveries: dict[int, int],
+    ) -> None:
+        """Go on from what was written down; sequences come in pairs, the consumer's and the stream's."""
+        self.reset(*delivered)
+        self.floor_consumer, self.floor_stream = floor
+        self.deliveries.update(deliveries)
+        self.exhausted.update(deliveries.keys() - pending.keys())
+        sequences = sorted(pending)
+        for sequence in sequences:
+            first, time_ns, count = pending[sequence]
+            self.pending[sequence] = first
+            if count > 1:
+                self.deliveries[sequence] = count
+            self._delivered_again_ns[sequence] = time_ns
+            self._set_deadline(sequence, time_ns + self._wait_ns(count))
+        if sequences:
+            self._old.append(_Run(sequences, 0, 0))
+            self._tracked = len(sequences)
+
+    def reset(self, delivered_consumer: int, delivered_stream: int) -> None:
+        """Forget everything and stand there, with both floors."""
+        self.delivered_consumer = self.floor_consumer = delivered_consumer
+        self.delivered_stream = self.floor_stream = delivered_stream
+        for known in (self.pending, self.deliveries, self.exhausted, self._own, self._delivered_again_ns):
+            known.clear()
+        self._old.clear()
+        self._timed.clear()
+        self._own_heap.clear()
+        self._queue.clear()
+        self._queued.clear()
+        self._front = self._tracked = 0
+
+    # Inside
+
+    def _forget(self, sequence: int) -> None:
+        self.deliveries.pop(sequence, None)
+        self._own.pop(sequence, None)
+        self._delivered_again_ns.pop(sequence, None)
+        self.exhausted.discard(sequence)
+        self._queued.discard(sequence)
+
+    def _raise_floor_to_delivered(self) -> None:
+        self.floor_consumer = self.delivered_consumer
+        self.floor_stream = self.delivered_stream
+        self._old.clear()
+        self._timed.clear()
+        self._front = self._tracked = 0
+
+    def _lowest_pending(self) -> int:
+        """The lowest pending sequence; there must be one. Runs that are done with are dropped on the way."""
+        pending = self.pending
+        while True:
+            runs = self._old or self._timed
+            sequences = runs[0].sequences
+            for index in range(self._front, len(sequences)):
+                if sequences[index] in pending:
+                    self._front = index
+                    return sequences[index]
+            runs.popleft()
+            self._tracked -= len(sequences)
+            self._front = 0
+
+    def _sweep(self) -> None:
+        """Drop what is no longer pending from the runs, when that is most of them."""
+        pending = self.pending
+        self._tracked = 0
+        for runs in (self._old, self._timed):
+            for run in runs:
+                run.sequences = [sequence for sequence in run.sequences if sequence in pending]
+                self._tracked += len(run.sequences)
+            living = [run for run in runs if run.sequences]
+            runs.clear()
+            runs.extend(living)
+        self._front = 0

@@ -1,0 +1,68 @@
+"""The status messages that answer pull requests: header blocks without a payload."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BATCH_COMPLETED",
+    "CONSUMER_DELETED",
+    "EXCEEDED_MAX_WAITING",
+    "NO_MESSAGES",
+    "PIN_ID_MISMATCH",
+    "PUSH_BASED",
+    "REQUESTS_PENDING",
+    "REQUEST_TIMEOUT",
+    "REQUIRED_API_LEVEL",
+    "SERVER_SHUTDOWN",
+    "SIZE_EXCEEDS_MAX_BYTES",
+    "WRONG_PIN_ID",
+    "bad_request",
+    "conflict",
+    "heartbeat",
+    "status",
+    "with_pending",
+]
+
+# Those that close a request that waited tell what was still to come (`with_pending`); those above the line never do.
+NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
+REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"
+CONSUMER_DELETED = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
+PUSH_BASED = b"NATS/1.0 409 Consumer is push based\r\n\r\n"
+EXCEEDED_MAX_WAITING = b"NATS/1.0 409 Exceeded MaxWaiting\r\n\r\n"
+PIN_ID_MISMATCH = b"NATS/1.0 423 Nats-Pin-Id mismatch\r\n\r\n"
+REQUIRED_API_LEVEL = b"NATS/1.0 412 Required Api Level\r\n\r\n"
+
+REQUEST_TIMEOUT = b"408 Request Timeout"
+SIZE_EXCEEDS_MAX_BYTES = b"409 Message Size Exceeds MaxBytes"
+BATCH_COMPLETED = b"409 Batch Completed"
+SERVER_SHUTDOWN = b"409 Server Shutdown"
+WRONG_PIN_ID = b"423 Nats-Wrong-Pin-Id"
+
+
+def status(line: str) -> bytes:
+    """A status without further headers; `line` is its number and its words."""
+    return b"NATS/1.0 %b\r\n\r\n" % line.encode()
+
+
+def bad_request(detail: str) -> bytes:
+    """The request makes no sense."""
+    return status(f"400 Bad Request - {' '.join(detail.split())}")
+
+
+def conflict(detail: str) -> bytes:
+    """The request asks for more than the consumer's configuration allows."""
+    return status(f"409 {detail}")
+
+
+def with_pending(line: bytes, messages: int, size: int) -> bytes:
+    """A status that ends a request, with the messages and bytes that it was still owed."""
+    return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (line, messages, size)
+
+
+def heartbeat(consumer_sequence: int, stream_sequence: int, stalled: bytes = b"") -> bytes:
+    """A sign of life with the last delivery in both countings, and the flow control subject that waits, if one does."""
+    tail = b"Nats-Consumer-Stalled: %b\r\n" % stalled if stalled else b""
+    return b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n%b\r\n" % (
+        consumer_sequence,
+        stream_sequence,
+        tail,
+    )
