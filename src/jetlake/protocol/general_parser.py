@@ -71,7 +71,7 @@ class GeneralParser:
                 if position < len(data):
                     self._keep_line(data, position)
             except ProtocolError as error:
-                self.error = error
+                self.error = error.with_traceback(None)  # The traceback would keep the data alive.
                 self._line.clear()
                 self._body = None
         return frames

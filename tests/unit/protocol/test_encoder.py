@@ -1,0 +1,62 @@
+"""Each verb to bytes, and back through the parser."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.protocol import encoder
+from jetlake.protocol.frames import Connect, Err, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
+from jetlake.protocol.parser import ClientParser, ServerParser
+
+TOKENS = st.text("abcXYZ019._$*>-", min_size=1, max_size=12).map(str.encode)
+PAYLOADS = st.binary(max_size=100) | st.integers(0, 10_000).map(bytes)
+
+
+def test_the_bytes_of_each_verb():
+    assert encoder.pub(b"a", b"", b"hi") == b"PUB a 2\r\nhi\r\n"
+    assert encoder.pub(b"a", b"r", b"hi") == b"PUB a r 2\r\nhi\r\n"
+    assert encoder.hpub(b"a", b"", b"HH", b"hi") == b"HPUB a 2 4\r\nHHhi\r\n"
+    assert encoder.hpub(b"a", b"r", b"HH", b"hi") == b"HPUB a r 2 4\r\nHHhi\r\n"
+    assert encoder.msg(b"a", b"1", b"", b"hi") == b"MSG a 1 2\r\nhi\r\n"
+    assert encoder.msg(b"a", b"1", b"r", b"hi") == b"MSG a 1 r 2\r\nhi\r\n"
+    assert encoder.hmsg(b"a", b"1", b"", b"HH", b"hi") == b"HMSG a 1 2 4\r\nHHhi\r\n"
+    assert encoder.hmsg(b"a", b"1", b"r", b"HH", b"hi") == b"HMSG a 1 r 2 4\r\nHHhi\r\n"
+    assert encoder.sub(b"a", b"", b"1") == b"SUB a 1\r\n"
+    assert encoder.sub(b"a", b"q", b"1") == b"SUB a q 1\r\n"
+    assert encoder.unsub(b"1") == b"UNSUB 1\r\n"
+    assert encoder.unsub(b"1", 5) == b"UNSUB 1 5\r\n"
+    assert encoder.connect(b"{}") == b"CONNECT {}\r\n"
+    assert encoder.info(b"{}") == b"INFO {} \r\n"
+    assert encoder.err("Stale Connection") == b"-ERR 'Stale Connection'\r\n"
+    assert encoder.PING == b"PING\r\n"
+    assert encoder.PONG == b"PONG\r\n"
+    assert encoder.OK == b"+OK\r\n"
+
+
+@given(TOKENS, TOKENS, st.just(b"") | TOKENS, st.binary(max_size=50), PAYLOADS, st.integers(0, 10**9 - 1))
+def test_the_parser_reads_what_the_encoder_writes(subject, sid, optional, header, payload, count):
+    to_server = {
+        encoder.pub(subject, optional, payload): Pub(subject, optional, b"", payload),
+        encoder.hpub(subject, optional, header, payload): Pub(subject, optional, header, payload),
+        encoder.sub(subject, optional, sid): Sub(subject, optional, sid),
+        encoder.unsub(sid, count): Unsub(sid, count),
+        encoder.connect(b'{"a":1}'): Connect(b'{"a":1}'),
+        encoder.PING: Ping(),
+        encoder.PONG: Pong(),
+    }
+    to_client = {
+        encoder.msg(subject, sid, optional, payload): Msg(subject, sid, optional, b"", payload),
+        encoder.hmsg(subject, sid, optional, header, payload): Msg(subject, sid, optional, header, payload),
+        encoder.info(b'{"a":1}'): Info(b'{"a":1}'),
+        encoder.err("it's 'bad'"): Err("it's 'bad'"),
+        encoder.OK: Ok(),
+    }
+    for parser, frames in ((ServerParser(), to_server), (ClientParser(), to_client)):
+        assert parser.feed(b"".join(frames)) == list(frames.values())
+        assert parser.error is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 4098, 100_000])
+def test_sizes_beyond_the_prepared_ones(size):
+    assert encoder.pub(b"a", b"", bytes(size)).startswith(b"PUB a %d\r\n" % size)
+    assert encoder.hpub(b"a", b"", b"H", bytes(size)).startswith(b"HPUB a 1 %d\r\n" % (size + 1))
