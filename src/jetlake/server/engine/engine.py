@@ -20,6 +20,7 @@ from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
 from jetlake.server.engine.timers import Timer, Timers
 from jetlake.server.engine.usage import Usage
+from jetlake.server.engine.user_info import answer_user_info
 
 __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 
@@ -78,6 +79,7 @@ class Engine:
         jetstream = JetStream(self, account, limits or AccountLimits())
         self.jetstreams[account.name] = jetstream
         account.js = jetstream
+        answer_user_info(self, account)
         jetstream.recover()
         return jetstream
 
@@ -175,8 +177,6 @@ class Engine:
     # Answers
 
     def when_settled(self, action: Callable[[], None]) -> None:
-        """Run `action` when everything written so far is durable: answers show nothing that a crash could undo."""
-        if self.commit.always:
-            self.commit.when_durable(None, lambda _error: action())
-        else:
-            action()
+        """Run `action` when everything written so far is as durable as the policy promises: answers show nothing that
+        a crash could undo."""
+        self.commit.when_durable(None, lambda _error: action())

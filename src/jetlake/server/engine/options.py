@@ -17,6 +17,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Named as the leader in stream and consumer info, and in audit events."""
     server_id: str = ""
     """The server's id in system answers."""
+    host: str = ""
+    """The address that the server listens on, in system answers."""
     version: str = COMPATIBLE_VERSION
     """The server version that clients see."""
     domain: str = ""

@@ -1,0 +1,174 @@
+"""Group commit: nobody is told before the sync, and whose write failed is told so."""
+
+import pytest
+
+from jetlake.errors import StoreError
+from jetlake.server.engine.commit import Commit
+
+
+class Log:
+    """A syncable that records what happens to it."""
+
+    def __init__(self, name="log"):
+        self.name = name
+        self.calls = []
+        self.flush_error = None
+
+    def flush(self):
+        self.calls.append("flush")
+        if self.flush_error:
+            raise self.flush_error
+
+    def sync(self):
+        self.calls.append("sync")
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+def tell(told, name):
+    return lambda error: told.append((name, error))
+
+
+def test_with_always_an_action_waits_for_the_sync(told):
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "a"))
+    commit.flush()
+    assert log.calls == ["flush"] and told == []
+    assert commit.wants_sync()
+    assert commit.begin() == [log]
+    assert not commit.wants_sync()
+    commit.finish({})
+    assert told == [("a", None)]
+
+
+def test_what_comes_during_a_sync_shares_the_next_one(told):
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "first"))
+    commit.flush()
+    commit.begin()
+    for name in ("second", "third"):
+        commit.mark(log)
+        commit.when_durable(log, tell(told, name))
+        commit.flush()
+        assert not commit.wants_sync(), "one sync at a time"
+    commit.finish({})
+    assert told == [("first", None)]
+    assert commit.begin() == [log]
+    commit.finish({})
+    assert [name for name, _ in told] == ["first", "second", "third"]
+
+
+def test_a_failed_flush_is_told_to_those_who_waited_for_that_write_alone(told):
+    commit, good, bad = Commit(always=True), Log("good"), Log("bad")
+    commit.mark(bad)
+    commit.when_durable(bad, tell(told, "flushed before"))
+    commit.flush()
+    bad.flush_error = StoreError("write", "disk full")
+    for log in (good, bad):
+        commit.mark(log)
+        commit.when_durable(log, tell(told, log.name))
+    commit.flush()
+    assert told == [("bad", bad.flush_error)]
+    commit.begin()
+    commit.finish({})
+    assert told[1:] == [("flushed before", None), ("good", None)]
+
+
+def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(told):
+    commit, good, bad = Commit(always=True), Log("good"), Log("bad")
+    for log in (good, bad):
+        commit.mark(log)
+        commit.when_durable(log, tell(told, log.name))
+    commit.flush()
+    commit.begin()
+    error = StoreError("sync", "gone")
+    commit.finish({bad: error})
+    assert told == [("good", None), ("bad", error)]
+
+
+def test_what_is_durable_already_is_told_at_once(told):
+    commit, log = Commit(always=True), Log()
+    commit.when_durable(log, tell(told, "quiet"))
+    commit.flush()
+    assert told == [("quiet", None)]
+
+
+def test_a_question_about_a_write_under_way_waits_for_it_without_another_sync(told):
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.flush()
+    commit.begin()
+    commit.when_durable(log, tell(told, "duplicate"))
+    commit.flush()
+    assert told == []
+    commit.finish({})
+    assert told == [("duplicate", None)]
+    assert not commit.wants_sync()
+
+
+def test_waiting_for_everything_waits_for_every_log(told):
+    commit, one, other = Commit(always=True), Log(), Log()
+    commit.mark(one)
+    commit.flush()
+    commit.begin()
+    commit.mark(other)
+    commit.when_durable(None, tell(told, "all"))
+    commit.flush()
+    commit.finish({})
+    assert told == []
+    commit.begin()
+    commit.finish({})
+    assert told == [("all", None)]
+
+
+def test_with_an_interval_actions_follow_the_flush_and_the_sync_comes_when_due(told):
+    commit, log = Commit(always=False), Log()
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "a"))
+    commit.flush()
+    assert told == [("a", None)]
+    assert not commit.wants_sync()
+    commit.sync_due = True
+    assert commit.wants_sync()
+    commit.begin()
+    commit.finish({})
+    commit.sync_due = True
+    assert not commit.wants_sync(), "nothing was written since"
+
+
+def test_what_was_marked_for_soon_is_flushed_soon_or_with_what_cannot_wait():
+    commit, log = Commit(always=False), Log()
+    commit.mark_soon(log)
+    commit.flush()
+    assert log.calls == [] and commit.has_soon()
+    commit.flush_soon()
+    commit.flush()
+    assert log.calls == ["flush"] and not commit.has_soon()
+    commit.mark_soon(log)
+    commit.mark(log)
+    commit.flush()
+    assert log.calls == ["flush", "flush"] and not commit.has_soon()
+
+
+def test_an_engine_that_stops_tells_everyone_who_still_waits(told):
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "flushed"))
+    commit.flush()
+    commit.when_durable(log, tell(told, "fresh"))
+    error = StoreError("go on", "stopped")
+    commit.fail_waiting(error)
+    assert told == [("flushed", error), ("fresh", error)]
+
+
+def test_a_forgotten_log_is_neither_flushed_nor_synced():
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.forget(log)
+    commit.flush()
+    assert log.calls == [] and not commit.wants_sync()
