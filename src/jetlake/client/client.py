@@ -1,0 +1,357 @@
+"""The client that people hold: core messaging, and the door to JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from jetlake.client.connection import Connection, ConnectionState
+from jetlake.client.handshake import ServerInfo
+from jetlake.client.jetstream import JetStream
+from jetlake.client.message import Message
+from jetlake.client.options import EventCallback, build_options, duration_s
+from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
+from jetlake.client.wire_values import (
+    HeadersLike,
+    header_bytes,
+    payload_bytes,
+    publish_subject,
+    queue_bytes,
+    subscribe_subject,
+)
+from jetlake.errors import ClientConnectionError, DrainTimeoutError, RequestTimeoutError
+from jetlake.model.durations import Seconds
+from jetlake.protocol import encoder
+from jetlake.protocol.nuid import new_inbox
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Client", "connect"]
+
+_PENDING_MESSAGES_MAX = 512 * 1024
+_PENDING_BYTES_MAX = 128 * 1024 * 1024
+
+
+class Client:
+    """A connection to a server or cluster; made by `jetlake.connect`.
+
+    Usable as an async context manager, which drains at its end.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._subscriptions: set[Subscription] = set()
+
+    # What it is doing
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server right now."""
+        return self._connection.state is ConnectionState.CONNECTED
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._connection.is_closed
+
+    @property
+    def state(self) -> ConnectionState:
+        """What the connection is doing."""
+        return self._connection.state
+
+    @property
+    def server_info(self) -> ServerInfo:
+        """What the connected server says of itself."""
+        return self._connection.info
+
+    @property
+    def server(self) -> str:
+        """The address of the server that it is, or was last, connected to."""
+        return str(self._connection.address or "")
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of headers and payload that the server takes."""
+        return self._connection.max_payload
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return self._connection.reconnects
+
+    @property
+    def last_error(self) -> Exception | None:
+        """What went wrong last, if anything did."""
+        return self._connection.last_error
+
+    # Core messaging
+
+    def publish(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
+    ) -> Awaitable[None]:
+        """Publish to whoever listens now; it is written at the end of this turn of the event loop.
+
+        Await it: that is what holds a fast publisher back when the socket takes no more.
+
+        Args:
+            subject: where to.
+            payload: the content.
+            reply: a subject for answers.
+            headers: headers of the message.
+
+        Raises:
+            BadSubjectError: nobody can publish there.
+            ConnectionClosedError: the client is closed.
+            OutboundBufferFullError: there is no server and too much waits already.
+        """
+        raw_subject = publish_subject(subject)
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
+        raw_reply = publish_subject(reply) if reply else b""
+        connection = self._connection
+        if headers:
+            header = header_bytes(headers)
+            connection.check_size(len(header) + len(payload))
+            return connection.send_bulk(encoder.hpub(raw_subject, raw_reply, header, payload))
+        if len(payload) > connection.max_payload:
+            connection.check_size(len(payload))
+        return connection.send_bulk(encoder.pub(raw_subject, raw_reply, payload))
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        timeout: Seconds | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Message:
+        """Publish and wait for the first answer.
+
+        Args:
+            timeout: seconds to wait; the connection's `request_timeout` when None.
+
+        Raises:
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: no answer in time.
+            DisconnectedError: the connection was lost meanwhile.
+        """
+        raw_subject = publish_subject(subject)
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
+        header = header_bytes(headers)
+        connection = self._connection
+        connection.check_size(len(header) + len(payload))
+        timeout_s = None if timeout is None else duration_s("timeout", timeout)
+        return await connection.request_raw(raw_subject, header, payload, timeout_s)
+
+    async def subscribe(
+        self,
+        subject: str,
+        callback: MessageCallback | None = None,
+        *,
+        queue: str = "",
+        pending_messages_max: int = _PENDING_MESSAGES_MAX,
+        pending_bytes_max: int = _PENDING_BYTES_MAX,
+        on_slow: SlowPolicy = "drop_new",
+    ) -> Subscription:
+        """Receive what is published to a subject from now on.
+
+        Args:
+            subject: a subject, or a pattern with `*` for one token and `>` for the rest.
+            callback: called with each message; iterate over the subscription when there is none. A plain function is
+                called right when the message is read, a coroutine function one message at a time.
+            queue: the queue group; each message goes to one of its members.
+            pending_messages_max: most messages that may wait to be taken.
+            pending_bytes_max: most bytes of payload that may wait to be taken.
+            on_slow: what happens when one of these limits is reached: `drop_new`, `drop_old`, `pause` or `error`.
+                `on_error` gets a `SlowSubscriberError` in each case.
+
+        Raises:
+            BadSubjectError: nobody can subscribe to it.
+            ConnectionClosedError: the client is closed.
+        """
+        subscription = Subscription(
+            self._connection,
+            subscribe_subject(subject),
+            queue_bytes(queue),
+            callback=callback,
+            pending_messages_max=pending_messages_max,
+            pending_bytes_max=pending_bytes_max,
+            on_slow=on_slow,
+        )
+        self._connection.subscribe(subscription)
+        self._subscriptions = {one for one in self._subscriptions if not one.is_closed}
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses, to receive replies on."""
+        return new_inbox(self._connection.options.inbox_prefix)
+
+    def jetstream(
+        self,
+        *,
+        domain: str = "",
+        prefix: str = "",
+        timeout: Seconds | None = None,
+        publish_window: int = 4000,
+        publish_window_bytes: int = 64 * 1024 * 1024,
+    ) -> JetStream:
+        """JetStream through this connection.
+
+        Args:
+            domain: the JetStream domain; empty for the one of the server.
+            prefix: the whole API prefix instead, for an API that is imported under another name.
+            timeout: seconds that a call waits; the connection's `request_timeout` when None.
+            publish_window: most messages of `publish_async` under way.
+            publish_window_bytes: most bytes of them.
+        """
+        return JetStream(
+            self._connection,
+            domain=domain,
+            prefix=prefix,
+            timeout=timeout,
+            publish_window=publish_window,
+            publish_window_bytes=publish_window_bytes,
+        )
+
+    # Ending
+
+    async def flush(self, timeout: Seconds = 10.0) -> None:
+        """Wait until the server has processed everything that was published before.
+
+        Raises:
+            RequestTimeoutError: it took too long.
+            DisconnectedError: the connection was lost meanwhile.
+        """
+        await self._connection.flush(duration_s("timeout", timeout))
+
+    async def rtt(self) -> float:
+        """The seconds that a round trip to the server takes."""
+        start = self._connection.loop.time()
+        await self._connection.flush(self._connection.options.request_timeout_s)
+        return self._connection.loop.time() - start
+
+    async def drain(self, timeout: Seconds | None = None) -> None:
+        """Close without loss: subscriptions end and their callbacks finish, what was published is sent, then close.
+
+        Raises:
+            DrainTimeoutError: callbacks or the server took too long; the client is closed all the same.
+        """
+        connection = self._connection
+        if connection.is_closed:
+            return
+        timeout_s = connection.options.drain_timeout_s if timeout is None else duration_s("timeout", timeout)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*(one.drain() for one in self._subscriptions if not one.is_closed))
+                if connection.state is ConnectionState.CONNECTED:
+                    await connection.flush(timeout_s)
+        except (TimeoutError, RequestTimeoutError):
+            raise DrainTimeoutError(f"draining took longer than {timeout_s:g} s; the rest was cut off") from None
+        except ClientConnectionError:
+            pass  # The connection broke meanwhile: there is nobody left to drain to.
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Write what waits and close; subscriptions end. Use `drain` to let them finish."""
+        self._connection.close()
+        await self._connection.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.drain()
+        else:
+            await self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client {self.state.value} {self.server}>"
+
+
+async def connect(
+    servers: str | Iterable[str] | None = None,
+    *,
+    name: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    nkey_seed: str | Path | None = None,
+    credentials: str | Path | None = None,
+    tls: ssl.SSLContext | bool | None = None,
+    tls_hostname: str | None = None,
+    tls_handshake_first: bool = False,
+    connect_timeout: Seconds = 2.0,
+    request_timeout: Seconds = 5.0,
+    drain_timeout: Seconds = 30.0,
+    reconnect: bool = True,
+    retry_first_connect: bool = False,
+    reconnect_attempts_max: int | None = None,
+    reconnect_wait: Seconds = 0.1,
+    reconnect_wait_max: Seconds = 5.0,
+    reconnect_jitter: float = 0.25,
+    pending_bytes_max: int = 8 * 1024 * 1024,
+    ping_interval: Seconds = 60.0,
+    pings_outstanding_max: int = 2,
+    echo: bool = True,
+    inbox_prefix: str = "_INBOX",
+    shuffle_servers: bool = True,
+    discover_servers: bool = True,
+    on_disconnected: EventCallback | None = None,
+    on_reconnected: EventCallback | None = None,
+    on_error: EventCallback | None = None,
+    on_lame_duck: EventCallback | None = None,
+    on_discovered: EventCallback | None = None,
+    on_closed: EventCallback | None = None,
+) -> Client:
+    """Connect to a server or cluster.
+
+    Args:
+        servers: one address or several, like `nats://localhost:4222`, `tls://host` or `nats://user:password@host`.
+        name: shown in the server's list of connections.
+        user: user name, with `password`.
+        password: the user's password.
+        token: a token instead of a user.
+        nkey_seed: an nkey seed, or the path of a file that holds one.
+        credentials: the path of a creds file with a JWT and its seed, or its text.
+        tls: an SSL context; True demands TLS with the default one, False refuses it. Default: as the server requires.
+        tls_hostname: the name that the server's certificate must have. Default: the host of its address.
+        tls_handshake_first: start TLS before the server says anything, for servers that are set so.
+        connect_timeout: seconds that one server may take.
+        request_timeout: seconds that a request waits by default.
+        drain_timeout: seconds that `drain` may take by default.
+        reconnect: make a lost connection anew; without, it is closed.
+        retry_first_connect: keep trying when no server is there at the first attempt either.
+        reconnect_attempts_max: failures in a row after which a server is given up. Default: never.
+        reconnect_wait: seconds to wait when all servers were tried once; doubled each time.
+        reconnect_wait_max: the longest such wait.
+        reconnect_jitter: the share of each wait that is random.
+        pending_bytes_max: bytes that may be written while there is no server.
+        ping_interval: seconds between signs of life.
+        pings_outstanding_max: unanswered pings after which the connection is given up.
+        echo: receive what this connection publishes itself.
+        inbox_prefix: what the subjects for replies begin with.
+        shuffle_servers: try the servers in random order.
+        discover_servers: learn the addresses of a cluster's other servers.
+        on_disconnected: called with the reason when the connection is lost.
+        on_reconnected: called when there is a new one.
+        on_error: called with what no call can raise: slow subscribers, refused permissions, failing handlers.
+        on_lame_duck: called when the server announces that it is going to stop.
+        on_discovered: called with the addresses of servers that were learned.
+        on_closed: called when the client is closed for good.
+
+    Raises:
+        InvalidOptionError: an option that cannot work; nothing was sent.
+        NoServersError: no server could be reached.
+        AuthorizationError: the server refuses the credentials.
+    """
+    given = dict(locals())
+    client = Client(Connection(build_options(given.pop("servers"), **given)))
+    await client._connection.open()
+    return client

@@ -1,0 +1,345 @@
+"""Pipelined publishing: many messages under way at once, up to a window, their acknowledgements matched as they come.
+
+No future, timer or task exists for a message unless somebody awaits it. What was not acknowledged is never forgotten in
+silence: it is raised where its `PendingAck` is awaited, by `complete`, and reported to `on_error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from jetlake.client.message import Message
+from jetlake.client.ready import READY
+from jetlake.client.receiver import Receiver
+from jetlake.errors import (
+    ConnectionClosedError,
+    DisconnectedError,
+    JetlakeError,
+    NoRespondersError,
+    PublishTimeoutError,
+    PublishWindowError,
+)
+from jetlake.model.publish import PubAck, decode_pub_ack
+from jetlake.protocol import encoder
+from jetlake.protocol.nuid import new_inbox
+
+if TYPE_CHECKING:
+    from jetlake.client.connection import Connection
+
+__all__ = ["PendingAck", "PublishWindow"]
+
+_RETRY_WAIT_S = 0.25
+_FAILURES_KEPT_MAX = 10_000
+
+
+class PendingAck:
+    """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
+
+    __slots__ = (
+        "_answer",
+        "_attempts",
+        "_deadline",
+        "_error",
+        "_frame",
+        "_has_id",
+        "_observed",
+        "_waiter",
+        "_window",
+        "subject",
+    )
+
+    def __init__(self, window: PublishWindow, subject: bytes, frame: bytes, has_id: bool, deadline: float) -> None:
+        self.subject = subject
+        self._window = window
+        self._frame = frame
+        self._has_id = has_id
+        self._deadline = deadline
+        self._attempts = 0
+        self._answer: bytes | None = None
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._observed = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is known."""
+        return self._answer is not None or self._error is not None
+
+    def __await__(self) -> Generator[Any, None, PubAck]:
+        return self._result().__await__()
+
+    async def _result(self) -> PubAck:
+        self._observed = True
+        if not self.is_done:
+            if self._waiter is None:
+                self._waiter = self._window.loop.create_future()
+            await asyncio.shield(self._waiter)
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return decode_pub_ack(self._answer)
+
+
+class PublishWindow(Receiver):
+    """The messages of one JetStream context that are under way.
+
+    Args:
+        connection: where they go.
+        messages_max: most messages under way; whoever publishes more waits for room.
+        bytes_max: most bytes under way.
+        ack_timeout_s: how long a message may go without acknowledgement.
+        retries: how often a message is sent again when no stream listens.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_connection",
+        "_failures",
+        "_is_connected",
+        "_next",
+        "_pending",
+        "_prefix",
+        "_prefix_length",
+        "_timer",
+        "_waiters",
+        "ack_timeout_s",
+        "bytes_max",
+        "loop",
+        "messages_max",
+        "retries",
+    )
+
+    def __init__(
+        self, connection: Connection, *, messages_max: int, bytes_max: int, ack_timeout_s: float, retries: int
+    ) -> None:
+        self._prefix = new_inbox(connection.options.inbox_prefix).encode() + b"."
+        super().__init__(self._prefix + b"*")
+        self._prefix_length = len(self._prefix)
+        self._connection = connection
+        self.loop = connection.loop
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.ack_timeout_s = ack_timeout_s
+        self.retries = retries
+        self._pending: dict[bytes, PendingAck] = {}
+        self._bytes = 0
+        self._next = 0
+        self._is_connected = True
+        self._waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._failures: list[PendingAck] = []
+        connection.subscribe(self)
+
+    @property
+    def pending(self) -> int:
+        """Messages under way."""
+        return len(self._pending)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next message has to wait."""
+        return len(self._pending) >= self.messages_max or self._bytes >= self.bytes_max
+
+    # Publishing
+
+    def put(self, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> PendingAck:
+        """Send a message; the caller has seen to it that there is room.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+        """
+        self._next += 1
+        token = b"%d" % self._next
+        if header:
+            frame = encoder.hpub(subject, self._prefix + token, header, payload)
+        else:
+            frame = encoder.pub(subject, self._prefix + token, payload)
+        if self._is_connected:
+            connection = self._connection
+            # The window bounds what is under way, so nobody has to wait for the socket here.
+            if connection.send_bulk(frame) is not READY:
+                connection.end_turn()
+        elif self._connection.is_closed:
+            raise ConnectionClosedError("the connection is closed")
+        deadline = self.loop.time() + self.ack_timeout_s
+        pending = PendingAck(self, subject, frame, has_id, deadline)
+        self._pending[token] = pending
+        self._bytes += len(frame)
+        if self._timer is None:
+            self._timer = self.loop.call_at(deadline, self._sweep)
+        return pending
+
+    async def room(self) -> None:
+        """Wait until there is room for a message."""
+        while self.is_full:
+            self._connection.end_turn()
+            await self._changed()
+
+    async def complete(self) -> None:
+        """Wait until every message under way is acknowledged or given up.
+
+        Raises:
+            PublishWindowError: some were given up since the last call and nobody awaited them.
+        """
+        while self._pending:
+            await self._changed()
+        failures, self._failures = self._failures, []
+        told = [
+            (pending.subject.decode("utf-8", "replace"), pending._error)
+            for pending in failures
+            if not pending._observed and pending._error is not None
+        ]
+        if told:
+            raise PublishWindowError(told)
+
+    async def _changed(self) -> None:
+        waiter = self.loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Acknowledgements
+
+    def receive(self, messages: list[Message]) -> None:
+        pop = self._pending.pop
+        start = self._prefix_length
+        failed: list[PendingAck] = []
+        for message in messages:
+            token = message.raw_subject[start:]
+            pending = pop(token, None)
+            if pending is None:
+                continue
+            self._bytes -= len(pending._frame)
+            answer = message.payload
+            # Most answers are read only if somebody asks; one that may hold an error is read now.
+            if answer and b'"error"' not in answer:
+                pending._answer = answer
+            else:
+                error = _refusal(pending, message)
+                if error is None:
+                    pending._answer = answer
+                elif isinstance(error, NoRespondersError) and pending._attempts < self.retries:
+                    self._try_again(token, pending)
+                    continue
+                else:
+                    pending._error = error
+                    failed.append(pending)
+            pending._frame = b""
+            if pending._waiter is not None:
+                _release(pending)
+        if failed:
+            self._report(failed)
+        if self._waiters and (not self._pending or not self.is_full):
+            self._wake()
+
+    def _try_again(self, token: bytes, pending: PendingAck) -> None:
+        pending._attempts += 1
+        pending._deadline = self.loop.time() + self.ack_timeout_s
+        self._pending[token] = pending
+        self._bytes += len(pending._frame)
+        self.loop.call_later(_RETRY_WAIT_S, self._send_again, token)
+
+    def _send_again(self, token: bytes) -> None:
+        pending = self._pending.get(token)
+        if pending is not None and self._is_connected and not self._connection.is_closed:
+            self._connection.send(pending._frame)
+
+    # Time and connection
+
+    def _sweep(self) -> None:
+        """Give up what is overdue; the oldest stands first."""
+        self._timer = None
+        now = self.loop.time()
+        failed = []
+        for token, pending in list(self._pending.items()):
+            if pending._deadline > now:
+                break
+            if not self._is_connected:
+                continue  # Not sent yet.
+            del self._pending[token]
+            self._bytes -= len(pending._frame)
+            failed.append(pending)
+        self._fail(failed, PublishTimeoutError(f"no acknowledgement within {self.ack_timeout_s:g} s"))
+        if self._pending and self._is_connected:
+            first = next(iter(self._pending.values()))
+            self._timer = self.loop.call_at(max(first._deadline, now + 0.001), self._sweep)
+
+    def disconnected(self) -> None:
+        """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
+        self._is_connected = False
+        lost = [(token, pending) for token, pending in self._pending.items() if not pending._has_id]
+        for token, pending in lost:
+            del self._pending[token]
+            self._bytes -= len(pending._frame)
+        self._fail(
+            [pending for _, pending in lost],
+            DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
+        )
+
+    def reconnected(self) -> None:
+        self._is_connected = True
+        deadline = self.loop.time() + self.ack_timeout_s
+        for pending in self._pending.values():
+            pending._deadline = deadline
+            self._connection.send(pending._frame)
+        if self._pending and self._timer is None:
+            self._timer = self.loop.call_at(deadline, self._sweep)
+
+    def ended(self, error: Exception | None) -> None:
+        self._is_connected = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        pending, self._pending = list(self._pending.values()), {}
+        self._bytes = 0
+        self._fail(pending, error or ConnectionClosedError("the connection was closed before the acknowledgement"))
+
+    def _fail(self, failed: list[PendingAck], error: Exception) -> None:
+        for pending in failed:
+            pending._error = error
+            pending._frame = b""
+            _release(pending)
+        if failed:
+            self._report(failed)
+        self._wake()
+
+    def _report(self, failed: list[PendingAck]) -> None:
+        unobserved = [pending for pending in failed if not pending._observed]
+        if not unobserved:
+            return
+        self._failures = (self._failures + unobserved)[-_FAILURES_KEPT_MAX:]
+        told = [(pending.subject.decode("utf-8", "replace"), _error_of(pending)) for pending in unobserved]
+        self._connection.signal(PublishWindowError(told))
+
+
+def _error_of(pending: PendingAck) -> Exception:
+    assert pending._error is not None
+    return pending._error
+
+
+def _release(pending: PendingAck) -> None:
+    waiter = pending._waiter
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _refusal(pending: PendingAck, message: Message) -> Exception | None:
+    """Why the message was not stored; None if it was."""
+    if not message.payload and message.status == 503:
+        return NoRespondersError(pending.subject.decode("utf-8", "replace"))
+    try:
+        decode_pub_ack(message.payload)
+    except JetlakeError as error:
+        return error
+    return None

@@ -1,0 +1,41 @@
+"""What stands behind a subscription number: the base of everything that receives messages from a connection."""
+
+from __future__ import annotations
+
+from jetlake.client.message import Message
+
+__all__ = ["Receiver"]
+
+
+class Receiver:
+    """Takes the messages of one subscription, a list for each read of the socket.
+
+    Attributes:
+        subject: what is subscribed.
+        queue: the queue group; empty for none.
+        sid: the number that the connection gave it; empty while it is not subscribed.
+        delivered: messages received so far.
+        delivered_max: messages after which the server ends the subscription; 0 for no end.
+    """
+
+    __slots__ = ("delivered", "delivered_max", "queue", "sid", "subject")
+
+    def __init__(self, subject: bytes, queue: bytes = b"") -> None:
+        self.subject = subject
+        self.queue = queue
+        self.sid = b""
+        self.delivered = 0
+        self.delivered_max = 0
+
+    def receive(self, messages: list[Message]) -> None:
+        """Take what one read brought; the list belongs to the receiver."""
+        raise NotImplementedError
+
+    def ended(self, error: Exception | None) -> None:
+        """No more messages will come: the connection is closed (by the user when `error` is None), or forbids it."""
+
+    def disconnected(self) -> None:
+        """The connection was lost; it will be subscribed again on the next one."""
+
+    def reconnected(self) -> None:
+        """The subscription is in place again on a new connection."""

@@ -1,0 +1,120 @@
+"""Requests and their answers: one wildcard inbox for all, one future for each, one timer for the lot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from jetlake.client.message import Message
+from jetlake.client.receiver import Receiver
+from jetlake.errors import DisconnectedError, NoRespondersError, PermissionsError, RequestTimeoutError
+from jetlake.protocol.nuid import next_nuid
+
+if TYPE_CHECKING:
+    from jetlake.client.connection import Connection
+
+__all__ = ["Requests"]
+
+_NEVER = float("inf")
+
+
+class _Request:
+    __slots__ = ("answer", "deadline", "subject")
+
+    def __init__(self, subject: bytes, deadline: float, answer: asyncio.Future[Message]) -> None:
+        self.subject = subject
+        self.deadline = deadline
+        self.answer = answer
+
+
+class Requests(Receiver):
+    """The requests of one connection that wait for their answers."""
+
+    __slots__ = ("_connection", "_loop", "_next", "_prefix", "_prefix_length", "_sweep_at", "_sweeper", "_waiting")
+
+    def __init__(self, connection: Connection, inbox_prefix: str) -> None:
+        prefix = f"{inbox_prefix}.{next_nuid()}.".encode()
+        super().__init__(prefix + b"*")
+        self._connection = connection
+        self._loop = connection.loop
+        self._prefix = prefix
+        self._prefix_length = len(prefix)
+        self._waiting: dict[bytes, _Request] = {}
+        self._next = 0
+        self._sweep_at = _NEVER
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def begin(self, subject: bytes, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
+        """A reply subject for a request, and the future of its answer."""
+        if not self.sid:
+            self._connection.subscribe(self)
+        self._next += 1
+        token = b"%d" % self._next
+        deadline = self._loop.time() + timeout_s
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[token] = _Request(subject, deadline, answer)
+        if deadline < self._sweep_at:
+            self._arm(deadline)
+        return self._prefix + token, answer
+
+    def forget(self, reply: bytes) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(reply[self._prefix_length :], None)
+
+    def receive(self, messages: list[Message]) -> None:
+        start = self._prefix_length
+        for message in messages:
+            request = self._waiting.pop(message.raw_subject[start:], None)
+            if request is None or request.answer.done():
+                continue
+            if message.raw_header and not message.payload and message.status == 503:
+                request.answer.set_exception(NoRespondersError(request.subject.decode("utf-8", "replace")))
+            else:
+                request.answer.set_result(message)
+
+    def disconnected(self) -> None:
+        """Answers to what was sent on the lost connection will never come."""
+        self._fail_all("the connection was lost while waiting for an answer")
+
+    def ended(self, error: Exception | None) -> None:
+        self._fail_all("the connection was closed while waiting for an answer", error)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        """The server refused to publish to this subject."""
+        for token, request in list(self._waiting.items()):
+            if request.subject == subject:
+                del self._waiting[token]
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+
+    def _fail_all(self, reason: str, error: Exception | None = None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            if not request.answer.done():
+                subject = request.subject.decode("utf-8", "replace")
+                request.answer.set_exception(error or DisconnectedError(f"{reason} on {subject!r}"))
+
+    def _arm(self, deadline: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_at = deadline
+        self._sweeper = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        self._sweeper = None
+        self._sweep_at = _NEVER
+        earliest = _NEVER
+        for token, request in list(self._waiting.items()):
+            if request.deadline > now:
+                earliest = min(earliest, request.deadline)
+                continue
+            del self._waiting[token]
+            if not request.answer.done():
+                subject = request.subject.decode("utf-8", "replace")
+                request.answer.set_exception(RequestTimeoutError(f"no answer on {subject!r} in time"))
+        if earliest != _NEVER:
+            self._arm(earliest)

@@ -1,0 +1,95 @@
+"""Server addresses: what people write for a server, read into its parts."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from jetlake.errors import InvalidOptionError
+
+__all__ = ["DEFAULT_PORT", "ServerAddress", "parse_address", "parse_addresses"]
+
+DEFAULT_PORT = 4222
+
+_SCHEMES = ("nats", "tls")
+_SHAPE = re.compile(
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
+    r"(?:(?P<login>[^@/]*)@)?"
+    r"(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:/@\[\]]*))"
+    r"(?::(?P<port>\d*))?/?"
+)
+
+
+class ServerAddress(Struct, frozen=True):
+    """Where a server is and how its address asks to be reached."""
+
+    host: str
+    port: int = DEFAULT_PORT
+    tls: bool = False
+    """The address demands TLS by its scheme."""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+
+
+def parse_address(text: str) -> ServerAddress:
+    """Read `nats://host:4222`, `tls://user:password@host`, `nats://token@host`, `host`, `host:port` or `[::1]:4222`.
+
+    Raises:
+        InvalidOptionError: anything else; the message says what is wrong without repeating secrets.
+    """
+    if not isinstance(text, str):
+        raise InvalidOptionError(f"a server address is a str, not {type(text).__name__}")
+    parts = _SHAPE.fullmatch(text.strip())
+    if parts is None:
+        raise InvalidOptionError(f"not a server address: {_without_login(text)!r} (write it like nats://host:4222)")
+    scheme = (parts["scheme"] or "nats").lower()
+    if scheme not in _SCHEMES:
+        raise InvalidOptionError(f"server address {_without_login(text)!r}: the scheme is nats or tls, not {scheme!r}")
+    host = parts["ipv6"] or parts["host"]
+    if not host or any(character.isspace() for character in host):
+        raise InvalidOptionError(f"server address {_without_login(text)!r} has no host")
+    port = int(parts["port"]) if parts["port"] else DEFAULT_PORT
+    if not 0 < port < 65536:
+        raise InvalidOptionError(f"server address {_without_login(text)!r}: {port} is not a port")
+    user, password, token = _read_login(parts["login"])
+    return ServerAddress(host, port, scheme == "tls", user, password, token)
+
+
+def parse_addresses(servers: str | list[str] | tuple[str, ...]) -> tuple[ServerAddress, ...]:
+    """Read one address, several separated by commas, or a list of them.
+
+    Raises:
+        InvalidOptionError: one of them is no address, or there is none.
+    """
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    addresses = tuple(dict.fromkeys(parse_address(text) for text in texts if text))
+    if not addresses:
+        raise InvalidOptionError("servers is empty: give at least one address, like nats://localhost:4222")
+    return addresses
+
+
+def _read_login(login: str | None) -> tuple[str, str, str]:
+    if not login:
+        return "", "", ""
+    user, colon, password = login.partition(":")
+    if colon:
+        return _unquote(user), _unquote(password), ""
+    return "", "", _unquote(user)
+
+
+def _unquote(text: str) -> str:
+    """Undo percent-encoding, so that a password may hold `@` and `:`."""
+    if "%" not in text:
+        return text
+    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), text.encode())
+    return raw.decode("utf-8", "replace")
+
+
+def _without_login(text: str) -> str:
+    return re.sub(r"//.*@|^[^/]*@", "//…@", text)

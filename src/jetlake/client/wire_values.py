@@ -1,0 +1,102 @@
+"""Subjects, payloads and headers of callers, checked and turned into bytes before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jetlake.errors import BadSubjectError, InvalidOptionError
+from jetlake.protocol.headers import Headers, encode_headers
+from jetlake.protocol.subjects import is_valid_publish, is_valid_subscribe
+
+__all__ = ["HeadersLike", "header_bytes", "payload_bytes", "publish_subject", "queue_bytes", "subscribe_subject"]
+
+HeadersLike = Mapping[str, "str | list[str]"] | Headers
+"""What callers may write for headers: a mapping, whose values may be lists for repeated keys, or received headers."""
+
+_KNOWN_MAX = 8192
+
+# Subjects that were checked: most programs publish to few of them, very often.
+_known: dict[str, bytes] = {}
+
+
+def publish_subject(subject: str) -> bytes:
+    """The bytes of a subject that one can publish to.
+
+    Raises:
+        BadSubjectError: it is empty, has empty tokens, blanks or wildcards.
+    """
+    known = _known.get(subject)
+    return known if known is not None else _check_publish(subject)
+
+
+def _check_publish(subject: str) -> bytes:
+    if not isinstance(subject, str):
+        raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
+    raw = _encode(subject)
+    if not is_valid_publish(raw):
+        raise BadSubjectError(subject, "one publishes to dot-separated tokens without blanks and wildcards")
+    if len(_known) >= _KNOWN_MAX:
+        _known.clear()
+    _known[subject] = raw
+    return raw
+
+
+def subscribe_subject(subject: str) -> bytes:
+    """The bytes of a subject or pattern that one can subscribe to.
+
+    Raises:
+        BadSubjectError: it is empty, has empty tokens or blanks, or `>` is not its last token.
+    """
+    if not isinstance(subject, str):
+        raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
+    raw = _encode(subject)
+    if not is_valid_subscribe(raw):
+        raise BadSubjectError(subject, "one subscribes to dot-separated tokens without blanks, `>` only as the last")
+    return raw
+
+
+def queue_bytes(queue: str) -> bytes:
+    """The bytes of a queue group's name; empty for none.
+
+    Raises:
+        InvalidOptionError: it holds blanks.
+    """
+    raw = _encode(queue)
+    if raw and not is_valid_publish(raw):
+        raise InvalidOptionError(f"queue {queue!r} is not a name without blanks and wildcards")
+    return raw
+
+
+def payload_bytes(payload: object) -> bytes:
+    """The payload as bytes.
+
+    Raises:
+        InvalidOptionError: it is text or no bytes at all.
+    """
+    if isinstance(payload, bytes):
+        return payload
+    if isinstance(payload, (bytearray, memoryview)):
+        return bytes(payload)
+    hint = "; encode the text first" if isinstance(payload, str) else ""
+    raise InvalidOptionError(f"a payload is bytes, not {type(payload).__name__}{hint}")
+
+
+def header_bytes(headers: HeadersLike | None) -> bytes:
+    """The header block; empty for none.
+
+    Raises:
+        BadHeaderError: a key or value would break it.
+    """
+    if not headers:
+        return b""
+    if isinstance(headers, Headers):
+        return headers.raw
+    return encode_headers(headers)
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Subjects that were received with broken UTF-8 can be used again as they came.
+        return text.encode("utf-8", "surrogateescape")
