@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
+from jetlake.server.nkey import verify_signature
 from jetlake.server.shell.connect_options import ConnectOptions
-from jetlake.server.shell.nkey import verify_signature
 
 __all__ = ["Authenticator", "Identity"]
 

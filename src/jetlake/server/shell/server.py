@@ -25,12 +25,12 @@ from jetlake.server.config.options import (
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock, SystemClock
 from jetlake.server.engine.timers import Timers
+from jetlake.server.nkey import new_server_id
 from jetlake.server.shell.auth import Authenticator, Identity
 from jetlake.server.shell.connect_options import ConnectOptions
 from jetlake.server.shell.connection import Connection
 from jetlake.server.shell.listener import listen
 from jetlake.server.shell.log import Log, LoggerLog
-from jetlake.server.shell.nkey import new_server_id
 from jetlake.server.shell.tls import server_context
 from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 

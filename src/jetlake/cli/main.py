@@ -1,0 +1,23 @@
+"""The `jetlake` command: one word to one function, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit status of the process."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["serve"]:
+        # Straight to the server: it must be ready before a command-line library would be loaded.
+        from jetlake.server.command import serve
+
+        return serve(arguments[1:])
+    sys.stderr.write("usage: jetlake serve [options]; see jetlake serve --help\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""The command `jetlake serve`: flags and file to a running server, signals to what they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from msgspec.json import encode
+
+from jetlake.errors import JetlakeError
+from jetlake.server.config.assemble import Assembled, assemble
+from jetlake.server.config.flags import parse_flags, usage
+from jetlake.server.config.options import Options
+from jetlake.server.shell.log import LineLog
+from jetlake.server.shell.server import Server
+from jetlake.server.shell.tls import server_context
+from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
+
+__all__ = ["serve"]
+
+_SIGNALS = {
+    "ldm": "SIGUSR2",
+    "stop": "SIGTERM",
+    "term": "SIGTERM",
+    "quit": "SIGINT",
+    "reopen": "SIGUSR1",
+    "reload": "SIGHUP",
+}
+
+
+def serve(argv: list[str]) -> int:
+    """Run a server with these flags until it is told to stop; the exit status of the process."""
+    try:
+        flags = parse_flags(argv)
+        if flags.get("help"):
+            sys.stdout.write(usage())
+            return 0
+        if flags.get("version"):
+            sys.stdout.write(f"nats-server: v{COMPATIBLE_VERSION}\njetlake: v{JETLAKE_VERSION}\n")
+            return 0
+        if "signal" in flags:
+            return _send_signal(flags["signal"])
+    except JetlakeError as error:
+        sys.stderr.write(f"jetlake serve: {error}\n")
+        return 1
+    if flags.get("test"):
+        return _test(flags)
+    try:
+        assembled = assemble(flags)
+        log = _open_log(assembled.options)
+    except (JetlakeError, OSError) as error:
+        LineLog().fatal(f"Can't start: {error}")
+        return 1
+    return _run(_serve(flags, assembled, log))
+
+
+def _test(flags: dict[str, Any]) -> int:
+    """`-t`: say whether the configuration is good."""
+    try:
+        assembled = assemble(flags)
+        if assembled.options.tls is not None:
+            server_context(assembled.options.tls)
+    except JetlakeError as error:
+        sys.stderr.write(f"jetlake serve: {error}\n")
+        return 1
+    if assembled.doubts:
+        sys.stderr.write("".join(f"jetlake serve: {doubt}\n" for doubt in assembled.doubts))
+        return 1
+    sys.stderr.write("".join(f"jetlake serve: {warning}\n" for warning in assembled.warnings))
+    sys.stderr.write(f"jetlake serve: configuration file {assembled.options.config_file} is valid\n")
+    return 0
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+
+        loop_factory = uvloop.new_event_loop
+    except ImportError:
+        pass
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(main)
+
+
+async def _serve(flags: dict[str, Any], assembled: Assembled, log: LineLog) -> int:
+    options = assembled.options
+    try:
+        server = Server(options=options, log=log)
+    except JetlakeError as error:
+        log.fatal(f"Can't start: {error}")
+        return 1
+    _log_start(server, assembled, log)
+    _handle_signals(server, flags, log)
+    ports_file: Path | None = None
+    try:
+        if options.pid_file:
+            Path(options.pid_file).write_text(str(os.getpid()), encoding="ascii")
+        await server.start()
+        ports_file = _write_ports_file(server)
+    except (JetlakeError, OSError) as error:
+        log.fatal(f"Can't start: {error}")
+        await server.stop()
+        return 1
+    # What was made by now stays for good: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await server.wait_stopped()
+    if ports_file is not None:
+        ports_file.unlink(missing_ok=True)
+    log.info("Server Exiting..")
+    log.close()
+    return 0
+
+
+def _open_log(options: Options) -> LineLog:
+    return LineLog(
+        options.log_file,
+        debugging=options.debug,
+        tracing=options.trace,
+        time_stamps=options.log_time,
+        utc=options.log_time_utc,
+        size_limit=options.log_size_limit,
+    )
+
+
+def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:
+    options = assembled.options
+    log.info("Starting jetlake")
+    log.info(f"  Version:  {JETLAKE_VERSION} (compatible with nats-server {COMPATIBLE_VERSION})")
+    log.info(f"  Name:     {server.name}")
+    log.info(f"  ID:       {server.id}")
+    if options.config_file:
+        log.info(f"Using configuration file: {options.config_file}")
+    for warning in (*assembled.warnings, *assembled.doubts):
+        log.warn(warning)
+
+
+# Signals
+
+
+def _handle_signals(server: Server, flags: dict[str, Any], log: LineLog) -> None:
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop(name: str) -> None:
+        log.info(f'Trapped "{name}" signal')
+        if not stopping:
+            log.info("Initiating Shutdown...")
+            stopping.append(loop.create_task(_stop(server)))
+
+    loop.add_signal_handler(signal.SIGINT, stop, "interrupt")
+    loop.add_signal_handler(signal.SIGTERM, stop, "terminated")
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, flags, log)
+    loop.add_signal_handler(signal.SIGUSR1, log.reopen)
+    loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
+
+
+async def _stop(server: Server) -> None:
+    # A signal may come while the server is still starting.
+    while not server.running and not server.has_stopped:
+        await asyncio.sleep(0.005)
+    await server.stop()
+
+
+def _reload(server: Server, flags: dict[str, Any], log: LineLog) -> None:
+    log.info('Trapped "hangup" signal')
+    if "config" not in flags:
+        log.error(
+            "Failed to reload server configuration: can only reload config when a file is provided using -c or --config"
+        )
+        return
+    try:
+        changed = server.reload(assemble(flags).options)
+    except JetlakeError as error:
+        log.error(f"Failed to reload server configuration: {error}")
+        return
+    for name in changed:
+        log.info(f"Reloaded: {name}")
+    log.info("Reloaded server configuration")
+
+
+def _send_signal(text: str) -> int:
+    """`--signal stop=PID`: to another server on this machine."""
+    word, _, target = text.partition("=")
+    if word not in _SIGNALS:
+        sys.stderr.write(f'jetlake serve: unknown signal "{word}"; one of {", ".join(_SIGNALS)}\n')
+        return 1
+    try:
+        pid = int(target if target.isdigit() else Path(target).read_text(encoding="ascii"))
+        os.kill(pid, getattr(signal, _SIGNALS[word]))
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"jetlake serve: can't signal {target or 'a server: name its PID or PID file'}: {error}\n")
+        return 1
+    return 0
+
+
+# Files
+
+
+def _write_ports_file(server: Server) -> Path | None:
+    folder = server.options.ports_file_dir
+    if not folder:
+        return None
+    scheme = "tls" if server.options.tls is not None else "nats"
+    ports: dict[str, list[str]] = {"nats": _urls(scheme, server.options.host, server.port)}
+    if server.monitoring is not None:
+        web = "https" if server.options.https else "http"
+        ports["monitoring"] = _urls(web, server.monitoring.host, server.monitoring.port)
+    path = Path(folder) / f"{Path(sys.argv[0]).name or 'jetlake'}_{os.getpid()}.ports"
+    aside = path.with_suffix(".tmp")
+    aside.write_bytes(encode(ports))
+    aside.replace(path)  # whoever waits for the file finds all of it
+    return path
+
+
+def _urls(scheme: str, host: str, port: int) -> list[str]:
+    hosts = ["127.0.0.1", "[::1]"] if host in ("0.0.0.0", "::", "") else [f"[{host}]" if ":" in host else host]
+    return [f"{scheme}://{each}:{port}" for each in hosts]

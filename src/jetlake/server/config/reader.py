@@ -1,0 +1,335 @@
+"""A configuration file to options: which keys there are, and what each means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.conf import Value, parse_file
+from jetlake.server.config.options import (
+    SYSTEM_ACCOUNT,
+    JetStreamOptions,
+    TlsOptions,
+)
+from jetlake.server.config.section import Findings, Section, parse_duration
+from jetlake.server.config.users import read_accounts, read_authorization
+
+__all__ = ["DEFAULT_STORE_DIR", "read_config", "read_file"]
+
+DEFAULT_STORE_DIR = "jetlake-data"
+
+_LAME_DUCK_MIN_S = 30.0
+_NOT_BUILT = "this server does not have it"
+_INSECURE = "ignoring it would let in whom it keeps out"
+
+# What a server of one machine leaves out, and what only tunes the other server.
+_IGNORED = (
+    "cluster",
+    "leafnodes",
+    "leaf",
+    "gateway",
+    "websocket",
+    "ws",
+    "mqtt",
+    "mappings",
+    "maps",
+    "default_js_domain",
+    "server_tags",
+    "server_metadata",
+    "prof_port",
+    "prof_block_rate",
+    "connect_error_reports",
+    "reconnect_error_reports",
+    "disable_sublist_cache",
+    "sublist_cache",
+    "no_system_account",
+    "no_system",
+    "no_sys_acc",
+    "no_sys_account",
+    "default_sentinel",
+    "syslog",
+    "remote_syslog",
+    "trace_verbose",
+    "trace_headers",
+    "logfile_max_num",
+    "log_max_num",
+    "logfile_max",
+    "max_closed_clients",
+    "max_sub_tokens",
+    "no_fast_producer_stall",
+    "write_timeout",
+    "account_token_position",
+    "jetstream_request_queue_limit",
+    "ocsp",
+    "ocsp_cache",
+    "proxies",
+    "nonce_size",
+)
+_REFUSED = ("operator", "operators", "roots", "root", "trusted", "trusted_keys", "resolver", "resolver_preload")
+
+
+def read_file(
+    path: str | os.PathLike[str], environment: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], Findings]:
+    """The options that a configuration file sets, by name, and what was noticed.
+
+    Raises:
+        ConfigError: the file cannot be read, or says something that makes no sense; the message names the place.
+    """
+    return read_config(parse_file(path, environment))
+
+
+def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
+    """The options that a parsed configuration sets, by name, and what was noticed."""
+    findings = Findings()
+    section = Section(document, findings)
+    options: dict[str, Any] = {}
+    _read_addresses(section, options)
+    _read_limits(section, options)
+    _read_entry(section, options)
+    _read_logging(section, options)
+    _read_jetstream(section, options)
+    section.refuse(_INSECURE, *_REFUSED)
+    section.ignore(_NOT_BUILT, *_IGNORED)
+    section.finish()
+    return options, findings
+
+
+def _read_addresses(section: Section, options: dict[str, Any]) -> None:
+    listen = section.address("listen")
+    if listen is not None:
+        options["port"] = listen[1]
+        if listen[0]:
+            options["host"] = listen[0]
+    if section.has("port"):
+        options["port"] = section.integer("port", default=0)
+    if section.has("host", "net"):
+        options["host"] = section.string("host", "net")
+    for name in ("server_name", "client_advertise", "http_base_path"):
+        if section.has(name):
+            options[name] = section.string(name)
+    for https, listen_name, port_names in (
+        (False, "http", ("http_port", "monitor_port")),
+        (True, "https", ("https_port",)),
+    ):
+        address = section.address(listen_name)
+        if address is not None:
+            options.update(http_port=address[1], https=https)
+            if address[0]:
+                options["http_host"] = address[0]
+        if section.has(*port_names):
+            options.update(http_port=section.integer(*port_names, default=0), https=https)
+
+
+def _read_limits(section: Section, options: dict[str, Any]) -> None:
+    for name, names in (
+        ("max_payload", ("max_payload",)),
+        ("max_pending", ("max_pending", "max_pending_size")),
+        ("max_control_line", ("max_control_line",)),
+        ("max_connections", ("max_connections", "max_conn")),
+        ("max_subscriptions", ("max_subscriptions", "max_subs")),
+        ("ping_max", ("ping_max", "ping_max_out")),
+    ):
+        if section.has(*names):
+            options[name] = section.integer(*names, default=0)
+    if section.has("ping_interval"):
+        options["ping_interval_s"] = section.duration("ping_interval", default=0)
+    if section.has("write_deadline"):
+        options["write_deadline_s"] = section.duration("write_deadline", default=0)
+    duration = section.find("lame_duck_duration")
+    if duration is not None:
+        options["lame_duck_duration_s"] = section.duration("lame_duck_duration", default=0)
+        if options["lame_duck_duration_s"] < _LAME_DUCK_MIN_S:
+            raise ConfigError(
+                f"{duration.place}: invalid lame_duck_duration of {options['lame_duck_duration_s']:g}s, "
+                f"minimum is {_LAME_DUCK_MIN_S:g} seconds"
+            )
+    grace = section.find("lame_duck_grace_period")
+    if grace is not None:
+        options["lame_duck_grace_period_s"] = section.duration("lame_duck_grace_period", default=0)
+        if options["lame_duck_grace_period_s"] < 0:
+            raise ConfigError(f"{grace.place}: invalid lame_duck_grace_period, needs to be positive")
+
+
+def _read_entry(section: Section, options: dict[str, Any]) -> None:
+    users = []
+    authorization = section.section("authorization")
+    if authorization is not None:
+        found = read_authorization(authorization)
+        users.extend(found.users)
+        if found.token is not None:
+            options["token"] = found.token
+        if found.timeout_s is not None:
+            options["auth_timeout_s"] = found.timeout_s
+    accounts = section.section("accounts")
+    if accounts is not None:
+        options["accounts"], account_users = read_accounts(accounts)
+        options["accounts"] = tuple(options["accounts"])
+        for user in account_users:
+            if any(user.name == known.name for known in users):
+                raise ConfigError(f'{accounts.value.place}: Duplicate user "{user.name}" detected')
+        users.extend(account_users)
+    if users:
+        options["users"] = tuple(users)
+    if section.has("no_auth_user"):
+        options["no_auth_user"] = section.string("no_auth_user")
+    if section.has("system_account", "system"):
+        options["system_account"] = section.string("system_account", "system", default=SYSTEM_ACCOUNT)
+    tls = section.section("tls")
+    if tls is not None:
+        options["tls"] = _read_tls(tls)
+    if section.has("allow_non_tls"):
+        options["allow_non_tls"] = section.boolean("allow_non_tls")
+
+
+def _read_tls(section: Section) -> TlsOptions:
+    first, fallback_s = _read_handshake_first(section)
+    section.refuse(_INSECURE, "verify_and_map", "pinned_certs", "verify_cert_and_check_known_urls")
+    section.ignore(_NOT_BUILT, "cipher_suites", "curve_preferences", "connection_rate_limit", "ocsp_peer", "insecure")
+    options = TlsOptions(
+        cert_file=section.string("cert_file"),
+        key_file=section.string("key_file"),
+        ca_file=section.string("ca_file"),
+        verify=section.boolean("verify"),
+        timeout_s=section.seconds("timeout", default=2.0),
+        handshake_first=first,
+        handshake_first_fallback_s=fallback_s,
+        min_version=section.string("min_version"),
+    )
+    section.finish()
+    if not options.cert_file:
+        raise ConfigError(f"{section.value.place}: missing 'cert_file' in TLS configuration")
+    if not options.key_file:
+        raise ConfigError(f"{section.value.place}: missing 'key_file' in TLS configuration")
+    return options
+
+
+def _read_handshake_first(section: Section) -> tuple[bool, float]:
+    """`true`, `false`, `auto` (fall back after 50 ms of silence), or the duration after which to fall back."""
+    value = section.find("handshake_first", "first", "immediate")
+    if value is None or value.data is False:
+        return False, 0.0
+    if value.data is True:
+        return True, 0.0
+    if isinstance(value.data, str):
+        if value.data == "auto":
+            return True, 0.05
+        try:
+            return True, parse_duration(value.data)
+        except ValueError:
+            pass
+    raise ConfigError(f'{value.place}: field "handshake_first" must be true, false, "auto" or a duration')
+
+
+def _read_logging(section: Section, options: dict[str, Any]) -> None:
+    for name, names in (
+        ("debug", ("debug",)),
+        ("trace", ("trace",)),
+        ("log_time", ("logtime",)),
+        ("log_time_utc", ("logtime_utc",)),
+    ):
+        if section.has(*names):
+            options[name] = section.boolean(*names)
+    for name, spellings in (
+        ("log_file", ["log_file", "logfile"]),
+        ("pid_file", ["pidfile", "pid_file"]),
+        ("ports_file_dir", ["ports_file_dir"]),
+    ):
+        if section.has(*spellings):
+            options[name] = section.string(*spellings)
+    if section.has("log_size_limit", "logfile_size_limit"):
+        options["log_size_limit"] = section.integer("log_size_limit", "logfile_size_limit", default=0)
+    if section.has("max_traced_msg_len"):
+        options["max_traced_msg_len"] = section.integer("max_traced_msg_len", default=0)
+
+
+def _read_jetstream(section: Section, options: dict[str, Any]) -> None:
+    flags = section.section("feature_flags")
+    if flags is not None:
+        options["ack_subject_v2"] = flags.boolean("js_ack_fc_v2")
+        flags.finish(
+            lambda key, value: section.findings.notices.append(
+                f"{value.place}: feature flag {key} is ignored: {_NOT_BUILT}"
+            )
+        )
+    store_dir = section.string("store_dir", "storedir", default=DEFAULT_STORE_DIR)
+    if section.has("store_dir", "storedir"):
+        options["store_dir"] = store_dir
+    value = section.find("jetstream")
+    if value is None or value.data is False:
+        options["jetstream"] = None
+    elif value.data is True:
+        options["jetstream"] = JetStreamOptions(store_dir=store_dir)
+    elif isinstance(value.data, str):
+        options["jetstream"] = _by_word(value, store_dir)
+    else:
+        options["jetstream"] = _read_jetstream_map(Section(value, section.findings), store_dir)
+
+
+def _by_word(value: Value, store_dir: str) -> JetStreamOptions | None:
+    word = str(value.data).lower()
+    if word in ("enabled", "enable"):
+        return JetStreamOptions(store_dir=store_dir)
+    if word in ("disabled", "disable"):
+        return None
+    raise ConfigError(f"{value.place}: Expected 'enabled' or 'disabled' for string value, got '{value.data}'")
+
+
+def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | None:
+    enabled = section.boolean("enabled", "enable", default=True)
+    settings: dict[str, Any] = {
+        "store_dir": section.string("store_dir", "storedir", "store", default=store_dir),
+        "max_memory": section.size("max_memory_store", "max_mem_store", "max_mem", default=-1),
+        "max_storage": section.size("max_file_store", "max_file", default=-1),
+        "domain": section.string("domain"),
+        "strict": section.boolean("strict", default=True),
+        "sync_interval_s": _read_sync_interval(section),
+    }
+    section.refuse(
+        "the data would lie on the disk in the clear",
+        "key",
+        "encryption_key",
+        "ek",
+        "cipher",
+        "prev_key",
+        "prev_encryption_key",
+        "prev_ek",
+        "previous_key",
+    )
+    limits = section.section("limits")
+    if limits is not None:
+        settings["max_ack_pending"] = limits.integer("max_ack_pending", default=-1)
+        settings["max_request_batch"] = limits.integer("max_request_batch", default=-1)
+        settings["duplicate_window_s"] = limits.duration("duplicate_window", default=0.0)
+        limits.ignore(_NOT_BUILT, "max_ha_assets", "batch")
+        limits.finish()
+    section.ignore(
+        _NOT_BUILT,
+        "unique_tag",
+        "max_outstanding_catchup",
+        "max_buffered_size",
+        "max_buffered_msgs",
+        "request_queue_limit",
+        "info_queue_limit",
+        "extension_hint",
+        "tpm",
+        "meta_compact",
+        "meta_compact_size",
+        "meta_compact_sync",
+    )
+    section.finish()
+    if not enabled:
+        return None
+    try:
+        return JetStreamOptions(**settings)
+    except ConfigError as error:
+        raise ConfigError(f"{section.value.place}: {error}") from None
+
+
+def _read_sync_interval(section: Section) -> float | None:
+    value = section.find("sync_interval", "sync")
+    if value is None or (isinstance(value.data, str) and value.data.lower() == "always"):
+        return None
+    return section.duration("sync_interval", "sync", default=0.0)

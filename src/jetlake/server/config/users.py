@@ -1,0 +1,194 @@
+"""Users, permissions and accounts in a configuration file."""
+
+from __future__ import annotations
+
+from jetlake.errors import ConfigError
+from jetlake.protocol.subjects import is_valid_config
+from jetlake.server.config.conf import Value
+from jetlake.server.config.options import (
+    GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
+    AccountOptions,
+    JetStreamLimits,
+    Permissions,
+    ResponsePermission,
+    Secret,
+    SubjectPermissions,
+    User,
+)
+from jetlake.server.config.section import Findings, Section
+from jetlake.server.nkey import is_user_nkey
+
+__all__ = ["Authorization", "read_accounts", "read_authorization"]
+
+_NOT_BUILT = "this server does not have it"
+_INSECURE = "ignoring it would let in whom it keeps out"
+
+
+class Authorization:
+    """What the `authorization` map says."""
+
+    def __init__(self) -> None:
+        self.token: Secret | None = None
+        self.users: list[User] = []
+        self.timeout_s: float | None = None
+
+
+def read_authorization(section: Section) -> Authorization:
+    """Token, single user or list of users."""
+    found = Authorization()
+    defaults = _permissions(section.find("default_permissions"), section.findings)
+    section.refuse(_INSECURE, "auth_callout")
+    if section.has("timeout"):
+        found.timeout_s = section.seconds("timeout", default=2.0)
+    token = section.string("token")
+    user = section.string("user", "username")
+    password = section.string("pass", "password")
+    permissions = _permissions(section.find("permissions", "permission", "authorization"), section.findings)
+    listed = section.find("users")
+    if token and (user or password):
+        raise ConfigError(f"{section.value.place}: Cannot have a user/pass and token")
+    if token and listed is not None:
+        raise ConfigError(f"{section.value.place}: Can not have a token and a users array")
+    if (user or password) and listed is not None:
+        raise ConfigError(f"{section.value.place}: Can not have a single user/pass and a users array")
+    if token:
+        found.token = Secret(token)
+    elif user or password:
+        found.users = [User(name=user, password=Secret(password), permissions=permissions or defaults)]
+    elif listed is not None:
+        found.users = _users(listed, GLOBAL_ACCOUNT, defaults, section.findings)
+    section.finish()
+    return found
+
+
+def _users(value: Value, account: str, defaults: Permissions | None, findings: Findings) -> list[User]:
+    if not isinstance(value.data, list):
+        raise ConfigError(f"{value.place}: expected users to be a list of maps")
+    users = [_user(entry, account, defaults, findings) for entry in value.data]
+    names = [user.name for user in users]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f'{value.place}: Duplicate user "{name}" detected')
+    return users
+
+
+def _user(value: Value, account: str, defaults: Permissions | None, findings: Findings) -> User:
+    section = Section(value, findings)
+    nkey = section.string("nkey")
+    name = section.string("user", "username")
+    password = section.string("pass", "password")
+    permissions = _permissions(section.find("permissions", "permission", "authorization"), findings) or defaults
+    section.refuse(_INSECURE, "proxy_required")
+    kinds = section.strings("allowed_connection_types", "connection_types", "clients")
+    if kinds is not None and "STANDARD" not in (kind.upper() for kind in kinds):
+        raise ConfigError(f"{value.place}: allowed_connection_types must include STANDARD: {_NOT_BUILT} otherwise")
+    section.finish()
+    if nkey:
+        if name or password:
+            raise ConfigError(f"{value.place}: Nkey users do not take usernames or passwords")
+        if not is_user_nkey(nkey):
+            raise ConfigError(f"{value.place}: Not a valid public nkey for a user")
+        return User(name=nkey, is_nkey=True, account=account, permissions=permissions)
+    if not name:
+        raise ConfigError(f"{value.place}: User entry requires a user")
+    return User(name=name, password=Secret(password), account=account, permissions=permissions)
+
+
+def _permissions(value: Value | None, findings: Findings) -> Permissions | None:
+    if value is None:
+        return None
+    section = Section(value, findings)
+    publish = _subjects(section.find("pub", "publish", "import"), findings)
+    subscribe = _subjects(section.find("sub", "subscribe", "export"), findings)
+    responses = _responses(section.find("publish_allow_responses", "allow_responses"), findings)
+    section.finish()
+    if responses is not None and (publish is None or publish.allow is None):
+        # Leave to answer means that nothing else may be published, unless it is said.
+        publish = SubjectPermissions(allow=(), deny=publish.deny if publish is not None else ())
+    return Permissions(publish=publish, subscribe=subscribe, responses=responses)
+
+
+def _subjects(value: Value | None, findings: Findings) -> SubjectPermissions | None:
+    if value is None:
+        return None
+    if isinstance(value.data, dict):
+        section = Section(value, findings)
+        permissions = SubjectPermissions(allow=section.strings("allow"), deny=section.strings("deny") or ())
+        section.finish()
+    else:
+        wrapper = Section(Value({"allow": value}, value.file, value.line, value.column), findings)
+        permissions = SubjectPermissions(allow=wrapper.strings("allow"))
+    for subject in (*(permissions.allow or ()), *permissions.deny):
+        if not is_valid_config(subject.split(" ")[0].encode()):
+            raise ConfigError(f'{value.place}: subject "{subject}" is not a valid subject')
+    return permissions
+
+
+def _responses(value: Value | None, findings: Findings) -> ResponsePermission | None:
+    if value is None or value.data is False:
+        return None
+    if value.data is True:
+        return ResponsePermission()
+    section = Section(value, findings)
+    permission = ResponsePermission(
+        max=section.integer("max", "max_msgs", "max_messages", "max_responses", default=1),
+        expires_s=section.duration("expires", "expiration", "ttl", default=120.0),
+    )
+    section.finish()
+    return permission
+
+
+def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
+    """The accounts and all their users."""
+    accounts: list[AccountOptions] = []
+    users: list[User] = []
+    for name, value in section.items():
+        if name == GLOBAL_ACCOUNT:
+            raise ConfigError(f'{value.place}: "{name}" is a Reserved Account')
+        if value.is_variable:
+            continue
+        inner = Section(value, section.findings)
+        defaults = _permissions(inner.find("default_permissions"), section.findings)
+        listed = inner.find("users")
+        if listed is not None:
+            for user in _users(listed, name, defaults, section.findings):
+                if any(user.name == known.name for known in users):
+                    raise ConfigError(f'{value.place}: Duplicate user "{user.name}" detected')
+                users.append(user)
+        limits = _jetstream_limits(inner.find("jetstream"), section.findings)
+        inner.ignore("accounts stay isolated from one another", "imports", "exports")
+        inner.ignore(_NOT_BUILT, "mappings", "maps", "limits", "msg_trace", "trace_dest", "nkey", "cluster_traffic")
+        inner.finish()
+        if name != SYSTEM_ACCOUNT:
+            accounts.append(AccountOptions(name=name, jetstream=limits))
+    return accounts, users
+
+
+def _jetstream_limits(value: Value | None, findings: Findings) -> JetStreamLimits | None:
+    if value is None or value.data is False:
+        return None
+    if value.data is True:
+        return JetStreamLimits()
+    if isinstance(value.data, str):
+        if value.data.lower() in ("enabled", "enable"):
+            return JetStreamLimits()
+        if value.data.lower() in ("disabled", "disable"):
+            return None
+        raise ConfigError(f"{value.place}: Expected 'enabled' or 'disabled' for string value, got '{value.data}'")
+    section = Section(value, findings)
+    limits = JetStreamLimits(
+        max_memory=section.size("max_memory", "max_mem", "mem", "memory", default=-1),
+        max_storage=section.size("max_store", "max_file", "max_disk", "store", "disk", default=-1),
+        max_streams=section.integer("max_streams", "streams", default=-1),
+        max_consumers=section.integer("max_consumers", "consumers", default=-1),
+        max_ack_pending=section.integer("max_ack_pending", default=-1),
+        memory_max_stream_bytes=section.size("memory_max_stream_bytes", "mem_max_stream_bytes", default=-1),
+        storage_max_stream_bytes=section.size(
+            "disk_max_stream_bytes", "store_max_stream_bytes", "storage_max_stream_bytes", default=-1
+        ),
+        max_bytes_required=section.boolean("max_bytes_required", "max_stream_bytes", "max_bytes", default=False),
+    )
+    section.ignore(_NOT_BUILT, "cluster_traffic")
+    section.finish()
+    return limits
