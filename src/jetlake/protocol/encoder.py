@@ -1,4 +1,9 @@
-"""Frames to bytes: one function for each verb of the wire, with nothing formatted that is already bytes."""
+"""Frames to bytes: one function for each verb of the wire, with nothing formatted that is bytes already.
+
+The messages come in two forms. `pub`, `hpub`, `msg` and `hmsg` make one frame. Their `_pieces` twins make the same
+bytes in pieces, for a list that is joined once when it is written: `pieces += msg_pieces(...)`. So no payload is copied
+twice, which is faster at any size, and several times so from 1 KiB on.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,14 @@ __all__ = [
     "connect",
     "err",
     "hmsg",
+    "hmsg_pieces",
     "hpub",
+    "hpub_pieces",
     "info",
     "msg",
+    "msg_pieces",
     "pub",
+    "pub_pieces",
     "sub",
     "unsub",
 ]
@@ -23,45 +32,72 @@ PING = b"PING\r\n"
 PONG = b"PONG\r\n"
 OK = b"+OK\r\n"
 
-# Most payloads are small, and formatting their size would cost more than the rest of the frame.
-_SIZES = [b"%d" % size for size in range(4097)]
-_SIZES_COUNT = len(_SIZES)
-
-
-def _size(size: int) -> bytes:
-    return _SIZES[size] if size < _SIZES_COUNT else b"%d" % size
+# Most messages are small, and formatting their size would cost more than the rest of the frame.
+_SIZES_PREPARED = 4096
+_sizes = [b" %d" % size for size in range(_SIZES_PREPARED)]
+_last_sizes = [b" %d\r\n" % size for size in range(_SIZES_PREPARED)]
 
 
 def pub(subject: bytes, reply: bytes, payload: bytes) -> bytes:
-    """`PUB`: publish without headers."""
-    if reply:
-        return b"".join((b"PUB ", subject, b" ", reply, b" ", _size(len(payload)), CRLF, payload, CRLF))
-    return b"".join((b"PUB ", subject, b" ", _size(len(payload)), CRLF, payload, CRLF))
+    """`PUB`: publish without headers; an empty reply is none."""
+    return b"".join(pub_pieces(subject, reply, payload))
 
 
 def hpub(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
     """`HPUB`: publish with a header block."""
-    length = len(header)
-    sizes = b"%d %d" % (length, length + len(payload))
-    if reply:
-        return b"".join((b"HPUB ", subject, b" ", reply, b" ", sizes, CRLF, header, payload, CRLF))
-    return b"".join((b"HPUB ", subject, b" ", sizes, CRLF, header, payload, CRLF))
+    return b"".join(hpub_pieces(subject, reply, header, payload))
 
 
 def msg(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> bytes:
-    """`MSG`: deliver without headers."""
-    if reply:
-        return b"".join((b"MSG ", subject, b" ", sid, b" ", reply, b" ", _size(len(payload)), CRLF, payload, CRLF))
-    return b"".join((b"MSG ", subject, b" ", sid, b" ", _size(len(payload)), CRLF, payload, CRLF))
+    """`MSG`: deliver without headers; an empty reply is none."""
+    return b"".join(msg_pieces(subject, sid, reply, payload))
 
 
 def hmsg(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
     """`HMSG`: deliver with a header block."""
-    length = len(header)
-    sizes = b"%d %d" % (length, length + len(payload))
+    return b"".join(hmsg_pieces(subject, sid, reply, header, payload))
+
+
+def pub_pieces(subject: bytes, reply: bytes, payload: bytes) -> tuple[bytes, ...]:
+    """`PUB`, to be joined with others."""
+    size = len(payload)
+    last_size = _last_sizes[size] if size < _SIZES_PREPARED else b" %d\r\n" % size
     if reply:
-        return b"".join((b"HMSG ", subject, b" ", sid, b" ", reply, b" ", sizes, CRLF, header, payload, CRLF))
-    return b"".join((b"HMSG ", subject, b" ", sid, b" ", sizes, CRLF, header, payload, CRLF))
+        return b"PUB ", subject, b" ", reply, last_size, payload, b"\r\n"
+    return b"PUB ", subject, last_size, payload, b"\r\n"
+
+
+def hpub_pieces(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> tuple[bytes, ...]:
+    """`HPUB`, to be joined with others."""
+    sizes = _both_sizes(len(header), len(payload))
+    if reply:
+        return b"HPUB ", subject, b" ", reply, sizes, header, payload, b"\r\n"
+    return b"HPUB ", subject, sizes, header, payload, b"\r\n"
+
+
+def msg_pieces(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> tuple[bytes, ...]:
+    """`MSG`, to be joined with others."""
+    size = len(payload)
+    last_size = _last_sizes[size] if size < _SIZES_PREPARED else b" %d\r\n" % size
+    if reply:
+        return b"MSG ", subject, b" ", sid, b" ", reply, last_size, payload, b"\r\n"
+    return b"MSG ", subject, b" ", sid, last_size, payload, b"\r\n"
+
+
+def hmsg_pieces(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> tuple[bytes, ...]:
+    """`HMSG`, to be joined with others."""
+    sizes = _both_sizes(len(header), len(payload))
+    if reply:
+        return b"HMSG ", subject, b" ", sid, b" ", reply, sizes, header, payload, b"\r\n"
+    return b"HMSG ", subject, b" ", sid, sizes, header, payload, b"\r\n"
+
+
+def _both_sizes(header_size: int, payload_size: int) -> bytes:
+    """The end of the control line: the header's size, then that of the whole message."""
+    size = header_size + payload_size
+    if size < _SIZES_PREPARED:
+        return _sizes[header_size] + _last_sizes[size]
+    return b" %d %d\r\n" % (header_size, size)
 
 
 def sub(subject: bytes, queue: bytes, sid: bytes) -> bytes:
@@ -85,5 +121,6 @@ def info(json: bytes) -> bytes:
 
 
 def err(text: str) -> bytes:
-    """`-ERR`: the complaint, put into its quotes."""
-    return b"-ERR '%b'\r\n" % text.encode("utf-8", "backslashreplace")
+    """`-ERR`: the complaint, put into its quotes; it stays one line whatever is in it."""
+    one_line = text.replace("\r", "\\r").replace("\n", "\\n")
+    return b"-ERR '%b'\r\n" % one_line.encode("utf-8", "backslashreplace")

@@ -56,6 +56,23 @@ def test_the_parser_reads_what_the_encoder_writes(subject, sid, optional, header
         assert parser.error is None
 
 
+@given(TOKENS, st.just(b"") | TOKENS, st.binary(max_size=50), PAYLOADS)
+def test_pieces_are_the_frame(subject, reply, header, payload):
+    assert b"".join(encoder.pub_pieces(subject, reply, payload)) == encoder.pub(subject, reply, payload)
+    assert b"".join(encoder.hpub_pieces(subject, reply, header, payload)) == encoder.hpub(
+        subject, reply, header, payload
+    )
+    assert b"".join(encoder.msg_pieces(subject, b"1", reply, payload)) == encoder.msg(subject, b"1", reply, payload)
+    pieces = encoder.hmsg_pieces(subject, b"1", reply, header, payload)
+    assert any(piece is payload for piece in pieces)
+    assert b"".join(pieces) == encoder.hmsg(subject, b"1", reply, header, payload)
+
+
+def test_a_complaint_is_one_line():
+    assert encoder.err("a\r\nPING") == b"-ERR 'a\\r\\nPING'\r\n"
+    assert encoder.err("\ud800") == b"-ERR '\\ud800'\r\n"
+
+
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 4098, 100_000])
 def test_sizes_beyond_the_prepared_ones(size):
     assert encoder.pub(b"a", b"", bytes(size)).startswith(b"PUB a %d\r\n" % size)

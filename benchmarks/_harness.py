@@ -1,0 +1,103 @@
+"""What every benchmark shares: its arguments, its clock, its table and its ratios.
+
+A benchmark is a script that answers one question. It makes a `Report`, measures peer and ours in turns on the same data
+with `measure`, adds one row for each case, and ends with `finish`. `ratio NAME VALUE` lines at the end say how many
+times better ours is; above 1 is better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+__all__ = ["Report", "measure", "parse_arguments"]
+
+
+def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> argparse.Namespace:
+    """The arguments that every benchmark takes: `--quick`, `--json FILE`, and what `extra` adds."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats and less data, under a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file too")
+    for name, options in extra:
+        parser.add_argument(name, **options)  # type: ignore[arg-type]
+    return parser.parse_args()
+
+
+def measure(
+    candidates: Mapping[str, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """The median seconds of each candidate.
+
+    They run in turns, so that a busy moment of the machine hits all of them; one round before the first warms them up.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    for repeat in range(repeats + 1):
+        for name, run in candidates.items():
+            started = clock()
+            run()
+            taken = clock() - started
+            if repeat:
+                seconds[name].append(taken)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+class Report:
+    """Rows of figures and the ratios between them."""
+
+    def __init__(self, question: str, arguments: argparse.Namespace) -> None:
+        self._question = question
+        self._json_file: Path | None = arguments.json
+        self._rows: list[dict[str, str | float]] = []
+        self._ratios: dict[str, float] = {}
+
+    def add(self, case: str, figures: Mapping[str, float]) -> None:
+        """Add a row: what was measured, and a figure for each column."""
+        self._rows.append({"case": case, **figures})
+
+    def compare(self, name: str, ours: float, peer: float, *, lower_is_better: bool = False) -> float:
+        """Note how many times better ours is than the peer's."""
+        ratio = peer / ours if lower_is_better else ours / peer
+        self._ratios[name] = ratio
+        return ratio
+
+    def finish(self) -> None:
+        """Print table and ratios, and write the file that was asked for."""
+        print(f"{self._question}  (Python {platform.python_version()}, {os.cpu_count()} CPUs)\n")
+        for line in _table(self._rows):
+            print(line)
+        print()
+        for name, ratio in self._ratios.items():
+            print(f"ratio {name} {ratio:.2f}")
+        if self._json_file is not None:
+            figures = {
+                "question": self._question,
+                "python": platform.python_version(),
+                "cpus": os.cpu_count(),
+                "rows": self._rows,
+                "ratios": self._ratios,
+            }
+            self._json_file.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _table(rows: list[dict[str, str | float]]) -> list[str]:
+    """The rows as aligned lines; a column that a row does not have stays empty."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [columns, *([_cell(row.get(column, "")) for column in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return [
+        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip() for first, *others in lines
+    ]
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
