@@ -72,7 +72,7 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     existing = jetstream.streams.get(config.name)
     if existing is None:
         jetstream.check_stream_count()
-        jetstream.check_room(config.storage, config.max_bytes)
+        jetstream.check_room(config.storage, config.max_bytes or -1)
     config = with_stored_metadata(check_stream_config(config, _rules(request, body)))
     check_supported(config)
     if existing is not None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jetlake.errors import StoreError
+from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.engine import Engine
