@@ -359,6 +359,9 @@ class Intake:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._release(batch, error)
+        if self._store.needs_flush() and not self._stream.is_closed:
+            # What the limits removed is only written down now that the messages which caused it are safe.
+            self._engine.commit.mark(self._store)
 
     def _release(self, batch: Batch, error: JetlakeError | None) -> None:
         """The batch is durable, or never will be: answer its publishers, and show it to readers or to nobody."""

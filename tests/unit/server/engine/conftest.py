@@ -81,9 +81,7 @@ class Harness:
         if isinstance(headers, bytes):
             block = headers
         elif headers:
-            block = (
-                b"NATS/1.0\r\n" + b"".join(f"{key}: {value}\r\n".encode() for key, value in headers.items()) + b"\r\n"
-            )
+            block = encode_headers(headers)
         subject = subject.encode() if isinstance(subject, str) else subject
         self.account.publish(subject, reply, block, payload, self.client)
 

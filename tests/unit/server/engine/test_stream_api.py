@@ -288,9 +288,8 @@ def test_whoever_listens_hears_of_requests_and_streams(harness):
     assert event["type"] == "io.nats.jetstream.advisory.v1.api_audit"
     assert event["subject"] == "$JS.API.STREAM.CREATE.S"
     assert event["response"] == answer.payload.decode()
-    assert [frame.subject for frame in harness.request("$JS.API.STREAM.UPDATE.S", {"name": "S"})][0] == (
-        b"$JS.EVENT.ADVISORY.STREAM.UPDATED.S"
-    )
+    updated = harness.request("$JS.API.STREAM.UPDATE.S", {"name": "S"})[0]
+    assert updated.subject == b"$JS.EVENT.ADVISORY.STREAM.UPDATED.S"
     assert harness.request("$JS.API.STREAM.DELETE.S")[0].subject == b"$JS.EVENT.ADVISORY.STREAM.DELETED.S"
 
 
