@@ -1,0 +1,159 @@
+"""What the store asks of a disk, and the real one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Disk", "RealDisk"]
+
+_FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
+
+
+class Disk(Protocol):
+    """Files by handle, folders by path. Every method raises `OSError` when the disk refuses.
+
+    A write may be lost or torn by a power cut until `sync` has returned for its file, and a new, renamed or removed
+    name until `sync_folder` has returned for its folder.
+    """
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        """A handle for reading and writing (reading only, where the disk is read-only)."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Give the handle back."""
+        ...
+
+    def size(self, handle: int) -> int:
+        """How long the file is."""
+        ...
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        """So many bytes from there; fewer only at the end of the file."""
+        ...
+
+    def write(self, handle: int, data: bytes, offset: int) -> None:
+        """Write all of it there. After an error any part of it may have been written."""
+        ...
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut the file."""
+        ...
+
+    def sync(self, handle: int) -> None:
+        """Return when all that was written to the file is safe."""
+        ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Return when the names in the folder are safe."""
+        ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename a file or folder; a file takes the place of what was there."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is not there is no error."""
+        ...
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder and those above it; one that is there is no error."""
+        ...
+
+    def list(self, path: Path) -> list[str]:
+        """The names in a folder, in order; none when there is no such folder."""
+        ...
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether there is a folder of that name."""
+        ...
+
+
+class RealDisk:
+    """The operating system's disk. Files are made for their owner alone."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            return os.open(path, flags | os.O_CREAT, _FILE_MODE)
+        try:
+            return os.open(path, flags)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not os.access(path, os.R_OK) or os.access(path, os.W_OK):
+                raise
+            try:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                raise error from None
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        data = os.pread(handle, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        while size > (got := sum(map(len, parts))):
+            data = os.pread(handle, size - got, offset + got)
+            if not data:
+                break
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, handle: int, data: bytes, offset: int) -> None:
+        written = os.pwrite(handle, data, offset)
+        if written == len(data):
+            return
+        view = memoryview(data)
+        while written < len(data):
+            written += os.pwrite(handle, view[written:], offset + written)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def sync_folder(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        path.rmdir()
+
+    def make_folder(self, path: Path) -> None:
+        missing = [path]
+        while not missing[-1].parent.is_dir():
+            missing.append(missing[-1].parent)
+        for folder in reversed(missing):
+            folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+
+    def list(self, path: Path) -> list[str]:
+        if not path.is_dir():
+            return []
+        return sorted(entry.name for entry in path.iterdir())
+
+    def is_folder(self, path: Path) -> bool:
+        return path.is_dir()

@@ -1,0 +1,161 @@
+"""The record: how one message, or the news that some are gone, lies in a segment.
+
+Little-endian, without padding::
+
+    length 4 | sequence 8 | time 8 | subject length 2 | subject | [header length 4 | header] | payload | hash 8
+
+`length` counts the whole record; its bit 31 says that there is a header. The hash is xxh3 (64 bits, canonical byte
+order) over everything before it, seeded for its stream and segment, so that bytes from elsewhere are no record here.
+Bit 62 of the sequence marks a tombstone, bit 63 a record that was erased in its place.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import msgspec
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+__all__ = [
+    "ERASED",
+    "HEADER_FLAG",
+    "HEADER_OVERHEAD",
+    "OVERHEAD",
+    "SEQUENCE_MASK",
+    "TOMBSTONE",
+    "Record",
+    "find_record",
+    "message_size",
+    "pack_erased",
+    "pack_message",
+    "pack_tombstone",
+    "seed_of",
+    "tombstone_range",
+    "unpack",
+]
+
+OVERHEAD = 30
+"""What a record takes beside subject and payload."""
+HEADER_OVERHEAD = 34
+"""The same for a record with a header, beside subject, header and payload."""
+HEADER_FLAG = 1 << 31
+TOMBSTONE = 1 << 62
+ERASED = 1 << 63
+SEQUENCE_MASK = TOMBSTONE - 1
+HEAD_SIZE = 22
+HASH_SIZE = 8
+
+_LENGTH_MASK = HEADER_FLAG - 1
+_SEQUENCE_JUMP_MAX = 1 << 32
+_HEAD = struct.Struct("<IQqH")
+_NUMBER = struct.Struct("<I")
+_SEQUENCE = struct.Struct("<Q")
+_pack_head = _HEAD.pack
+_unpack_head = _HEAD.unpack_from
+_pack_number = _NUMBER.pack
+_find_not_zero = re.compile(rb"[^\x00]").search
+
+
+class Record(msgspec.Struct, gc=False, frozen=True):
+    """A record that was found whole: `sequence` with its mark bits, and where it ends."""
+
+    sequence: int
+    time_ns: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+    end: int
+
+
+def seed_of(key: int, segment_number: int) -> int:
+    """The seed of a segment's hashes, from the stream's own random key."""
+    return int(xxh3_64_intdigest(struct.pack("<QI", key, segment_number)))
+
+
+def message_size(subject: bytes, header: bytes, payload: bytes) -> int:
+    """How long the record of a message is, which is what `state.bytes` counts."""
+    if header:
+        return HEADER_OVERHEAD + len(subject) + len(header) + len(payload)
+    return OVERHEAD + len(subject) + len(payload)
+
+
+def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes, seed: int) -> bytes:
+    """The record of a message."""
+    length = message_size(subject, header, payload)
+    if header:
+        head = _pack_head(length | HEADER_FLAG, sequence, time_ns, len(subject))
+        body = b"".join((head, subject, _pack_number(len(header)), header, payload))
+    else:
+        body = b"".join((_pack_head(length, sequence, time_ns, len(subject)), subject, payload))
+    return body + xxh3_64_digest(body, seed)
+
+
+def pack_tombstone(first: int, last: int, time_ns: int, seed: int) -> bytes:
+    """The record that says: from `first` to `last` there is nothing, and `last` counts as used."""
+    payload = b"" if first == last else _SEQUENCE.pack(last)
+    return pack_message(first | TOMBSTONE, time_ns, b"", b"", payload, seed)
+
+
+def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, seed: int) -> bytes:
+    """A record to lie over one of the same length, of which only sequence and time are left.
+
+    Args:
+        noise: what takes the place of subject, header and payload: all bytes between the lengths and the hash.
+    """
+    length = HEAD_SIZE + len(noise) + HASH_SIZE
+    body = _pack_head(length, sequence | ERASED, time_ns, min(subject_length, len(noise))) + noise
+    return body + xxh3_64_digest(body, seed)
+
+
+def tombstone_range(record: Record) -> tuple[int, int]:
+    """The first and the last sequence that a tombstone speaks of."""
+    first = record.sequence & SEQUENCE_MASK
+    return (first, _SEQUENCE.unpack(record.payload)[0]) if len(record.payload) == 8 else (first, first)
+
+
+def unpack(data: bytes, offset: int, seed: int) -> Record | None:
+    """The record at that place, or None when what is there is none."""
+    if offset + OVERHEAD > len(data):
+        return None
+    length, sequence, time_ns, subject_length = _unpack_head(data, offset)
+    end = offset + (length & _LENGTH_MASK)
+    body = offset + HEAD_SIZE + subject_length
+    stop = end - HASH_SIZE
+    if body > stop or end > len(data) or data[stop:end] != xxh3_64_digest(data[offset:stop], seed):
+        return None
+    subject = data[offset + HEAD_SIZE : body]
+    header = b""
+    if length & HEADER_FLAG:
+        header_end = body + 4 + _NUMBER.unpack_from(data, body)[0]
+        header = data[body + 4 : header_end]
+        body = header_end
+    return Record(sequence, time_ns, subject, header, data[body:stop], end)
+
+
+def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
+    """The place of the first whole record at or behind `offset`, or -1: how a reader gets past a damaged one.
+
+    Args:
+        last_sequence: of the last good record; far from it no sequence is worth the hash of what follows.
+    """
+    size = len(data)
+    at = offset
+    while at + OVERHEAD <= size:
+        length, sequence, _, _ = _unpack_head(data, at)
+        length &= _LENGTH_MASK
+        if length == 0:
+            # Nothing but zeros is what a power cut leaves of a write; a length has a byte other than zero.
+            found = _find_not_zero(data, at)
+            if found is None:
+                return -1
+            at = max(at + 1, found.start() - 3)
+            continue
+        if (
+            OVERHEAD <= length <= size - at
+            and sequence & SEQUENCE_MASK <= last_sequence + _SEQUENCE_JUMP_MAX
+            and unpack(data, at, seed) is not None
+        ):
+            return at
+        at += 1
+    return -1

@@ -1,0 +1,133 @@
+"""Reading a segment's bytes record by record, past whatever is damaged."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+
+from xxhash import xxh3_64_digest
+
+from jetlake.store.record import ERASED, HEADER_FLAG, OVERHEAD, SEQUENCE_MASK, TOMBSTONE, find_record
+
+__all__ = ["Scan", "scan"]
+
+_unpack_head = struct.Struct("<IQqH").unpack_from
+_unpack_sequence = struct.Struct("<Q").unpack_from
+
+
+class Scan:
+    """What the records of a segment say.
+
+    Attributes:
+        sequences, offsets, sizes, times, subjects: one entry for each message, in the order of the file.
+        tombstones: the sequences that are gone, as (first, last).
+        missing: the sequences that damaged records must have held, as (first, last).
+        damaged_bytes: how much could not be understood.
+        position: the last sequence up to which nothing is missing but what `missing` says.
+        highest: the highest sequence that a record speaks of.
+        open_damage: whether damage follows `position`, so that more may be missing than `missing` says.
+        end: behind the last good record.
+        torn_bytes: how much follows it that is no record.
+        last_time_ns: the newest time in it.
+    """
+
+    __slots__ = (
+        "damaged_bytes",
+        "end",
+        "highest",
+        "last_time_ns",
+        "missing",
+        "offsets",
+        "open_damage",
+        "position",
+        "sequences",
+        "sizes",
+        "subjects",
+        "times",
+        "tombstones",
+        "torn_bytes",
+    )
+
+    def __init__(self, position: int, end: int) -> None:
+        self.sequences: array[int] = array("Q")
+        self.offsets: array[int] = array("I")
+        self.sizes: array[int] = array("I")
+        self.times: array[int] = array("q")
+        self.subjects: list[bytes] = []
+        self.tombstones: list[tuple[int, int]] = []
+        self.missing: list[tuple[int, int]] = []
+        self.damaged_bytes = 0
+        self.torn_bytes = 0
+        self.position = self.highest = position
+        self.open_damage = False
+        self.end = end
+        self.last_time_ns = 0
+
+
+def scan(data: bytes, start: int, seed: int, position: int) -> Scan:
+    """Read all good records.
+
+    Args:
+        start: where the first record begins.
+        position: the last sequence before these records.
+    """
+    found = Scan(position, start)
+    add_sequence = found.sequences.append
+    add_offset = found.offsets.append
+    add_size = found.sizes.append
+    add_time = found.times.append
+    add_subject = found.subjects.append
+    view = memoryview(data)
+    size = len(data)
+    time_ns = 0
+    highest = position
+    damaged = False
+    at = start
+    while at < size:
+        if at + OVERHEAD <= size:
+            length, sequence, time_ns, subject_length = _unpack_head(data, at)
+            if length >= HEADER_FLAG:
+                length -= HEADER_FLAG
+            end = at + length
+            if (
+                end <= size
+                and length >= OVERHEAD + subject_length
+                and data[end - 8 : end] == xxh3_64_digest(view[at : end - 8], seed)
+            ):
+                if sequence < TOMBSTONE:
+                    add_sequence(sequence)
+                    add_offset(at)
+                    add_size(length)
+                    add_time(time_ns)
+                    add_subject(data[at + 22 : at + 22 + subject_length])
+                    if damaged and sequence > position + 1:
+                        found.missing.append((position + 1, sequence - 1))
+                    position = sequence
+                    if sequence > highest:
+                        highest = sequence
+                    damaged = False
+                else:
+                    first = last = sequence & SEQUENCE_MASK
+                    if sequence & ERASED == 0 and length == OVERHEAD + 8:
+                        last = _unpack_sequence(data, at + 22)[0]
+                    found.tombstones.append((first, last))
+                    if last > highest:
+                        highest = last
+                        if not damaged:
+                            position = last
+                if time_ns > found.last_time_ns:
+                    found.last_time_ns = time_ns
+                at = end
+                found.end = end
+                continue
+        following = find_record(data, at + 1, seed, position)
+        if following < 0:
+            break
+        damaged = True
+        found.damaged_bytes += following - at
+        at = following
+    found.torn_bytes = size - found.end
+    found.position = position
+    found.highest = highest
+    found.open_damage = damaged
+    return found
