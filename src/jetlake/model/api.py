@@ -16,6 +16,7 @@ from jetlake.model.times import ZERO_TIME
 
 __all__ = [
     "API_PREFIX",
+    "API_ROWS",
     "ROUTES",
     "Body",
     "Match",
@@ -84,7 +85,7 @@ _CONSUMER = ("stream", "consumer")
 _STREAM_REST = ("stream", "rest")
 _CONSUMER_REST = ("stream", "consumer", "rest")
 
-_ROWS = (
+API_ROWS = (
     Route("INFO", (), Body.IGNORED, None, replies.AccountInfoReply),
     Route("STREAM.CREATE", _STREAM, Body.STRICT, requests.StreamCreateRequest, replies.StreamCreateReply),
     Route("STREAM.UPDATE", _STREAM, Body.STRICT, requests.StreamCreateRequest, replies.StreamUpdateReply),
@@ -123,10 +124,11 @@ _ROWS = (
     Route("DIRECT.GET", _STREAM, Body.LENIENT, requests.DirectGetRequest, None),
     Route("DIRECT.GET", _STREAM_REST, Body.LENIENT, requests.DirectGetRequest, None),
 )
+"""The table itself; a verb has a row for each of its shapes, those with fewer names first."""
 
-# By the verb's tokens, the rows with fewer names first.
+# By the verb's tokens.
 _BY_VERB: dict[tuple[str, ...], list[Route]] = {}
-for _row in _ROWS:
+for _row in API_ROWS:
     _BY_VERB.setdefault(tuple(_row.verb.split(".")), []).append(_row)
 
 ROUTES: dict[str, Route] = {verb[0].verb: verb[0] for verb in _BY_VERB.values()}
