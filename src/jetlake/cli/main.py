@@ -8,15 +8,16 @@ __all__ = ["main"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status of the process."""
+    """Run one command; the exit status of the process, returned or raised as SystemExit."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["serve"]:
         # Straight to the server: it must be ready before a command-line library would be loaded.
         from jetlake.server.command import serve
 
         return serve(arguments[1:])
-    sys.stderr.write("usage: jetlake serve [options]; see jetlake serve --help\n")
-    return 2
+    from jetlake.cli.app import app
+
+    return int(app.main(arguments, prog_name="jetlake") or 0)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,18 @@ def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[int] = ()
 ) -> None:
     """A table; columns whose places are in `numbers` are set to the right."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
     for place, name in enumerate(columns):
         table.add_column(name, justify="right" if place in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    # Into a pipe or a file a row stays on its line, however long it is.
+    Console(width=None if sys.stdout.isatty() else 500).print(table)
 
 
 def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> None:

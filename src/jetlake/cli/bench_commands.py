@@ -1,0 +1,162 @@
+"""`jetlake bench …`: how fast this client and that server are together."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jetlake.cli import output
+from jetlake.cli.session import Session, command, json_option
+from jetlake.cli.values import SIZE
+
+if TYPE_CHECKING:
+    from jetlake.client import JetStream, Stream
+
+__all__ = ["bench"]
+
+STREAM, SUBJECT = "JETLAKE_BENCH", "jetlake.bench"
+
+
+@click.group()
+def bench() -> None:
+    """Measure publishing and reading (makes and removes a stream of its own)."""
+
+
+def _options(function: Any) -> Any:
+    for option in (
+        click.option("--msgs", default=100_000, show_default=True, metavar="N", help="How many messages."),
+        click.option("--size", type=SIZE, default="128", show_default=True, help="Bytes of each payload."),
+        click.option("--storage", type=click.Choice(["file", "memory"]), default="file", show_default=True),
+        json_option,
+    ):
+        function = option(function)
+    return function
+
+
+@asynccontextmanager
+async def _bench_stream(js: JetStream, storage: Any) -> AsyncIterator[Stream]:
+    """A stream for the time of the measurement."""
+    if STREAM in await js.stream_names():
+        await js.delete_stream(STREAM)
+    stream = await js.create_stream(STREAM, subjects=[SUBJECT], storage=storage)
+    try:
+        yield stream
+    finally:
+        await stream.delete()
+
+
+async def _fill(js: JetStream, msgs: int, size: int) -> float:
+    """Publish and wait for every acknowledgement; seconds that it took."""
+    payload, began = b"x" * size, time.perf_counter()
+    with _Bar("Publishing", msgs) as bar:
+        for number in range(msgs):
+            await js.publish_async(SUBJECT, payload)
+            if number % 1000 == 999:
+                bar.advance(1000)
+        await js.publish_async_complete()
+    return time.perf_counter() - began
+
+
+class _Bar:
+    """A progress bar on a terminal, silence elsewhere."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(title, total=total)
+
+    def __enter__(self) -> _Bar:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def advance(self, count: int) -> None:
+        if self._progress is not None:
+            self._progress.advance(self._task, count)
+
+
+def _report(what: str, msgs: int, size: int, seconds: float, as_json: bool) -> None:
+    rate = msgs / seconds
+    if as_json:
+        output.print_json({"test": what, "messages": msgs, "size": size, "seconds": seconds, "rate": round(rate)})
+    else:
+        click.echo(f"{what}: {rate:,.0f} messages/s, {output.size(int(rate * size))}/s ({msgs:,} in {seconds:.2f} s)")
+
+
+@bench.command("pub")
+@_options
+@command
+async def publish(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
+    """Publish to a stream, many at a time, and wait for every acknowledgement."""
+    async with session.jetstream() as js, _bench_stream(js, storage):
+        _report("pub", msgs, size, await _fill(js, msgs, size), as_json)
+
+
+@bench.command("sub")
+@_options
+@command
+async def ordered(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
+    """Read a stream in order, without acknowledgements."""
+    async with session.jetstream() as js, _bench_stream(js, storage) as stream:
+        await _fill(js, msgs, size)
+        left, began = msgs, time.perf_counter()
+        async with stream.ordered() as messages:
+            async for batch in messages.batches():
+                left -= len(batch)
+                if left <= 0:
+                    break
+        _report("sub", msgs, size, time.perf_counter() - began, as_json)
+
+
+@bench.command("fetch")
+@_options
+@click.option("--batch", default=1000, show_default=True, metavar="N", help="Messages of one fetch.")
+@command
+async def fetch(session: Session, msgs: int, size: int, storage: str, as_json: bool, batch: int) -> None:
+    """Fetch batches and acknowledge each message."""
+    async with session.jetstream() as js, _bench_stream(js, storage) as stream:
+        await _fill(js, msgs, size)
+        consumer = await stream.create_consumer("bench", max_ack_pending=-1)
+        left, began = msgs, time.perf_counter()
+        with _Bar("Fetching", msgs) as bar:
+            while left > 0:
+                received = await consumer.fetch(min(batch, left))
+                for message in received:
+                    await message.ack()
+                left -= len(received)
+                bar.advance(len(received))
+        _report("fetch", msgs, size, time.perf_counter() - began, as_json)
+
+
+@bench.command("consume")
+@_options
+@command
+async def consume(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
+    """Consume continuously and acknowledge each message."""
+    async with session.jetstream() as js, _bench_stream(js, storage) as stream:
+        await _fill(js, msgs, size)
+        consumer = await stream.create_consumer("bench", max_ack_pending=-1)
+        left, began = msgs, time.perf_counter()
+        with _Bar("Consuming", msgs) as bar:
+            async with consumer.consume(max_messages=5000) as messages:
+                async for batch in messages.batches():
+                    for message in batch:
+                        await message.ack()
+                    left -= len(batch)
+                    bar.advance(len(batch))
+                    if left <= 0:
+                        break
+        _report("consume", msgs, size, time.perf_counter() - began, as_json)

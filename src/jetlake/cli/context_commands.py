@@ -1,0 +1,61 @@
+"""`jetlake context …`: saved servers and credentials."""
+
+from __future__ import annotations
+
+import click
+
+from jetlake.cli import contexts, output
+from jetlake.cli.session import Session, force_option, guarded, json_option
+
+__all__ = ["context"]
+
+
+@click.group()
+def context() -> None:
+    """Save servers and credentials under a name."""
+
+
+@context.command("save")
+@click.argument("name")
+@click.option("--select", "use", is_flag=True, help="Use it from now on when nothing else is said.")
+@click.pass_obj
+def save(session: Session, name: str, use: bool) -> None:
+    """Save what the options and variables say as NAME: jetlake -s nats://host:4222 --user me context save prod."""
+    file = guarded(lambda: contexts.save_context(name, session.target), session)
+    if use:
+        guarded(lambda: contexts.select_context(name), session)
+    click.echo(f"Saved {name} in {file}")
+
+
+@context.command("ls")
+@json_option
+def list_contexts(as_json: bool) -> None:
+    """List saved contexts; the selected one has a star."""
+    names, current = contexts.names(), contexts.selected()
+    if as_json:
+        output.print_json({"contexts": names, "selected": current})
+    else:
+        for name in names:
+            click.echo(f"{'*' if name == current else ' '} {name}")
+
+
+@context.command("select")
+@click.argument("name")
+@click.pass_obj
+def select(session: Session, name: str) -> None:
+    """Use context NAME from now on when nothing else is said."""
+    guarded(lambda: contexts.select_context(name), session)
+    click.echo(f"{name} is used from now on")
+
+
+@context.command("rm")
+@click.argument("name")
+@force_option
+@click.pass_obj
+def remove(session: Session, name: str, force: bool) -> None:
+    """Remove context NAME."""
+    from jetlake.cli.session import confirm
+
+    confirm(f"Remove context {name}?", force)
+    guarded(lambda: contexts.remove_context(name), session)
+    click.echo(f"Removed {name}")

@@ -1,0 +1,141 @@
+"""Where to connect and as whom: flags, then environment variables, then a saved context, then the local server."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jetlake.errors import ConfigError
+
+__all__ = [
+    "ENVIRONMENT",
+    "Target",
+    "load_context",
+    "names",
+    "remove_context",
+    "save_context",
+    "select_context",
+    "selected",
+]
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+
+ENVIRONMENT = {
+    "server": ("JETLAKE_URL", "NATS_URL"),
+    "user": ("JETLAKE_USER", "NATS_USER"),
+    "password": ("JETLAKE_PASSWORD", "NATS_PASSWORD"),
+    "token": ("JETLAKE_TOKEN", "NATS_TOKEN"),
+    "creds": ("JETLAKE_CREDS", "NATS_CREDS"),
+    "nkey": ("JETLAKE_NKEY", "NATS_NKEY"),
+    "tls_ca": ("JETLAKE_CA", "NATS_CA"),
+    "tls_cert": ("JETLAKE_CERT", "NATS_CERT"),
+    "tls_key": ("JETLAKE_KEY", "NATS_KEY"),
+    "domain": ("JETLAKE_DOMAIN",),
+}
+"""The variables that stand for each setting, the first that is set wins."""
+
+_NAME = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A server and the credentials for it."""
+
+    server: str = DEFAULT_URL
+    """URLs, separated by commas."""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    creds: str = ""
+    """Path of a credentials file."""
+    nkey: str = ""
+    """Path of a file with an nkey seed."""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    domain: str = ""
+    """JetStream domain."""
+
+    def with_settings(self, settings: dict[str, Any]) -> Target:
+        """The same with what is set in there."""
+        return msgspec.structs.replace(self, **{name: value for name, value in settings.items() if value})
+
+
+def from_environment(environment: dict[str, str]) -> dict[str, str]:
+    """The settings that environment variables give."""
+    found = {}
+    for setting, variables in ENVIRONMENT.items():
+        for variable in variables:
+            if environment.get(variable):
+                found[setting] = environment[variable]
+                break
+    return found
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "jetlake" / "contexts"
+
+
+def _file(name: str) -> Path:
+    if not _NAME.match(name):
+        raise ConfigError(f"{name!r} can't be the name of a context; use letters, digits, '-', '_' and '.'")
+    return _folder() / f"{name}.json"
+
+
+def load_context(name: str) -> Target:
+    """The saved context.
+
+    Raises:
+        ConfigError: there is none of that name, or its file can't be read.
+    """
+    file = _file(name)
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Target)
+    except FileNotFoundError:
+        known = ", ".join(names()) or "none yet"
+        raise ConfigError(f"there is no context {name!r}; saved ones: {known}") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def save_context(name: str, target: Target) -> Path:
+    """Keep the context; its file is readable by its owner only, since it may hold secrets."""
+    file = _file(name)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(msgspec.json.format(msgspec.json.encode(target), indent=2))
+    return file
+
+
+def remove_context(name: str) -> None:
+    load_context(name)
+    _file(name).unlink()
+    if selected() == name:
+        _marker().unlink(missing_ok=True)
+
+
+def names() -> list[str]:
+    """The saved contexts."""
+    return sorted(file.stem for file in _folder().glob("*.json"))
+
+
+def _marker() -> Path:
+    return _folder().parent / "context"
+
+
+def select_context(name: str) -> None:
+    """Use this context when nothing else is said."""
+    load_context(name)
+    _marker().write_text(name)
+
+
+def selected() -> str | None:
+    try:
+        return _marker().read_text().strip() or None
+    except OSError:
+        return None
