@@ -90,7 +90,7 @@ PUBLICATIONS = {"PUB 16 B": (16, 0), "PUB 128 B": (128, 0), "PUB 1024 B": (1024,
 
 def main() -> None:
     arguments = parse_arguments(QUESTION)
-    repeats = 5 if arguments.quick else 15
+    repeats = 9 if arguments.quick else 25
     report = Report(QUESTION, arguments)
     for case, (name, size, header_every) in DELIVERIES.items():
         pieces = reads(delivery, size, header_every)

@@ -25,11 +25,24 @@ __all__ = [
     "verb_pattern",
 ]
 
-# Sizes by their digits: looking them up is faster than converting, and says at once that they are digits.
 SIZE_DIGITS_MAX = 9
 _SIZES_PREPARED = 2048
 _SIZES_KEPT_MAX = 8192
-SIZES = {b"%d" % size: size for size in range(_SIZES_PREPARED)}
+
+
+class _Sizes(dict[bytes, int]):
+    """Sizes by their digits: looking them up is faster than converting, and refuses what is no plain number."""
+
+    def __missing__(self, digits: bytes) -> int:
+        if not digits.isdigit() or len(digits) > SIZE_DIGITS_MAX:
+            raise KeyError(digits)
+        size = int(digits)
+        if len(self) < _SIZES_KEPT_MAX:
+            self[digits] = size
+        return size
+
+
+SIZES = _Sizes((b"%d" % size, size) for size in range(_SIZES_PREPARED))
 
 _PING = Ping()
 _PONG = Pong()
@@ -155,15 +168,11 @@ def verb_pattern(spaced: Iterable[bytes], loose: Iterable[bytes]) -> re.Pattern[
 
 
 def read_size(digits: bytes) -> int:
-    """The number of bytes that the digits say; a usual one is remembered."""
-    size = SIZES.get(digits)
-    if size is None:
-        if not digits.isdigit() or len(digits) > SIZE_DIGITS_MAX:
-            raise ProtocolError(f"bad size {digits[:20]!r}")
-        size = int(digits)
-        if len(SIZES) < _SIZES_KEPT_MAX:
-            SIZES[digits] = size
-    return size
+    """The number of bytes that the digits say."""
+    try:
+        return SIZES[digits]
+    except KeyError:
+        raise ProtocolError(f"bad size {digits[:20]!r}") from None
 
 
 def read_ping(parser: GeneralParser, arguments: bytes) -> Frame:
