@@ -18,9 +18,9 @@ from jetlake.spark.frame_split import split_frames
 from jetlake.spark.message_columns import MessageColumns, columns_of_deliveries, statuses_of
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
-from jetlake.spark.range_end import range_is_read
+from jetlake.spark.range_end import next_in_range
 from jetlake.spark.read_buffer import ReadBuffer
-from jetlake.spark.socket_shim import SocketConnection
+from jetlake.spark.connection import SocketConnection
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["read_by_consumer"]
@@ -47,7 +47,7 @@ def read_by_consumer(
     api = StreamApi(connection, options.connection.domain, options.connection.request_timeout_s)
     name = f"jetlake-{next_nuid()}"
     info = api.create_consumer(partition.stream, _config(name, partition, first))
-    if info.num_pending == 0 and range_is_read(options, partition, first):
+    if info.num_pending == 0 and next_in_range(options, partition, first) is None:
         api.forget_consumer(partition.stream, name)
         return
     inbox = b"%b.pull.%b" % (connection.inbox, name.encode())
@@ -99,7 +99,7 @@ def _deliveries(
             if inside:
                 yield messages.slice(0, inside)
             ended = messages.pending == 0
-        if next_sequence >= partition.end or (ended and range_is_read(options, partition, next_sequence)):
+        if next_sequence >= partition.end or (ended and next_in_range(options, partition, next_sequence) is None):
             return
         pull.keep_going(partition.end - next_sequence)
 

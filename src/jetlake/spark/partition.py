@@ -20,6 +20,7 @@ class ReadPartition(InputPartition):
         subjects: filters; none means all.
         reader: `consumer`, `direct` or `leader`.
         bytes_per_message: about how large a message is; readers ask for as many as they can take.
+        guards_beginning: whether a gap at the range's beginning means lost messages, when the stream begins behind it.
         runs: read only these sequences, as runs `(first, last)`; None for all between `first` and `end`.
     """
 
@@ -29,4 +30,5 @@ class ReadPartition(InputPartition):
     subjects: tuple[str, ...]
     reader: str
     bytes_per_message: float = 0.0
+    guards_beginning: bool = False
     runs: tuple[tuple[int, int], ...] | None = None

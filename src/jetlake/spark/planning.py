@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ class SequenceRange:
     end: int
 
     def __len__(self) -> int:
-        return self.end - self.first
+        return max(self.end - self.first, 0)
 
 
 def admit(backlogs: dict[str, Backlog], max_messages: int = 0, max_bytes: int = 0) -> dict[str, int]:
@@ -95,4 +96,4 @@ def cut(
     )
     pieces = max(1, min(wanted, max_partitions, length))
     edges = [whole.first + length * index // pieces for index in range(pieces + 1)]
-    return [SequenceRange(first, end) for first, end in zip(edges, edges[1:], strict=False)]
+    return [SequenceRange(first, end) for first, end in itertools.pairwise(edges)]

@@ -1,29 +1,27 @@
-"""Whether a range is read to its end, asked of the one server that knows."""
+"""What a range still holds, asked of the one server that knows."""
 
 from __future__ import annotations
 
-from jetlake.spark.connection import retrying
+from jetlake.spark.connection import SocketConnection, retrying
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["range_is_read"]
+__all__ = ["next_in_range"]
 
 
-def range_is_read(options: SourceOptions, partition: ReadPartition, next_sequence: int) -> bool:
-    """Whether the stream's leader has no message for the partition from that sequence on.
+def next_in_range(options: SourceOptions, partition: ReadPartition, sequence: int) -> int | None:
+    """The partition's next message from that sequence on, by the word of the stream's leader; None when there is none.
 
-    Whoever reads may have been served by a replica that lags, so that nothing more came is no proof that there is
+    Whoever reads may have been served by a replica that lags; that nothing more came does not prove that there is
     nothing more.
     """
-    connection_options = options.connection
+    settings = options.connection
 
-    def ask(connection: object) -> bool:
-        api = StreamApi(connection, connection_options.domain, connection_options.request_timeout_s)
-        for subject in partition.subjects or (">",):
-            message = api.next_message(partition.stream, next_sequence, subject)
-            if message is not None and message.seq < partition.end:
-                return False
-        return True
+    def ask(connection: SocketConnection) -> int | None:
+        api = StreamApi(connection, settings.domain, settings.request_timeout_s)
+        found = [api.next_message(partition.stream, sequence, subject) for subject in partition.subjects or (">",)]
+        following = [message.seq for message in found if message is not None and message.seq < partition.end]
+        return min(following, default=None)
 
-    return retrying(connection_options, ask)
+    return retrying(settings, ask)

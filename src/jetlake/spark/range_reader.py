@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from jetlake.errors import PullStatusError
 from jetlake.spark.connection import leased
 from jetlake.spark.consumer_reader import read_by_consumer
+from jetlake.spark.direct_reader import read_by_direct_get
+from jetlake.spark.leader_reader import read_by_leader
 from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
@@ -16,7 +18,11 @@ __all__ = ["read_range"]
 
 Reader = Callable[..., Iterator[MessageColumns]]
 
-_READERS: dict[str, Reader] = {"consumer": read_by_consumer}
+_READERS: dict[str, Reader] = {
+    "consumer": read_by_consumer,
+    "direct": read_by_direct_get,
+    "leader": read_by_leader,
+}
 
 
 def read_range(partition: ReadPartition, options: SourceOptions) -> Iterator[MessageColumns]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetlake.errors import ConnectionClosedError
 from jetlake.spark.frame_split import split_frames
-from jetlake.spark.socket_shim import SocketConnection
+from jetlake.spark.connection import SocketConnection
 
 __all__ = ["ReadBuffer"]
 

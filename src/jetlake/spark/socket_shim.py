@@ -51,6 +51,10 @@ class SocketConnection:
                 if type(f).__name__ == "Pong":
                     return c
 
+    @property
+    def server_version(self) -> str:
+        return str(self.info["version"])
+
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
@@ -81,3 +85,28 @@ class SocketConnection:
             self.sock.sendall(b"PONG\r\n")
         elif line.startswith(b"-ERR"):
             raise ConnectionError(line.decode())
+
+    def new_inbox(self) -> bytes:
+        self._n += 1
+        return b"%b.s.%d" % (self.inbox, self._n)
+
+    def request_many(self, requests: list[tuple[bytes, bytes]], timeout_s: float) -> list[Msg]:
+        out = []
+        first = self._n + 1
+        for subject, payload in requests:
+            self._n += 1
+            out.append(b"PUB %b %b.%d %d\r\n%b\r\n" % (subject, self.inbox, self._n, len(payload), payload))
+        self.sock.settimeout(timeout_s)
+        self.sock.sendall(b"".join(out))
+        answers: dict[int, Msg] = {}
+        while len(answers) < len(requests):
+            data = self.sock.recv(65536)
+            if not data:
+                self.closed = True
+                raise ConnectionError("closed")
+            for f in self._parser.feed(data):
+                if isinstance(f, Ping):
+                    self.sock.sendall(b"PONG\r\n")
+                elif isinstance(f, Msg):
+                    answers[int(f.subject.rpartition(b".")[2]) - first] = f
+        return [answers[i] for i in range(len(requests))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from jetlake.spark.batch_reader import BatchReader
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.schema import schema_ddl
+from jetlake.spark.stream_reader import StreamReader
 
 __all__ = ["JetStream"]
 
@@ -27,3 +28,7 @@ class JetStream(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         return BatchReader(schema, SourceOptions.of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming read."""
+        return StreamReader(schema, SourceOptions.of(self.options))

@@ -23,7 +23,7 @@ from jetlake.model.replies import (
 from jetlake.model.requests import ConsumerCreateRequest, ConsumerResetRequest, MessageGetRequest, StreamPurgeRequest
 from jetlake.model.stream import StreamInfo
 from jetlake.model.times import format_time
-from jetlake.spark.socket_shim import SocketConnection
+from jetlake.spark.connection import SocketConnection
 
 __all__ = ["StreamApi"]
 

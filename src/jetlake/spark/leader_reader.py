@@ -1,0 +1,76 @@
+"""Reads sequences one by one from the stream's leader: slow, and possible with every stream and every server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from jetlake.errors import MessageNotFoundError, UnsupportedStreamError
+from jetlake.model.api import decode_reply
+from jetlake.model.codec import encode
+from jetlake.model.replies import MessageGetReply, StoredMessage
+from jetlake.model.requests import MessageGetRequest
+from jetlake.model.times import parse_time
+from jetlake.protocol.frames import Msg
+from jetlake.protocol.headers import inline_status
+from jetlake.protocol.subjects import compile_matcher
+from jetlake.spark.connection import SocketConnection
+from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.options import SourceOptions
+from jetlake.spark.partition import ReadPartition
+from jetlake.spark.range_end import next_in_range
+from jetlake.spark.stream_api import StreamApi
+
+__all__ = ["read_by_leader"]
+
+_WINDOW = 512
+
+
+def read_by_leader(
+    connection: SocketConnection, partition: ReadPartition, options: SourceOptions, first: int
+) -> Iterator[MessageColumns]:
+    """The messages of the partition from sequence `first` on, in order.
+
+    Raises:
+        UnsupportedStreamError: the stream is gone, or the login may not read it this way.
+        ConnectionError, TimeoutError: the connection broke; reading can go on behind the last message.
+    """
+    api = StreamApi(connection, options.connection.domain, options.connection.request_timeout_s)
+    subject = api.subject("STREAM.MSG.GET", partition.stream)
+    matchers = [compile_matcher(pattern.encode()) for pattern in partition.subjects]
+    next_sequence: int | None = first
+    while next_sequence is not None and next_sequence < partition.end:
+        sequences = range(next_sequence, min(next_sequence + _WINDOW, partition.end))
+        requests = [(subject, encode(MessageGetRequest(seq=sequence))) for sequence in sequences]
+        answers = connection.request_many(requests, options.connection.request_timeout_s)
+        found = [message for answer in answers if (message := _message(answer, partition.stream)) is not None]
+        wanted = [message for message in found if _matches(matchers, message.subject.encode())]
+        if wanted:
+            yield _columns(wanted)
+        # Behind a window without any message may lie a gap of millions of sequences.
+        next_sequence = sequences.stop if wanted else next_in_range(options, partition, sequences.stop)
+
+
+def _matches(matchers: list[Callable[[bytes], bool]], subject: bytes) -> bool:
+    return not matchers or any(match(subject) for match in matchers)
+
+
+def _message(answer: Msg, stream: str) -> StoredMessage | None:
+    if inline_status(answer.header) == 503:
+        raise UnsupportedStreamError(f"stream {stream} is no longer there, or this login may not read its messages")
+    try:
+        return decode_reply(MessageGetReply, answer.payload).message
+    except MessageNotFoundError:
+        return None
+
+
+def _columns(messages: list[StoredMessage]) -> MessageColumns:
+    return MessageColumns(
+        sequence=np.array([message.seq for message in messages], np.int64),
+        time_ns=np.array([parse_time(message.time) for message in messages], np.int64),
+        subject=pa.array([message.subject.encode() for message in messages], pa.binary()),
+        header=pa.array([message.hdrs for message in messages], pa.binary()),
+        payload=pa.array([message.data for message in messages], pa.binary()),
+    )

@@ -1,0 +1,255 @@
+"""One Spark session and one server for the whole run; every test has streams of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+
+SESSION_CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Admin:
+    """A bare client of the tests' own, so that nothing of the package under test prepares or checks its data."""
+
+    def __init__(self, port: int, **login: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._buffer = b""
+        options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, **login}
+        self._socket.sendall(b"CONNECT %b\r\nSUB answer.* 1\r\nPING\r\n" % json.dumps(options).encode())
+        while self._line() != b"PONG":
+            pass
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _fill(self) -> None:
+        data = self._socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        self._buffer += data
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._buffer:
+            self._fill()
+        line, self._buffer = self._buffer.split(b"\r\n", 1)
+        if line.startswith(b"-ERR"):
+            raise AssertionError(line.decode())
+        return line
+
+    def _message(self) -> tuple[bytes, bytes]:
+        """Subject and payload of the next message, headers cut off."""
+        while True:
+            line = self._line()
+            words = line.split(b" ")
+            if words[0] == b"PING":
+                self._socket.sendall(b"PONG\r\n")
+            if words[0] not in (b"MSG", b"HMSG"):
+                continue
+            size = int(words[-1])
+            while len(self._buffer) < size + 2:
+                self._fill()
+            body, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
+            return words[1], body[int(words[-2]) if words[0] == b"HMSG" else 0 :]
+
+    def request(self, subject: str, body: Any = None) -> dict[str, Any]:
+        payload = b"" if body is None else json.dumps(body).encode()
+        self._socket.sendall(b"PUB %b answer.x %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
+        answer = self._message()[1]
+        return json.loads(answer) if answer else {}
+
+    def api(self, verb: str, body: Any = None) -> dict[str, Any]:
+        answer = self.request(f"$JS.API.{verb}", body)
+        if "error" in answer:
+            raise AssertionError(f"{verb}: {answer['error']}")
+        return answer
+
+    def create_stream(self, name: str, **config: Any) -> dict[str, Any]:
+        return self.api(
+            f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "allow_direct": True, **config}
+        )
+
+    def state(self, name: str) -> dict[str, Any]:
+        return self.api(f"STREAM.INFO.{name}")["state"]
+
+    def publish(self, messages: list[tuple[str, bytes] | tuple[str, bytes, dict[str, str]]]) -> list[dict[str, Any]]:
+        """Publish and wait for every acknowledgement."""
+        acks: list[dict[str, Any]] = []
+        for chunk in itertools.batched(messages, 2000) if hasattr(itertools, "batched") else _chunks(messages, 2000):
+            frames = []
+            for subject, payload, *headers in chunk:
+                if headers:
+                    block = (
+                        "NATS/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers[0].items()) + "\r\n"
+                    )
+                    header = block.encode()
+                    frames.append(
+                        b"HPUB %b answer.p %d %d\r\n%b%b\r\n"
+                        % (subject.encode(), len(header), len(header) + len(payload), header, payload)
+                    )
+                else:
+                    frames.append(b"PUB %b answer.p %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
+            self._socket.sendall(b"".join(frames))
+            acks += [json.loads(self._message()[1]) for _ in chunk]
+        return acks
+
+    def fill(self, stream: str, count: int, start: int = 0, subjects: int = 3) -> None:
+        """Publish `count` numbered messages, spread over some subjects."""
+        numbers = range(start, start + count)
+        self.publish([(f"{stream}.{number % subjects}", b"%d" % number) for number in numbers])
+
+    def messages(self, stream: str) -> list[dict[str, Any]]:
+        """All messages of a stream, asked one by one."""
+        state = self.state(stream)
+        found = []
+        for sequence in range(state["first_seq"], state["last_seq"] + 1):
+            answer = self.request(f"$JS.API.STREAM.MSG.GET.{stream}", {"seq": sequence})
+            if "message" in answer:
+                found.append(answer["message"])
+        return found
+
+
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+class ServerProcess:
+    """A server in a process of its own, which a test may stop, kill and start again."""
+
+    def __init__(self, kind: str, *arguments: str) -> None:
+        self.kind = kind
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._folder = tempfile.mkdtemp(prefix="jetlake-test-")
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        command = [str(BIN / "nats-server")] if self.kind == "nats-server" else [str(BIN / "jetlake"), "serve"]
+        self._process = subprocess.Popen(
+            [*command, "-js", "-sd", self._folder, "-a", "127.0.0.1", "-p", str(self.port), *self._arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def admin(self, **login: str) -> Admin:
+        return Admin(self.port, **login)
+
+
+KINDS = ["nats-server"]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    process = ServerProcess(request.param)
+    yield process
+    process.remove()
+
+
+@pytest.fixture(params=KINDS)
+def own_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    process = ServerProcess(request.param)
+    yield process
+    process.remove()
+
+
+@pytest.fixture
+def admin(server: ServerProcess) -> Iterator[Admin]:
+    client = server.admin()
+    yield client
+    client.close()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def stream() -> str:
+    """A name that no other test uses."""
+    return f"S{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2,3]").appName("jetlake-tests")
+    for key, value in SESSION_CONFIG.items():
+        builder = builder.config(key, value)
+    folder = tmp_path_factory.mktemp("spark")
+    builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def run(server: ServerProcess) -> Any:
+    """Runs a streaming query over all that is there, and returns its rows."""
+
+    def run(spark: Any, checkpoint: Path, into: Path, columns: list[str] | None = None, **options: Any) -> Any:
+        reader = spark.readStream.format("jetstream").option("servers", server.url).options(**options)
+        frame = reader.load()
+        query = (
+            (frame.select(*columns) if columns else frame)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(checkpoint))
+            .option("path", str(into))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        return query
+
+    return run
