@@ -26,10 +26,11 @@ from jetlake.model.limits import (
     NAME_BYTES_MAX,
     is_valid_name,
 )
+from jetlake.model.pattern_set import PatternSet
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.model.rules import invalid_config, metadata_bytes
 from jetlake.model.stream import StreamConfig
-from jetlake.protocol.subjects import has_wildcards, is_subset, is_valid_config, overlaps
+from jetlake.protocol.subjects import has_wildcards, is_subset, is_valid_config
 
 __all__ = [
     "ALONE",
@@ -186,9 +187,8 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *,
         return
     if not config.filters and not is_update:
         raise api_error(10099)
-    taken = [filter_subject.encode() for other in others for filter_subject in other.filters or (">",)]
-    wanted = [filter_subject.encode() for filter_subject in config.filters or (">",)]
-    if any(overlaps(ours, theirs) for ours in wanted for theirs in taken):
+    taken = PatternSet(subject.encode() for other in others for subject in other.filters or (">",))
+    if any(taken.overlaps(subject.encode()) for subject in config.filters or (">",)):
         raise api_error(10100)
 
 
@@ -299,12 +299,14 @@ def _check_filters(config: ConsumerConfig) -> None:
     if "" in config.filter_subjects:
         raise api_error(10139)
     filters = [filter_subject.encode() for filter_subject in config.filters]
-    for index, ours in enumerate(filters):
+    others = PatternSet(filters)
+    for ours in filters:
         if not is_valid_config(ours):
             raise invalid_config("invalid subject")
-        others = filters[:index] + filters[index + 1 :]
-        if any(is_subset(ours, theirs) for theirs in others):
+        others.remove(ours)
+        if others.covers(ours):
             raise api_error(10138)
+        others.add(ours)
 
 
 def _check_start(config: ConsumerConfig) -> None:

@@ -27,6 +27,7 @@ from jetlake.model.limits import (
     ServerLimits,
     is_valid_name,
 )
+from jetlake.model.pattern_set import PatternSet
 from jetlake.model.rules import check_transform, invalid_config, metadata_bytes, pedantic_error
 from jetlake.model.source_rules import StreamLookup, check_copies, no_streams
 from jetlake.model.stream import Placement, StreamConfig
@@ -303,6 +304,8 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
         if config.mirror is None and not config.sources:
             return replace(config, subjects=(config.name,))
         return config
+    valid = [subject for subject in subjects if is_valid_config(subject.encode())]
+    others = PatternSet(subject.encode() for subject in valid)
     for index, subject in enumerate(subjects):
         pattern = subject.encode()
         if not is_valid_config(pattern):
@@ -314,9 +317,10 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise invalid_config("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(pattern)
-        for other in subjects[index + 1 :]:
-            if is_valid_config(other.encode()) and overlaps(other.encode(), pattern):
-                raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
+        others.remove(pattern)
+        if others.overlaps(pattern):
+            other = next(other for other in valid[index + 1 :] if overlaps(other.encode(), pattern))
+            raise invalid_config(f'subject "{subject}" overlaps with "{other}"')
     return config
 
 
