@@ -100,8 +100,7 @@ async def _serve(flags: dict[str, Any], assembled: Assembled, log: LineLog) -> i
     _handle_signals(server, flags, log)
     ports_file: Path | None = None
     try:
-        if options.pid_file:
-            Path(options.pid_file).write_text(str(os.getpid()), encoding="ascii")
+        _write_pid_file(options.pid_file)
         await server.start()
         ports_file = _write_ports_file(server)
     except (JetlakeError, OSError) as error:
@@ -202,6 +201,11 @@ def _send_signal(text: str) -> int:
 
 
 # Files
+
+
+def _write_pid_file(path: str) -> None:
+    if path:
+        Path(path).write_text(str(os.getpid()), encoding="ascii")
 
 
 def _write_ports_file(server: Server) -> Path | None:

@@ -107,7 +107,7 @@ def _apply_credentials(flags: Mapping[str, Any], settings: dict[str, Any]) -> No
 
 
 def _apply_tls(flags: Mapping[str, Any], settings: dict[str, Any]) -> None:
-    given = {
+    given: dict[str, Any] = {
         "cert_file": flags.get("tls_cert"),
         "key_file": flags.get("tls_key"),
         "ca_file": flags.get("tls_ca"),

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetlake.errors import ConfigError
+from jetlake.model.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.options import (
     SYSTEM_ACCOUNT,
     JetStreamOptions,
     TlsOptions,
 )
-from jetlake.server.config.section import Findings, Section, parse_duration
+from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.users import read_accounts, read_authorization
 
 __all__ = ["DEFAULT_STORE_DIR", "read_config", "read_file"]
@@ -217,8 +218,8 @@ def _read_handshake_first(section: Section) -> tuple[bool, float]:
         if value.data == "auto":
             return True, 0.05
         try:
-            return True, parse_duration(value.data)
-        except ValueError:
+            return True, seconds(parse_duration(value.data))
+        except ConfigError:
             pass
     raise ConfigError(f'{value.place}: field "handshake_first" must be true, false, "auto" or a duration')
 

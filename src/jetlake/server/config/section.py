@@ -6,26 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from jetlake.errors import ConfigError
+from jetlake.model.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value
 
-__all__ = ["Findings", "Section", "parse_duration"]
-
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of a duration as Go writes them: `1h30m`, `250ms`, `-1s`, `0`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
-    if digits == "0":
-        return 0.0
-    if not digits or _DURATION.sub("", digits):
-        raise ValueError(f'time: invalid duration "{text}"')
-    return sign * sum(float(number) * _UNITS_S[unit] for number, unit in _DURATION.findall(digits))
+__all__ = ["Findings", "Section"]
 
 
 class Findings:
@@ -118,8 +102,8 @@ class Section:
             return default
         if isinstance(value.data, str):
             try:
-                return parse_duration(value.data)
-            except ValueError as error:
+                return seconds(parse_duration(value.data))
+            except ConfigError as error:
                 raise ConfigError(f"{value.place}: error parsing {names[0]}: {error}") from None
         if isinstance(value.data, int) and not isinstance(value.data, bool):
             self.findings.doubts.append(

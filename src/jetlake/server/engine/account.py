@@ -149,6 +149,10 @@ class Account:
         """How many routes are kept ready."""
         return len(self._literals) + len(self._families)
 
+    def known_routes(self) -> list[Route]:
+        """The routes that are kept ready."""
+        return [*self._literals.values(), *(family[0] for family in self._families.values())]
+
     def _insert(self, pattern: bytes, interest: Interest) -> None:
         self._sublist.insert(pattern, interest)
         self.stats.inserts += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jetlake.protocol.encoder import OK, PING, PONG, err, info
 from jetlake.protocol.frames import Connect, Frame, Ping, Pong, Pub, Sub, Unsub
@@ -53,19 +53,20 @@ class Connection(asyncio.Protocol, Subscriber):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.cid = 0
+        self.cid: int = 0
         self.headers = False
         self.identity: Identity | None = None
         self.options = ConnectOptions()
-        self.start_ns = self.last_activity_ns = server.clock.now_ns()
-        self.rtt_ns = 0
-        self.in_msgs = 0
-        self.in_bytes = 0
-        self.out_bytes = 0
-        self.close_reason = ""
-        self.stop_ns = 0
-        self.peer_host = ""
-        self.peer_port = 0
+        self.start_ns: int = server.clock.now_ns()
+        self.last_activity_ns: int = self.start_ns
+        self.rtt_ns: int = 0
+        self.in_msgs: int = 0
+        self.in_bytes: int = 0
+        self.out_bytes: int = 0
+        self.close_reason: str = ""
+        self.stop_ns: int = 0
+        self.peer_host: str = ""
+        self.peer_port: int = 0
         self.account: Account = server.global_account
         self.permissions: PermissionCheck | None = None
         self.nonce = ""
@@ -97,8 +98,7 @@ class Connection(asyncio.Protocol, Subscriber):
     # The socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):

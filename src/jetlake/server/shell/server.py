@@ -93,7 +93,7 @@ class Server:
         if port is not None:
             given = given.replace(port=port)
         self._temporary_folder = ""
-        self._wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
+        self.wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
         self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
         self.options = given
         self.clock = clock or SystemClock()
@@ -112,6 +112,7 @@ class Server:
         self.committer: Committer | None = None
         self.monitoring: Monitoring | None = None
         self.loop: asyncio.AbstractEventLoop
+        self.jetstream_folder = ""
         self.connections: dict[int, Connection] = {}
         self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
         self.closed_totals = ClosedTotals()
@@ -187,7 +188,7 @@ class Server:
         try:
             if self.options.http_port is not None:
                 await self._start_monitoring()
-            if self._wants_jetstream:
+            if self.wants_jetstream:
                 self._start_jetstream()
             await self._start_listening()
         except BaseException:
@@ -214,7 +215,7 @@ class Server:
 
     def _start_jetstream(self) -> None:
         from jetlake.server.shell.committer import Committer
-        from jetlake.server.shell.jetstream import start_engine
+        from jetlake.server.shell.jetstream import jetstream_folder, start_engine
 
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:
@@ -222,6 +223,7 @@ class Server:
                 **{name: getattr(options, name) for name in options.__struct_fields__} | {"store_dir": self._store_dir}
             )
         self.options = self.options.replace(jetstream=options)
+        self.jetstream_folder = jetstream_folder(options)
         limits = {account.name: account.jetstream for account in self.options.accounts if account.jetstream is not None}
         if not self.options.accounts:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
@@ -296,6 +298,11 @@ class Server:
             connection.hang_up(at_once=True)
         while self._sockets:
             await asyncio.sleep(0)
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it ran once and has stopped."""
+        return self._stopped is not None and self._stopped.is_set()
 
     async def wait_stopped(self) -> None:
         """Return when the server has stopped, whoever stopped it."""
