@@ -64,7 +64,8 @@ class Collector:
 
     async def start(self) -> None:
         """Listen to events from now on, and take the first sample."""
-        for subject in ("$JS.EVENT.ADVISORY.>", "$JS.EVENT.METRIC.>"):
+        # Not the audit of API calls: our own questions would fill it.
+        for subject in ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.METRIC.>"):
             await self._client.subscribe(subject, callback=self._on_event)
         await self._client.subscribe(PIPELINE_SUBJECT, callback=self._on_pipeline)
         await self._sample()

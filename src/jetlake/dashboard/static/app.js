@@ -442,7 +442,7 @@ function connect() {
     canAct = data.can_act;
     const status = document.getElementById("server");
     const server = board.server;
-    const text = server.connected ? `${server.name ?? server.url} · ${server.version ?? ""}` : `not connected to ${server.url ?? "the server"}`;
+    const text = server.connected ? `${server.name && server.name.length < 40 ? server.name : server.url} · ${server.version ?? ""}` : `not connected to ${server.url ?? "the server"}`;
     if (status.textContent !== text) status.textContent = text;
     status.classList.toggle("down", !server.connected);
     document.body.dataset.samples = String(Number(document.body.dataset.samples ?? 0) + 1);
