@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import ProtocolError, PullStatusError
 from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig
@@ -13,14 +14,13 @@ from jetlake.model.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, DeliverPolicy
 from jetlake.model.requests import PullRequest
 from jetlake.protocol.headers import Headers
-from jetlake.protocol.nuid import next_nuid
+from jetlake.protocol.nuid import new_inbox, next_nuid
 from jetlake.spark.frame_split import split_frames
 from jetlake.spark.message_columns import MessageColumns, columns_of_deliveries, statuses_of
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.range_end import next_in_range
 from jetlake.spark.read_buffer import ReadBuffer
-from jetlake.spark.connection import SocketConnection
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["read_by_consumer"]
@@ -31,7 +31,6 @@ _PULL_MESSAGES_MAX = 100_000
 _PULL_EXPIRES_S = 30.0
 _HEARTBEAT_S = 5.0
 _INACTIVE_S = 60.0
-_SID = b"2"
 
 
 def read_by_consumer(
@@ -50,12 +49,12 @@ def read_by_consumer(
     if info.num_pending == 0 and next_in_range(options, partition, first) is None:
         api.forget_consumer(partition.stream, name)
         return
-    inbox = b"%b.pull.%b" % (connection.inbox, name.encode())
-    connection.send(b"SUB %b %b\r\n" % (inbox, _SID))
+    inbox = new_inbox().encode()
+    sid = connection.subscribe(inbox)
     buffer = ReadBuffer()
     pull = _Pull(connection, api.subject("CONSUMER.MSG.NEXT", partition.stream, name), inbox, partition)
     yield from _deliveries(pull, buffer, partition, options, name, first)
-    connection.send(b"UNSUB %b\r\n" % _SID)
+    connection.unsubscribe(sid)
     api.forget_consumer(partition.stream, name)
     buffer.settle(connection)
 
@@ -123,8 +122,7 @@ class _Pull:
         request = PullRequest(
             batch=batch, expires=nanoseconds(_PULL_EXPIRES_S), idle_heartbeat=nanoseconds(_HEARTBEAT_S)
         )
-        body = encode(request)
-        self.connection.send(b"PUB %b %b %d\r\n%b\r\n" % (self._subject, self._inbox, len(body), body))
+        self.connection.publish(self._subject, encode(request), reply=self._inbox)
         self._outstanding += batch
 
     def take(self, count: int, size: int, statuses: list[Headers]) -> bool:

@@ -51,7 +51,7 @@ def _removes_by_itself(config: StreamConfig) -> bool:
 def data_loss_error(stream: str, first: int, end: int) -> DataLossError:
     """The error for messages `first` up to but not including `end`."""
     return DataLossError(
-        f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were purged, "
-        "deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the query "
+        f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were "
+        "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the query "
         "keep up; to go on without them set option failOnDataLoss=false"
     )

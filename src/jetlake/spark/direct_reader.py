@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import UnsupportedStreamError
 from jetlake.model.codec import encode
 from jetlake.model.requests import DirectGetRequest
 from jetlake.protocol.headers import Headers
-from jetlake.spark.connection import SocketConnection
+from jetlake.protocol.nuid import new_inbox
 from jetlake.spark.frame_split import split_frames
 from jetlake.spark.leader_reader import read_by_leader
 from jetlake.spark.message_columns import MessageColumns, columns_of_direct_gets, statuses_of
@@ -27,7 +28,6 @@ __all__ = ["read_by_direct_get"]
 _BATCH_MAX = 10_000
 _BATCH_BYTES_MAX = 8 << 20
 _ANSWER_S = 10.0
-_SID = b"3"
 
 # How long a replica may lag before the leader is read instead.
 _LAG_CHECKS_MAX = 20
@@ -82,8 +82,8 @@ class _DirectGets:
         self._partition = partition
         self._filter = cover(partition.subjects)
         self._buffer = ReadBuffer()
-        self._inbox = connection.new_inbox()
-        connection.send(b"SUB %b %b\r\n" % (self._inbox, _SID))
+        self._inbox = new_inbox().encode()
+        self._sid = connection.subscribe(self._inbox)
 
     def batch(self, sequence: int) -> Iterator[MessageColumns]:
         """The messages from that sequence on, up to one batch of them."""
@@ -94,8 +94,7 @@ class _DirectGets:
             batch=min(partition.end - sequence, _BATCH_MAX),
             max_bytes=_BATCH_BYTES_MAX,
         )
-        body = encode(request)
-        self._connection.send(b"PUB %b %b %d\r\n%b\r\n" % (self._subject, self._inbox, len(body), body))
+        self._connection.publish(self._subject, encode(request), reply=self._inbox)
         buffer = self._buffer
         ended = False
         while not ended:
@@ -127,5 +126,5 @@ class _DirectGets:
 
     def close(self) -> None:
         """End the subscription and leave the connection clean for the next one."""
-        self._connection.send(b"UNSUB %b\r\n" % _SID)
+        self._connection.unsubscribe(self._sid)
         self._buffer.settle(self._connection)

@@ -141,8 +141,8 @@ class Driver:
                 )
         elif not existed and how == "reset":
             message = (
-                f"consumer {consumer_name(options, stream)} of interest stream {stream} was deleted while the query did "
-                "not run, so messages published since then may not have been kept"
+                f"consumer {consumer_name(options, stream)} of interest stream {stream} was deleted while the query "
+                "did not run, so messages published since then may not have been kept"
             )
             if options.fail_on_data_loss:
                 raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")

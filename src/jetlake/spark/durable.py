@@ -67,9 +67,9 @@ def _check_ours(stream: str, info: ConsumerInfo, options: SourceOptions, owner: 
     holder = info.config.metadata.get(_OWNER, "")
     if holder and holder != owner and not options.take_over:
         raise ConsumerHeldError(
-            f"consumer {info.name} of stream {stream} belongs to another query, which would lose what this one releases: "
-            "choose another name with option consumer. If that query is gone for good (its checkpoint was deleted), "
-            "delete the consumer or set option consumerTakeover=true once"
+            f"consumer {info.name} of stream {stream} belongs to another query, which would lose what this one "
+            "releases: choose another name with option consumer. If that query is gone for good (its checkpoint was "
+            "deleted), delete the consumer or set option consumerTakeover=true once"
         )
 
 

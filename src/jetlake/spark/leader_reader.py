@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError, UnsupportedStreamError
 from jetlake.model.api import decode_reply
 from jetlake.model.codec import encode
 from jetlake.model.replies import MessageGetReply, StoredMessage
 from jetlake.model.requests import MessageGetRequest
 from jetlake.model.times import parse_time
+from jetlake.protocol import encoder
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import inline_status
+from jetlake.protocol.nuid import new_inbox
 from jetlake.protocol.subjects import compile_matcher
-from jetlake.spark.connection import SocketConnection
 from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
@@ -43,14 +45,31 @@ def read_by_leader(
     next_sequence: int | None = first
     while next_sequence is not None and next_sequence < partition.end:
         sequences = range(next_sequence, min(next_sequence + _WINDOW, partition.end))
-        requests = [(subject, encode(MessageGetRequest(seq=sequence))) for sequence in sequences]
-        answers = connection.request_many(requests, options.connection.request_timeout_s)
+        answers = _get(connection, subject, sequences, options.connection.request_timeout_s)
         found = [message for answer in answers if (message := _message(answer, partition.stream)) is not None]
         wanted = [message for message in found if _matches(matchers, message.subject.encode())]
         if wanted:
             yield _columns(wanted)
         # Behind a window without any message may lie a gap of millions of sequences.
         next_sequence = sequences.stop if wanted else next_in_range(options, partition, sequences.stop)
+
+
+def _get(connection: SocketConnection, subject: bytes, sequences: range, timeout_s: float) -> list[Msg]:
+    """The answers for all these sequences, in their order, asked for in one go."""
+    inbox = new_inbox().encode()
+    sid = connection.subscribe(inbox + b".*")
+    connection.send(
+        b"".join(
+            encoder.pub(subject, b"%b.%d" % (inbox, sequence), encode(MessageGetRequest(seq=sequence)))
+            for sequence in sequences
+        )
+    )
+    connection.unsubscribe(sid, after=len(sequences))
+    answers: dict[bytes, Msg] = {}
+    while len(answers) < len(sequences):
+        for message in connection.receive(timeout_s):
+            answers[message.subject] = message
+    return [answers[b"%b.%d" % (inbox, sequence)] for sequence in sequences]
 
 
 def _matches(matchers: list[Callable[[bytes], bool]], subject: bytes) -> bool:

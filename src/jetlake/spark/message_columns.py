@@ -67,7 +67,7 @@ def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
     edges[1:-1:2] = end
     edges[-1] = edges[-2] if count else 0
     pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(buffer)])
-    return pieces.take(pa.array(np.arange(0, 2 * count, 2, np.int32)))
+    return pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
 
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], Positions]:
@@ -83,7 +83,7 @@ def _integers(buffer: Any, start: Positions, end: Positions) -> NDArray[np.int64
         numbers = gather(buffer, start, end).cast(pa.string()).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"the server's answer holds no number where one should be: {error}") from None
-    return numbers.to_numpy()
+    return np.asarray(numbers.to_numpy())
 
 
 def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer: str) -> tuple[MessageColumns, Split]:

@@ -102,9 +102,10 @@ def _to_json(offset: StreamOffset) -> dict[str, Any]:
     value: dict[str, Any] = {"created": offset.created, "next": offset.next}
     if offset.first is not None:
         value["from"] = offset.first
-    for name, number in (("bytes", offset.bytes), ("lost", offset.lost)):
-        if number:
-            value[name] = number
+    if offset.bytes:
+        value["bytes"] = offset.bytes
+    if offset.lost:
+        value["lost"] = offset.lost
     if offset.owner:
         value["owner"] = offset.owner
     if offset.taken is not None:

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from jetlake.errors import ConfigError
@@ -186,6 +185,11 @@ class ConnectionOptions:
 
 _connection = dataclasses.field(default_factory=ConnectionOptions)
 
+_FROM_EARLIEST = Positions(EARLIEST)
+_TO_LATEST = Positions(LATEST)
+_parse_starting = parse_positions(EARLIEST)
+_parse_ending = parse_positions(LATEST)
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -209,8 +213,8 @@ class SourceOptions:
     )
     starting: Positions = option(
         "startingPosition",
-        parse_positions(EARLIEST),
-        Positions(EARLIEST),
+        _parse_starting,
+        _FROM_EARLIEST,
         "earliest",
         "Where a batch read, or a new streaming query, starts: `earliest`, `latest`, `seq:N`, "
         "`time:2026-01-31T12:00:00Z`, `-10 minutes`, `last:N`; or a JSON object with one for each stream. A query "
@@ -218,8 +222,8 @@ class SourceOptions:
     )
     ending: Positions = option(
         "endingPosition",
-        parse_positions(LATEST),
-        Positions(LATEST),
+        _parse_ending,
+        _TO_LATEST,
         "latest",
         "Where a batch read ends, exclusive for times and inclusive for `seq:N`; not for streaming.",
     )
@@ -386,7 +390,7 @@ class SinkOptions:
         lambda value: _stream_names(value)[0],
         "",
         "any",
-        "The stream that must take the messages: a subject of another stream is then an error (`Nats-Expected-Stream`).",
+        "The stream that must take the messages (`Nats-Expected-Stream`): a subject of another one is then an error.",
     )
     payload_format: str = option(
         "payloadFormat",
@@ -400,8 +404,8 @@ class SinkOptions:
         choice("auto", "column", "source", "row", "none"),
         "auto",
         "auto",
-        "Where `Nats-Msg-Id` comes from: `column` (`msg_id`), `source` (columns `stream` and `sequence`), `row` (query, "
-        "batch, partition, row and content), `none`; `auto` is `column` if there is one, else `row`.",
+        "Where `Nats-Msg-Id` comes from: `column` (`msg_id`), `source` (columns `stream` and `sequence`), `row` "
+        "(query, batch, partition, row and content), `none`; `auto` is `column` if there is one, else `row`.",
     )
     run_id: str = option(
         "runId",
@@ -446,9 +450,8 @@ def _without_path(options: Mapping[str, str], name: str) -> dict[str, str]:
     """The options with Spark's `path`, which load(...), save(...) and start(...) set, under its own name."""
     given = {key.lower(): value for key, value in options.items()}
     path = given.pop("path", None)
-    if path is not None:
-        if given.setdefault(name, path) != path:
-            raise ConfigError(f"the path {path!r} and option {name}={given[name]!r} contradict each other")
+    if path is not None and given.setdefault(name, path) != path:
+        raise ConfigError(f"the path {path!r} and option {name}={given[name]!r} contradict each other")
     return given
 
 
@@ -463,7 +466,6 @@ def _refuse_unknown(options: Mapping[str, str], cls: type[Any], doing: str) -> N
         raise ConfigError(f"option {key} is unknown for {doing} jetstream{hint}")
 
 
-@lru_cache
 def _known(cls: type[Any]) -> dict[str, str]:
     fields = describe(ConnectionOptions) + describe(cls)
     return {field.name.lower(): field.name for field in fields}

@@ -1,4 +1,4 @@
-"""Payloads as struct columns: JSON by a schema, Avro by its writer's schema; what cannot be decoded is told row by row."""
+"""Payloads as struct columns: JSON by a schema, Avro by its writer's schema; a row that is neither says why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AvroDecoder", "Decoder", "JsonDecoder", "avro_struct_ddl", "make_dec
 
 Convert = Callable[[Any], Any]
 
-_INTEGERS = {
+_INTEGERS: dict[type[types.DataType], int] = {
     types.ByteType: 8,
     types.ShortType: 16,
     types.IntegerType: 32,
@@ -38,6 +38,13 @@ _PLAIN: dict[type[types.DataType], Any] = {
     types.TimestampNTZType: datetime.datetime,
     types.DecimalType: decimal.Decimal,
 }
+
+
+class _BadValueError(ValueError):
+    """A decoded value that the column's type cannot hold."""
+
+
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _BadValueError)
 
 
 class Decoder(Protocol):
@@ -69,7 +76,7 @@ class JsonDecoder:
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
         """The values, null where there is none, and the reason for every such row."""
-        return self._columns.decode(payloads, self._decode, (msgspec.DecodeError, UnicodeDecodeError, RecursionError))
+        return self._columns.decode(payloads, self._decode, _NOT_JSON)
 
 
 class AvroDecoder:
@@ -122,7 +129,7 @@ class _Columns:
             try:
                 value = decode(payload)
                 rows.append([convert(get(value, name)) for name, convert in fields])
-            except (*failures, _BadValueError) as error:
+            except failures as error:
                 reasons[index] = str(error) or type(error).__name__
                 rows.append(nothing)
         arrays = [
@@ -133,10 +140,6 @@ class _Columns:
         ]
         mask = pa.array([index in reasons for index in range(len(rows))], pa.bool_()) if reasons else None
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow_type), mask=mask), reasons
-
-
-class _BadValueError(ValueError):
-    """A decoded value that the column's type cannot hold."""
 
 
 def _json_type(kind: types.DataType, path: str) -> Any:

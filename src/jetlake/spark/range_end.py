@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jetlake.spark.connection import SocketConnection, retrying
+from jetlake.client.socket_connection import SocketConnection
+from jetlake.spark.connection import retrying
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.stream_api import StreamApi

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from jetlake.errors import ConnectionClosedError
+from jetlake.client.socket_connection import SocketConnection
 from jetlake.spark.frame_split import split_frames
-from jetlake.spark.connection import SocketConnection
 
 __all__ = ["ReadBuffer"]
 
@@ -29,28 +28,12 @@ class ReadBuffer:
         """Wait for bytes, then take all that are there, as far as the buffer holds them.
 
         Raises:
-            TimeoutError: none came in time.
-            ConnectionClosedError: the server closed the connection.
+            RequestTimeoutError: none came in time.
+            ConnectionClosedError: the connection broke.
         """
         if self.fill == len(self.data):
             self._grow()
-        view = memoryview(self.data)
-        sock = connection.sock
-        sock.settimeout(timeout_s)
-        self._take(sock.recv_into(view[self.fill :]), connection)
-        sock.settimeout(0.0)
-        try:
-            while self.fill < len(self.data):
-                self._take(sock.recv_into(view[self.fill :]), connection)
-        except BlockingIOError:
-            pass
-        finally:
-            sock.settimeout(timeout_s)
-
-    def _take(self, count: int, connection: SocketConnection) -> None:
-        if count == 0:
-            raise ConnectionClosedError("the server closed the connection")
-        self.fill += count
+        self.fill += connection.recv_into(memoryview(self.data)[self.fill :], timeout_s)
 
     def discard(self, count: int) -> None:
         """Forget the first bytes."""
@@ -66,7 +49,7 @@ class ReadBuffer:
         self.data = larger
 
     def settle(self, connection: SocketConnection) -> None:
-        """Read away what still comes for a subscription that was just ended, so that the connection can be used again."""
+        """Read away what still comes for a subscription that has just ended; then the connection is as good as new."""
         connection.send(b"PING\r\n")
         settled = False
         while not settled:

@@ -57,8 +57,8 @@ def choose_reader(config: StreamConfig, version: Version, options: SourceOptions
             return "direct" if small and may_direct else "consumer"
     elif wanted == "consumer":
         raise UnsupportedStreamError(
-            f"stream {config.name} has {config.retention} retention, where a reading consumer would take messages away: "
-            "option reader may be direct or leader there"
+            f"stream {config.name} has {config.retention} retention, where a consumer takes messages away by reading "
+            "them: option reader may be direct or leader there"
         )
     elif wanted == "auto":
         if may_direct:

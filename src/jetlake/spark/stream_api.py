@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError
 from jetlake.model.api import ROUTES, api_prefix, decode_reply
 from jetlake.model.codec import encode
@@ -23,7 +24,6 @@ from jetlake.model.replies import (
 from jetlake.model.requests import ConsumerCreateRequest, ConsumerResetRequest, MessageGetRequest, StreamPurgeRequest
 from jetlake.model.stream import StreamInfo
 from jetlake.model.times import format_time
-from jetlake.spark.connection import SocketConnection
 
 __all__ = ["StreamApi"]
 
@@ -113,4 +113,4 @@ class StreamApi:
 
     def forget_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer without waiting for the answer."""
-        self.connection.send(b"PUB %b 0\r\n\r\n" % self.subject("CONSUMER.DELETE", stream, consumer))
+        self.connection.publish(self.subject("CONSUMER.DELETE", stream, consumer))

@@ -69,8 +69,8 @@ class StreamWatch:
             ) from None
         except (JetStreamNotEnabledError, NoRespondersError):
             raise UnsupportedStreamError(
-                f"{', '.join(self._options.connection.servers)} has no JetStream for this login: enable it on the server "
-                "(nats-server -js), or check the account of the login and option domain"
+                f"{', '.join(self._options.connection.servers)} has no JetStream for this login: enable it on the "
+                "server (nats-server -js), or check the account of the login and option domain"
             ) from None
         self._infos[stream] = (now_s, info)
         return info
