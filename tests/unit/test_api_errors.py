@@ -68,3 +68,11 @@ def test_codes_of_other_servers_are_taken_as_they_are() -> None:
     assert type(error) is ApiError
     assert (error.code, error.err_code, error.description) == (418, 19999, "from the future")
     assert type(api_error_of(400, 10071, "wrong last sequence: 5")) is errors.WrongLastSequenceError
+
+
+def test_the_tree_in_the_docstring_has_every_exception() -> None:
+    drawn = errors.__doc__ or ""
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.JetlakeError):
+            assert f" {name}" in drawn, f"{name} is not drawn"
+            assert name in errors.__all__

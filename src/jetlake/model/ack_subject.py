@@ -27,6 +27,7 @@ NO_DOMAIN = "_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_LENGTH = 8
+_DIGITS_MAX = 5 * 20  # five numbers of 64 bits
 
 
 class AckSubject(NamedTuple):
@@ -63,23 +64,42 @@ def parse_ack_subject(subject: bytes | str) -> AckSubject:
     count = len(tokens)
     if tokens[0] != "$JS" or count < 2 or tokens[1] != "ACK":
         raise NotJetStreamMessageError(text, "it does not start with $JS.ACK")
+    domain = hash_ = None
     if count == 9:
-        domain = hash_ = None
-        stream, consumer, *numbers = tokens[2:]
+        stream, consumer, delivered, stream_seq, consumer_seq, timestamp, pending = tokens[2:]
     elif count >= 11:
-        domain, hash_, stream, consumer, *numbers = tokens[2:11]
+        domain, hash_, stream, consumer, delivered, stream_seq, consumer_seq, timestamp, pending = tokens[2:11]
+        if not domain or not hash_:
+            raise NotJetStreamMessageError(text, "a name in it is empty")
         if domain == NO_DOMAIN:
             domain = None
     else:
         raise NotJetStreamMessageError(text, f"it has {count} tokens instead of 9, or 11 and more")
-    if not stream or not consumer or domain == "" or hash_ == "":
+    if not stream or not consumer:
         raise NotJetStreamMessageError(text, "a name in it is empty")
-    for number in numbers:
-        # int() would also take signs, blanks, underscores and the digits of other scripts.
-        if not (number.isascii() and number.isdigit()) or len(number) > 20:
-            raise NotJetStreamMessageError(text, f"{number[:32]!r} is not a number")
-    delivered, stream_seq, consumer_seq, timestamp_ns, pending = map(int, numbers)
-    return AckSubject(stream, consumer, delivered, stream_seq, consumer_seq, timestamp_ns, pending, domain, hash_)
+    # int() would also take signs, blanks, underscores and the digits of other scripts.
+    digits = delivered + stream_seq + consumer_seq + timestamp + pending
+    if not (digits.isdigit() and digits.isascii() and len(digits) <= _DIGITS_MAX):
+        raise NotJetStreamMessageError(text, _not_a_number(delivered, stream_seq, consumer_seq, timestamp, pending))
+    try:
+        return AckSubject(
+            stream,
+            consumer,
+            int(delivered),
+            int(stream_seq),
+            int(consumer_seq),
+            int(timestamp),
+            int(pending),
+            domain,
+            hash_,
+        )
+    except ValueError:
+        raise NotJetStreamMessageError(text, "'' is not a number") from None
+
+
+def _not_a_number(*tokens: str) -> str:
+    bad = next((token for token in tokens if not (token.isascii() and token.isdigit()) or len(token) > 20), tokens[0])
+    return f"{bad[:32]!r} is not a number"
 
 
 def ack_prefix_v1(stream: str, consumer: str) -> bytes:
