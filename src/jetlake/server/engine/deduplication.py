@@ -81,6 +81,12 @@ class Deduplication:
             if ids:
                 return
 
+    def entries(self) -> list[tuple[bytes, int, int]]:
+        """Everything known, oldest first: id, sequence, and the time from which its window counts."""
+        return [
+            (message_id, self._sequences[message_id], time_ns) for time_ns, ids in self._groups for message_id in ids
+        ]
+
     def resize(self, window_ns: int) -> None:
         """The stream's window changed; what is known is judged by the new one."""
         self.window_ns = window_ns

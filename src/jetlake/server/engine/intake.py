@@ -7,6 +7,7 @@ when their batch is durable; until then nobody sees its messages.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from jetlake.errors import ApiError, JetlakeError, StoreError, api_error
 from jetlake.model.enums import DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.transforms import compile_transform
-from jetlake.protocol.headers import strip_status
+from jetlake.protocol.headers import find_value, strip_status
 from jetlake.server.engine.deduplication import Deduplication
 from jetlake.server.engine.expectations import check_last_message_id, check_sequences, check_stream
 from jetlake.server.engine.message_headers import (
@@ -28,6 +29,7 @@ from jetlake.server.engine.message_headers import (
     read_wishes,
 )
 from jetlake.server.engine.republish import Republisher
+from jetlake.server.engine.storage import SavedIds
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}
 
 # With more room than this per message the limits of account and server need no look at each one.
 _AMPLE_ROOM = 2 * 1024 * 1024
+
+# How much recovery reads at once.
+_RECOVERY_MESSAGES = 4096
+_RECOVERY_BYTES = 8 * 1024 * 1024
 
 Received = tuple[bytes, bytes, bytes, bytes]
 
@@ -84,6 +90,7 @@ class Intake:
         self._waiting = 0
         self._waiting_bytes = 0
         self._sweep_timer: Timer | None = None
+        self._uses_ids = False
         self.configure()
 
     def configure(self) -> None:
@@ -215,6 +222,10 @@ class Intake:
         if error is not None:
             self._refuse(reply, error, batch)
             return
+        if message_id and not self._uses_ids:
+            # Before the message: from now on a start has to look for ids, even one after a crash.
+            self._stream.home.save_ids(SavedIds())
+            self._uses_ids = True
         if self._is_interest and not self._stream.retention.interested(subject):
             store.skip()
             sequence = store.last_sequence
@@ -380,7 +391,7 @@ class Intake:
                 stream.account.publish(subject, b"", header, payload)
             stream.wake(batch.interested)
 
-    # Deduplication
+    # Message ids
 
     def _remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
         self.deduplication.remember(message_id, sequence, now_ns)
@@ -399,8 +410,41 @@ class Intake:
         self.deduplication.forget_expired(self._engine.clock.now_ns())
         self._arm_sweep()
 
+    def recover(self) -> None:
+        """Know the ids again that were known before the stop: from the last clean one, and from newer headers."""
+        store = self._store
+        last = store.get(store.last_sequence) if store.last_sequence else None
+        if last is not None and last.header:
+            self.last_message_id = find_value(last.header, MSG_ID) or b""
+        saved = self._stream.home.load_ids()
+        if saved is None:
+            return
+        self._uses_ids = True
+        if not self.deduplication.window_ns:
+            return
+        horizon_ns = self._engine.clock.now_ns() - self.deduplication.window_ns
+        for message_id, sequence, time_ns in saved.entries:
+            if time_ns > horizon_ns:
+                self.deduplication.remember(message_id, sequence, time_ns)
+        sequence = max(saved.last_sequence + 1, store.first_at_or_after(horizon_ns))
+        while sequence <= store.last_sequence:
+            run = store.read(sequence, None, _RECOVERY_MESSAGES, _RECOVERY_BYTES)
+            for message in run.messages:
+                message_id_or_none = find_value(message.header, MSG_ID) if message.header else None
+                if message_id_or_none:
+                    self.deduplication.remember(message_id_or_none, message.sequence, message.time_ns)
+            sequence = max(run.next_sequence, sequence + 1)
+        self._arm_sweep()
+
     def close(self) -> None:
         """Nothing comes in any more."""
         self._received.clear()
         self._engine.timers.cancel(self._sweep_timer)
         self._sweep_timer = None
+
+    def save_ids(self) -> None:
+        """Keep the ids for the next start; when the disk refuses, that start finds them in the headers."""
+        if self._uses_ids:
+            saved = SavedIds(self._store.last_sequence, self.deduplication.entries())
+            with suppress(StoreError):
+                self._stream.home.save_ids(saved)

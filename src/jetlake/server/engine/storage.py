@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+import msgspec
+
 from jetlake.model.stream import StreamConfig
 from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
 
-__all__ = ["MemoryHome", "MemoryStorage", "Storage", "StreamHome"]
+__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "Storage", "StreamHome"]
+
+
+class SavedIds(msgspec.Struct, frozen=True):
+    """The window of message ids as it was at a clean stop."""
+
+    last_sequence: int = 0
+    """The stream's last sequence then: ids of newer messages are in their headers only."""
+    entries: list[tuple[bytes, int, int]] = []
+    """Id, sequence and time of each, oldest first."""
 
 
 class StreamHome(Protocol):
@@ -19,6 +30,14 @@ class StreamHome(Protocol):
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Keep the configuration; it is durable when this returns."""
+        ...
+
+    def load_ids(self) -> SavedIds | None:
+        """The message ids of the last clean stop; None when the stream never had any, so that nobody need look."""
+        ...
+
+    def save_ids(self, ids: SavedIds) -> None:
+        """Keep the message ids; they are durable when this returns."""
         ...
 
     def close(self) -> None:
@@ -49,6 +68,13 @@ class MemoryHome:
         self.store: MessageStore = MemoryStore()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
+        """Nothing to keep."""
+
+    def load_ids(self) -> SavedIds | None:
+        """There was nothing before."""
+        return None
+
+    def save_ids(self, ids: SavedIds) -> None:
         """Nothing to keep."""
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from jetlake.errors import StoreError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import LostData, StreamConfig, StreamState
 from jetlake.model.times import ZERO_TIME, format_time
@@ -23,6 +24,10 @@ __all__ = ["Stream"]
 
 # Expired messages are removed in groups at least this far apart.
 _MAX_AGE_PAUSE_NS = 10_000_000
+
+# The store cleans up this long after a removal, and goes on in small steps while there is more.
+_CLEAN_UP_PAUSE_NS = 1_000_000_000
+_CLEAN_UP_STEP_NS = 20_000_000
 
 
 class Stream:
@@ -60,12 +65,14 @@ class Stream:
         self._limits = _store_limits(config)
         self._accounted_bytes = 0
         self._age_timer: Timer | None = None
+        self._clean_up_timer: Timer | None = None
         self.store.on_purged = self._on_purged
 
     # Life
 
     def open(self) -> None:
         """Begin to capture its subjects and to let go of what is too old."""
+        self.intake.recover()
         self._reserve(self.config.max_bytes)
         self._capture_subjects()
         self.enforce_limits(self.engine.clock.now_ns())
@@ -87,6 +94,7 @@ class Stream:
     def close(self) -> None:
         """Let go of everything but the files."""
         self._detach()
+        self.intake.save_ids()
         self.engine.commit.forget(self.store)
         self.home.close()
 
@@ -102,6 +110,7 @@ class Stream:
         self.is_closed = True
         self.intake.close()
         self.engine.timers.cancel(self._age_timer)
+        self.engine.timers.cancel(self._clean_up_timer)
         for capture in self._captures.values():
             self.account.release(capture)
         self._captures.clear()
@@ -121,7 +130,8 @@ class Stream:
         limits = self._limits
         if limits is None:
             return
-        self.store.enforce(limits, now_ns)
+        if self.store.enforce(limits, now_ns):
+            self._clean_up_later()
         if self.config.max_age and self._age_timer is None and self.store.messages:
             deadline_ns = max(self.store.first_time_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
             self._age_timer = self.engine.timers.schedule(deadline_ns, self._remove_expired)
@@ -136,6 +146,24 @@ class Stream:
         if self.store.durable:
             self.engine.commit.mark(self.store)
         self.account_for_bytes()
+        self._clean_up_later()
+
+    def _clean_up_later(self, pause_ns: int = _CLEAN_UP_PAUSE_NS) -> None:
+        if self._clean_up_timer is None and not self.is_closed:
+            deadline_ns = self.engine.clock.now_ns() + pause_ns
+            self._clean_up_timer = self.engine.timers.schedule(deadline_ns, self._clean_up)
+
+    def _clean_up(self) -> None:
+        """One bounded piece of the store's house-keeping, and the next one soon when there is more."""
+        self._clean_up_timer = None
+        try:
+            more = self.store.compact_step()
+        except StoreError:
+            return  # Nothing is lost but space; the next removal tries again.
+        if self.store.durable and self.store.needs_flush():
+            self.engine.commit.mark(self.store)
+        if more:
+            self._clean_up_later(_CLEAN_UP_STEP_NS)
 
     def account_for_bytes(self) -> None:
         """Bring the numbers of account and server up to date with what the store holds."""
