@@ -1,0 +1,82 @@
+"""Where a command connects: what is typed wins over variables, variables over the saved context."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from jetlake.cli import contexts
+from jetlake.cli.contexts import DEFAULT_URL, Target, from_environment
+from jetlake.cli.session import Session
+from jetlake.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for variables in contexts.ENVIRONMENT.values():
+        for variable in variables:
+            monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def session(settings=None, context=None):
+    return Session(settings or {}, context=context, timeout_s=1.0).target
+
+
+def test_the_local_server_when_nothing_is_said():
+    assert session().server == DEFAULT_URL
+
+
+def test_our_variable_wins_over_the_one_of_nats():
+    assert from_environment({"NATS_URL": "a", "JETLAKE_URL": "b"}) == {"server": "b"}
+    assert from_environment({"NATS_URL": "a", "JETLAKE_URL": ""}) == {"server": "a"}
+
+
+def test_what_is_typed_wins_over_variables_and_those_over_the_selected_context(monkeypatch):
+    contexts.save_context("prod", Target(server="nats://saved:1", user="saved", password="secret"))
+    contexts.select_context("prod")
+    assert session().server == "nats://saved:1"
+    monkeypatch.setenv("NATS_URL", "nats://variable:1")
+    assert session().server == "nats://variable:1"
+    assert session().user == "saved"
+    assert session({"server": "nats://typed:1"}).server == "nats://typed:1"
+
+
+def test_a_context_named_on_the_command_line_wins_over_variables(monkeypatch):
+    contexts.save_context("prod", Target(server="nats://saved:1"))
+    monkeypatch.setenv("NATS_URL", "nats://variable:1")
+    assert session(context="prod").server == "nats://saved:1"
+
+
+def test_saved_secrets_are_for_their_owner_only():
+    file = contexts.save_context("prod", Target(password="secret"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_context_that_is_not_there_names_those_that_are():
+    contexts.save_context("prod", Target())
+    with pytest.raises(ConfigError, match="saved ones: prod"):
+        session(context="test")
+
+
+def test_names_cannot_leave_the_folder():
+    for name in ("../x", "a/b", "", ".hidden", "a" * 80):
+        with pytest.raises(ConfigError):
+            contexts.save_context(name, Target())
+
+
+def test_a_broken_file_is_named():
+    file = contexts.save_context("prod", Target())
+    file.write_text('{"sever": "typo"}')
+    with pytest.raises(ConfigError, match=r"prod\.json"):
+        contexts.load_context("prod")
+
+
+def test_removing_the_selected_context_deselects_it():
+    contexts.save_context("prod", Target())
+    contexts.select_context("prod")
+    contexts.remove_context("prod")
+    assert contexts.selected() is None
+    assert contexts.names() == []
