@@ -176,6 +176,7 @@ STREAMS: list[Config] = [
     {"sources": [{"name": "O", "subject_transforms": [{"src": "a", "dest": "$1"}]}]},
     {"sources": [{"name": "O", "subject_transforms": [{"src": "a.*", "dest": "b"}, {"src": "a.b", "dest": "c"}]}]},
     {"sources": [{"name": "O", "filter_subject": "a b"}]},
+    {"sources": [{"name": "O", "filter_subject": "a b"}], "subject_transform": {"src": "s.>", "dest": "t"}},
     {"sources": [{"name": "O", "consumer": {"name": "c"}}]},
     {"sources": [{"name": "O", "consumer": {"name": "c", "deliver_subject": "d"}}]},
     {"sources": [{"name": "S"}]},
@@ -371,6 +372,8 @@ CONSUMERS_OF: list[tuple[Config, Config]] = [
     (LIMITED, {"pedantic": True, "max_ack_pending": 5, "inactive_threshold": SECOND, **EXPLICIT}),
     (WORKQUEUE, {}),
     (WORKQUEUE, {"ack_policy": "all"}),
+    (WORKQUEUE, {"ack_policy": "flow_control", **PUSH}),
+    (WORKQUEUE, {"direct": True, **PUSH}),
     (WORKQUEUE, PUSH),
     (WORKQUEUE, EXPLICIT),
     (WORKQUEUE, {"deliver_policy": "new", **EXPLICIT}),
@@ -806,7 +809,13 @@ async def sample_events(server: Server) -> list[dict[str, Any]]:
     async def keep(message: Any) -> None:
         kept.append({"subject": message.subject, "event": json.loads(message.data)})
 
+    async def seen(kind: str) -> None:
+        async with asyncio.timeout(10):
+            while not any(sample["subject"].startswith(f"$JS.EVENT.ADVISORY.{kind}") for sample in kept):
+                await asyncio.sleep(0.05)
+
     subscription = await client.subscribe("$JS.EVENT.>", cb=keep)
+    await client.flush()
     await server.ask("STREAM.CREATE.S", stream({"allow_atomic": True}))
     await server.ask("STREAM.UPDATE.S", stream({"allow_atomic": True, "max_msgs": 100}))
     waiting = {"ack_wait": 200 * MILLISECOND, "max_deliver": 1, "sample_freq": "100", **EXPLICIT}
@@ -821,7 +830,7 @@ async def sample_events(server: Server) -> list[dict[str, Any]]:
     delivered = [await messages.next_msg(5) for _ in range(4)]
     for message, body in zip(delivered, (b"+ACK", b"-NAK", b"+TERM because"), strict=False):
         await client.publish(message.reply, body)
-    await asyncio.sleep(0.5)  # for the last one to be given up
+    await seen("CONSUMER.MAX_DELIVERIES")  # the last one is given up
     await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.pinned", b'{"batch":1,"group":"g"}', reply=inbox)
     await messages.next_msg(5)
     await server.ask("CONSUMER.UNPIN.S.pinned", {"group": "g"})
@@ -830,11 +839,14 @@ async def sample_events(server: Server) -> list[dict[str, Any]]:
     for sequence in ("1", "3"):
         await client.publish("s.b", b"", headers={"Nats-Batch-Id": "b", "Nats-Batch-Sequence": sequence}, reply=inbox)
     await server.ask("STREAM.SNAPSHOT.S", {"deliver_subject": "nobody"})
+    await seen("STREAM.BATCH_ABANDONED")
+    await seen("STREAM.SNAPSHOT_CREATE")
     await server.ask("STREAM.DELETE.S")
-    await asyncio.sleep(0.5)
+    await seen("STREAM.DELETED")
+    await seen("API")
     await subscription.unsubscribe()
     # Every kind once is enough.
-    kinds = {(re.sub(r"\.S.*", "", sample["subject"]), sample["event"].get("action")): sample for sample in kept}
+    kinds = {(re.sub(r"\.S(\..*)?$", "", sample["subject"]), sample["event"].get("action")): sample for sample in kept}
     return list(kinds.values())
 
 

@@ -170,6 +170,8 @@ def check_consumer_update(
 def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_update: bool = False) -> None:
     """The rules of a consumer on a work queue, of which every message belongs to one consumer.
 
+    Consumers that feed a mirror or source only look on and are free of them.
+
     Args:
         others: the configurations of the stream's other consumers.
         is_update: whether the consumer exists, in which case only its filters are looked at.
@@ -177,8 +179,10 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *,
     Raises:
         ApiError: 10098, 10101, 10099 or 10100.
     """
+    if config.direct:
+        return
     if not is_update:
-        if config.ack_policy is not AckPolicy.EXPLICIT:
+        if config.ack_policy not in (AckPolicy.EXPLICIT, AckPolicy.FLOW_CONTROL):
             raise api_error(10098)
         if config.deliver_policy is not DeliverPolicy.ALL:
             raise api_error(10101)

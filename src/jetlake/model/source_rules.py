@@ -13,7 +13,7 @@ from jetlake.model.rules import check_transform, invalid_config, pedantic_error,
 from jetlake.model.stream import ExternalStream, StreamConfig, StreamSource
 from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish, overlaps
 
-__all__ = ["StreamLookup", "check_copies", "no_streams"]
+__all__ = ["StreamLookup", "check_copies", "check_copy_filters", "no_streams"]
 
 StreamLookup = Callable[[str], StreamConfig | None]
 """Gives the configuration of a stream of the account by its name, or None."""
@@ -36,7 +36,6 @@ def check_copies(config: StreamConfig, lookup: StreamLookup, *, is_pedantic: boo
     _check_sources(config, lookup)
     _check_prefixes(config, lookup)
     _check_cycles(config, lookup)
-    _check_filters(config)
     return config
 
 
@@ -185,7 +184,12 @@ def _takes_from(subjects: tuple[str, ...], filter_subject: str) -> bool:
     return not filter_subject or any(overlaps(subject.encode(), filter_subject.encode()) for subject in subjects)
 
 
-def _check_filters(config: StreamConfig) -> None:
+def check_copy_filters(config: StreamConfig) -> None:
+    """What a server finds out only when it begins to copy.
+
+    Raises:
+        ApiError: 10049.
+    """
     mirror = config.mirror
     if mirror is not None and mirror.filter_subject and not is_valid_config(mirror.filter_subject.encode()):
         raise api_error(10049, err=f"subject filter '{mirror.filter_subject}' for the mirror invalid subject")

@@ -29,7 +29,7 @@ from jetlake.model.limits import (
 )
 from jetlake.model.pattern_set import PatternSet
 from jetlake.model.rules import check_transform, invalid_config, metadata_bytes, pedantic_error
-from jetlake.model.source_rules import StreamLookup, check_copies, no_streams
+from jetlake.model.source_rules import StreamLookup, check_copies, check_copy_filters, no_streams
 from jetlake.model.stream import Placement, StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.subjects import is_subset, is_valid_config, overlaps
@@ -111,6 +111,7 @@ def check_stream_config(config: StreamConfig, rules: StreamRules = ALONE) -> Str
         raise invalid_config("preferred server not permitted in placement")
     if config.num_replicas > 1:
         raise api_error(10074)
+    check_copy_filters(config)
     return config
 
 

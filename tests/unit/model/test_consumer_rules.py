@@ -145,6 +145,10 @@ def test_updates_on_a_work_queue_look_at_filters_only() -> None:
         assert caught.value.err_code == 10100
 
 
+def test_consumers_that_feed_a_mirror_are_free_on_a_work_queue() -> None:
+    check_workqueue(ConsumerConfig(deliver_subject="d", direct=True), [ConsumerConfig()])
+
+
 def test_rules_give_the_same_answer_twice() -> None:
     config = check_consumer(ConsumerConfig(durable_name="c", ack_policy=EXPLICIT, backoff=(SECOND,)))
     assert check_consumer(config) == config
