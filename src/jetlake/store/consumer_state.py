@@ -1,0 +1,101 @@
+"""Where a consumer stands: what survives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+__all__ = ["ConsumerState"]
+
+
+class ConsumerState(msgspec.Struct, kw_only=True):
+    """The position, the floor, and every message that is neither new nor done.
+
+    Attributes:
+        delivered_consumer, delivered_stream: the last consumer sequence, and the highest stream sequence handed out.
+        floor_consumer, floor_stream: everything up to here is acknowledged.
+        pending: stream sequence to consumer sequence of the first delivery, time of the last, and their number.
+        deliveries: how often a message was delivered, for those that were delivered again or are exhausted; one that
+            is here and not pending was delivered as often as allowed.
+        uncertain: stream sequences, as (first, last), whose deliveries a damaged record must have told of: they count
+            as delivered and are neither acknowledged nor known to be pending, so that they have to be delivered again
+            if they are the consumer's.
+    """
+
+    delivered_consumer: int = 0
+    delivered_stream: int = 0
+    floor_consumer: int = 0
+    floor_stream: int = 0
+    pending: dict[int, tuple[int, int, int]] = {}
+    deliveries: dict[int, int] = {}
+    uncertain: list[tuple[int, int]] = []
+
+    def deliver_run(self, first_consumer: int, sequences: Iterable[int], time_ns: int) -> None:
+        """Messages were delivered for the first time, with consecutive consumer sequences."""
+        consumer = first_consumer
+        stream = self.delivered_stream
+        lost_track = first_consumer > self.delivered_consumer + 1
+        for sequence in sequences:
+            if lost_track and sequence > stream + 1:
+                self.uncertain.append((stream + 1, sequence - 1))
+            lost_track = False
+            self.pending[sequence] = (consumer, time_ns, 1)
+            stream = max(stream, sequence)
+            consumer += 1
+        self.delivered_consumer = max(self.delivered_consumer, consumer - 1)
+        self.delivered_stream = stream
+
+    def deliver_again(self, consumer: int, sequence: int, time_ns: int, count: int) -> None:
+        """A message was delivered once more."""
+        first = self.pending[sequence][0] if sequence in self.pending else consumer
+        self.pending[sequence] = (first, time_ns, count)
+        if count > 1:
+            self.deliveries[sequence] = count
+        self.delivered_consumer = max(self.delivered_consumer, consumer)
+        self.delivered_stream = max(self.delivered_stream, sequence)
+        self._settle(sequence)
+
+    def exhaust(self, sequence: int) -> None:
+        """A message was delivered as often as allowed."""
+        if self.pending.pop(sequence, None) is not None:
+            self.deliveries.setdefault(sequence, 1)
+        self._settle(sequence)
+
+    def acknowledge(self, first: int, last: int) -> None:
+        """These messages are done."""
+        if last - first > len(self.pending) + len(self.deliveries):
+            for held in (self.pending, self.deliveries):
+                for sequence in [sequence for sequence in held if first <= sequence <= last]:
+                    del held[sequence]
+        else:
+            for sequence in range(first, last + 1):
+                self.pending.pop(sequence, None)
+                self.deliveries.pop(sequence, None)
+        if self.uncertain:
+            self._settle_range(first, last)
+
+    def move(self, consumer: int, stream: int) -> None:
+        """Deliveries have come to here, and none of those in between is pending."""
+        self.delivered_consumer, self.delivered_stream = consumer, stream
+
+    def raise_floor(self, consumer: int, stream: int) -> None:
+        """Everything up to here is acknowledged."""
+        self.floor_consumer, self.floor_stream = consumer, stream
+
+    def _settle(self, sequence: int) -> None:
+        if self.uncertain:
+            self._settle_range(sequence, sequence)
+
+    def _settle_range(self, first: int, last: int) -> None:
+        """It is known what became of these."""
+        left: list[tuple[int, int]] = []
+        for low, high in self.uncertain:
+            if high < first or low > last:
+                left.append((low, high))
+                continue
+            if low < first:
+                left.append((low, first - 1))
+            if high > last:
+                left.append((last + 1, high))
+        self.uncertain = left

@@ -1,0 +1,198 @@
+"""Where streams and consumers have their files: `<store_dir>/jetstream/<account>/streams/<stream>/…`.
+
+::
+
+    streams/ORDERS/
+      meta.json, meta.copy.json    the configuration, as whoever keeps the stream writes it
+      msgs/                        the messages: a `file_store`
+      consumers/worker/
+        meta.json, meta.copy.json
+        0000000001.journal         the consumer's journal
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from jetlake.errors import StoreError
+from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file, replace_file
+from jetlake.store.consumer_journal import FileJournal
+from jetlake.store.disk import Disk
+from jetlake.store.file_store import FileStore
+
+__all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]
+
+META_VERSION = 1
+_META = "meta.json"
+_META_COPY = "meta.copy.json"
+_DELETED = ".deleted"
+_NAME_MAX = 120
+_escape = re.compile(r"[^A-Za-z0-9_$=-]")
+
+
+class _Envelope(msgspec.Struct):
+    """A meta file: the JSON of its owner, with a version and a checksum around it."""
+
+    version: int
+    checksum: str
+    meta: msgspec.Raw
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def folder_name(name: str) -> str:
+    """A name as that of a folder: it stays within its parent, and different names stay different."""
+    safe = _escape.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+    if len(safe) <= _NAME_MAX:
+        return safe or "%"
+    return f"{safe[:_NAME_MAX]}~{xxh3_64_hexdigest(name.encode())}"
+
+
+class _Folder:
+    """A folder with a meta file."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self.disk = disk
+        self.path = path
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return self.disk.is_folder(self.path)
+
+    def write_meta(self, meta: bytes) -> None:
+        """Keep this JSON; it is on disk when this returns, and a crash leaves the old one or the new one.
+
+        Raises:
+            StoreError: the disk refused; the old one is still there.
+        """
+        checksum = xxh3_64_hexdigest(meta).encode()
+        data = b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
+        try:
+            if not self.exists():
+                self.disk.make_folder(self.path)
+                self.disk.sync_folder(self.path.parent)
+            replace_file(self.disk, self.path / _META, data)
+            # For the day when the first one is damaged; nobody waits for it.
+            replace_file(self.disk, self.path / _META_COPY, data, durable=False)
+        except OSError as error:
+            raise StoreError.of(f"write {self.path / _META}", error) from error
+
+    def read_meta(self) -> bytes | None:
+        """The JSON that was kept; None when there is none, or neither it nor its copy is whole."""
+        for name in (_META, _META_COPY):
+            try:
+                envelope = _decode_envelope(read_file(self.disk, self.path / name))
+            except (OSError, msgspec.DecodeError):
+                continue
+            meta = bytes(envelope.meta)
+            if envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta):
+                return meta
+        return None
+
+    def delete(self) -> None:
+        """Remove the folder with all that is in it; it is gone for good as soon as it is renamed.
+
+        Raises:
+            StoreError: the disk refused; it is still there, or its rest is removed at the next start.
+        """
+        try:
+            taken = set(self.disk.list(self.path.parent))
+            aside = next(
+                name for number in range(len(taken) + 1) if (name := f"{self.path.name}{_DELETED}{number}") not in taken
+            )
+            target = self.path.with_name(aside)
+            self.disk.replace(self.path, target)
+            self.disk.sync_folder(self.path.parent)
+            _remove_tree(self.disk, target)
+        except OSError as error:
+            raise StoreError.of(f"remove {self.path}", error) from error
+
+
+class ConsumerFolder(_Folder):
+    """The files of one consumer."""
+
+    def open_journal(self, *, random_bytes: Callable[[int], bytes] | None = None) -> FileJournal:
+        """The consumer's journal; the folder must be there."""
+        if random_bytes is None:
+            return FileJournal(self.disk, self.path)
+        return FileJournal(self.disk, self.path, random_bytes=random_bytes)
+
+
+class StreamFolder(_Folder):
+    """The files of one stream."""
+
+    def open_store(self, *, segment_bytes: int | None = None) -> FileStore:
+        """The stream's messages, recovered if there are any.
+
+        Raises:
+            StoreError: the folder cannot be made.
+        """
+        if segment_bytes is None:
+            return FileStore(self.disk, self.path / "msgs")
+        return FileStore(self.disk, self.path / "msgs", segment_bytes=segment_bytes)
+
+    def consumer(self, name: str) -> ConsumerFolder:
+        """The place of a consumer, which may not be there yet."""
+        return ConsumerFolder(self.disk, self.path / "consumers" / folder_name(name))
+
+    def consumers(self) -> list[ConsumerFolder]:
+        """The places of all consumers; what a crash left half removed goes."""
+        return [ConsumerFolder(self.disk, path) for path in _folders(self.disk, self.path / "consumers")]
+
+
+class StoreFolder:
+    """The folder of a server: `jetstream` in its store directory.
+
+    Args:
+        store_dir: as the server was told; nothing is made before the first stream.
+    """
+
+    def __init__(self, disk: Disk, store_dir: Path) -> None:
+        self.disk = disk
+        self.path = store_dir / "jetstream"
+
+    def accounts(self) -> list[str]:
+        """The folder names of the accounts that have streams, in order."""
+        return [path.name for path in _folders(self.disk, self.path)]
+
+    def stream(self, account: str, name: str) -> StreamFolder:
+        """The place of a stream, which may not be there yet."""
+        return StreamFolder(self.disk, self._streams(account) / folder_name(name))
+
+    def streams(self, account: str) -> list[StreamFolder]:
+        """The places of all streams of an account; what a crash left half removed goes."""
+        return [StreamFolder(self.disk, path) for path in _folders(self.disk, self._streams(account))]
+
+    def _streams(self, account: str) -> Path:
+        return self.path / folder_name(account) / "streams"
+
+
+def _folders(disk: Disk, path: Path) -> list[Path]:
+    """The folders in a folder, without those that are being removed."""
+    found = []
+    for name in disk.list(path):
+        folder = path / name
+        if _DELETED in name and disk.is_folder(folder):
+            try:
+                _remove_tree(disk, folder)
+            except OSError:
+                # It is in nobody's way.
+                pass
+        elif not name.endswith(ASIDE_SUFFIX) and disk.is_folder(folder):
+            found.append(folder)
+    return found
+
+
+def _remove_tree(disk: Disk, path: Path) -> None:
+    for name in disk.list(path):
+        if disk.is_folder(path / name):
+            _remove_tree(disk, path / name)
+        else:
+            disk.remove(path / name)
+    disk.remove_folder(path)
