@@ -8,6 +8,7 @@ from jetlake.client.consumer import Consumer
 from jetlake.client.fetch import Fetch
 from jetlake.client.jetstream import JetStream
 from jetlake.client.message import Message
+from jetlake.client.ordered import OrderedConsumer
 from jetlake.client.publish_window import PendingAck
 from jetlake.client.stored_message import StoredMessage
 from jetlake.client.stream import Stream
@@ -20,6 +21,7 @@ __all__ = [
     "Fetch",
     "JetStream",
     "Message",
+    "OrderedConsumer",
     "PendingAck",
     "StoredMessage",
     "Stream",

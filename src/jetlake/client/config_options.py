@@ -25,7 +25,9 @@ from jetlake.model.stream import (
     SubjectTransform,
 )
 
-__all__ = ["ConsumerOptions", "StreamOptions", "configured", "merged"]
+__all__ = ["ConsumerOptions", "DeliverPolicyName", "StreamOptions", "configured", "merged"]
+
+DeliverPolicyName = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
 
 ConfigT = TypeVar("ConfigT", StreamConfig, ConsumerConfig)
 
@@ -114,7 +116,7 @@ class ConsumerOptions(TypedDict, total=False):
 
     description: str
     """Free text, up to 4096 bytes."""
-    deliver_policy: Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
+    deliver_policy: DeliverPolicyName
     """Where to start. Default: all."""
     opt_start_seq: int
     """The sequence to start at, for `by_start_sequence`."""

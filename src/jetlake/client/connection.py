@@ -158,7 +158,7 @@ class Connection:
         self._schedule_ping()
         if not first:
             self.reconnects += 1
-            for receiver in (*self._subscriptions.values(), *self.listeners):
+            for receiver in self._receivers():
                 receiver.reconnected()
             self._emit(self.options.on_reconnected)
 
@@ -198,7 +198,7 @@ class Connection:
             if self._backlog_bytes + len(frame) <= self.options.pending_bytes_max:
                 self._backlog.append(frame)
                 self._backlog_bytes += len(frame)
-        for receiver in (*self._subscriptions.values(), *self.listeners):
+        for receiver in self._receivers():
             receiver.disconnected()
         self._emit(self.options.on_disconnected, reason)
         if self.address is not None:
@@ -238,7 +238,7 @@ class Connection:
         self._out = []
         self._backlog = []
         self._fail_pongs(error or ConnectionClosedError("the connection was closed"))
-        receivers = [*self._subscriptions.values(), *self.listeners]
+        receivers = self._receivers()
         self._subscriptions.clear()
         self.listeners.clear()
         for receiver in receivers:
@@ -377,6 +377,10 @@ class Connection:
             delivered_max = 0
         if self._wire is not None:
             self.send(encoder.unsub(receiver.sid, delivered_max))
+
+    def _receivers(self) -> list[Receiver]:
+        """Everybody who hears of the connection: subscriptions, and those between two subscriptions."""
+        return list(dict.fromkeys((*self._subscriptions.values(), *self.listeners)))
 
     def stop_delivery(self, receiver: Receiver) -> None:
         """Tell the server to send no more, and go on taking what is under way; `forget` follows."""

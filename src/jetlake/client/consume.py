@@ -1,74 +1,44 @@
-"""Continuous consumption: an async iterator, batches, or a handler, over one subscription that refills itself."""
+"""Continuous reading of a consumer that stays: what each status means for it, its pin, and how it goes on."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from jetlake.client.mailbox import Mailbox
 from jetlake.client.message import Message
-from jetlake.client.options import duration_s
 from jetlake.client.pull_options import ConsumeOptions
-from jetlake.client.pull_state import PullState
-from jetlake.client.pull_status import PullOutcome, PullStatus, read_status
-from jetlake.client.receiver import Receiver
+from jetlake.client.pull_status import PullOutcome, PullStatus
+from jetlake.client.reading import MessageHandler, Reading
 from jetlake.errors import (
-    ClientConnectionError,
     ConnectionClosedError,
     ConsumerDeletedError,
     HeartbeatMissedError,
-    InvalidOptionError,
     JetlakeError,
     NotFoundError,
     PullStatusError,
-    RequestTimeoutError,
 )
-from jetlake.model.codec import encode
-from jetlake.model.durations import Seconds
 from jetlake.protocol.headers import find_value
-from jetlake.protocol.nuid import new_inbox
 
 if TYPE_CHECKING:
     from jetlake.client.consumer import Consumer
 
-__all__ = ["Consume", "MessageHandler"]
+__all__ = ["Consume", "PinnedCallback", "UnpinnedCallback"]
 
-MessageHandler = Callable[[Message], Awaitable[None] | None]
+PinnedCallback = Callable[[str], None]
+"""Called with the pin when this client becomes the pinned one."""
+
+UnpinnedCallback = Callable[[], None]
+"""Called when this client is no longer the pinned one."""
 
 _RECOVER_WAIT_S = 0.1
 _RECOVER_WAIT_MAX_S = 2.0
-_STOP_TIMEOUT_S = 2.0
 
 
-class Consume(Receiver):
-    """Messages of a consumer, without end.
+class Consume(Reading):
+    """Messages of a consumer, without end; see `Consumer.consume`."""
 
-    Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
-    Iterating without the context manager works too and stops when the loop is left. Whatever ends it, such as a
-    deleted consumer or a missed heartbeat, is raised by the loop that waits, after the messages that are there.
-    """
-
-    __slots__ = (
-        "_buffered_bytes",
-        "_concurrency",
-        "_consumer",
-        "_handler",
-        "_loop",
-        "_mailbox",
-        "_on_pinned",
-        "_on_unpinned",
-        "_options",
-        "_pull_head",
-        "_recovery",
-        "_refill_at",
-        "_state",
-        "_stopping",
-        "_timer",
-        "_timer_at",
-        "_workers",
-        "handled",
-    )
+    __slots__ = ("_consumer", "_on_pinned", "_on_unpinned")
 
     def __init__(
         self,
@@ -77,383 +47,59 @@ class Consume(Receiver):
         *,
         handler: MessageHandler | None = None,
         concurrency: int = 1,
-        on_pinned: Callable[[str], None] | None = None,
-        on_unpinned: Callable[[], None] | None = None,
+        on_pinned: PinnedCallback | None = None,
+        on_unpinned: UnpinnedCallback | None = None,
     ) -> None:
-        connection = consumer.connection
-        super().__init__(new_inbox(connection.options.inbox_prefix).encode())
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
-        if concurrency > 1 and handler is None:
-            raise InvalidOptionError("concurrency needs a handler")
+        super().__init__(consumer.connection, options, handler=handler, concurrency=concurrency)
         self._consumer = consumer
-        self._options = options
-        self._handler = handler
-        self._concurrency = concurrency
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
-        self._loop = connection.loop
-        self._mailbox = Mailbox(self._loop)
-        self._state: PullState | None = None
-        self._buffered_bytes = 0
-        self._refill_at = -1
-        self._stopping = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._recovery: asyncio.Task[None] | None = None
-        self._workers: list[asyncio.Task[None]] = []
-        self._pull_head = b"PUB %b %b " % (consumer.pull_subject, self.subject)
-        self.handled = 0
-
-    # Starting
-
-    def start(self) -> Self:
-        """Subscribe and pull; entering the context manager or iterating does it too."""
-        if self._state is None:
-            self._state = PullState(self._options, self._loop.time())
-            self._consumer.connection.subscribe(self)
-            self._refill()
-            if self._handler is not None:
-                self._workers = [self._loop.create_task(self._work(self._handler)) for _ in range(self._concurrency)]
-        return self
-
-    async def __aenter__(self) -> Self:
-        return self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
 
     @property
-    def pending_messages(self) -> int:
-        """Messages received and not handed out."""
-        return len(self._mailbox.messages)
+    def pin_id(self) -> str:
+        """The pin of this client in its priority group; empty while it is not the pinned one."""
+        return self._state.pin_id if self._state is not None else ""
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether no more messages will come."""
-        return self._mailbox.is_ended
-
-    # Taking messages
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        self._refuse_handler()
-        own = self._state is None
-        self.start()
-        mailbox = self._mailbox
-        messages = mailbox.messages
-        try:
-            while True:
-                while messages:
-                    message = messages.popleft()
-                    if len(messages) <= self._refill_at:
-                        self._handed_out(message)
-                    yield message
-                if mailbox.is_ended:
-                    break
-                await mailbox.wait()
-        finally:
-            if own:
-                await self.stop()
-        if mailbox.error is not None:
-            raise mailbox.error
-
-    async def batches(self) -> AsyncIterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
-        self._refuse_handler()
-        own = self._state is None
-        self.start()
-        mailbox = self._mailbox
-        try:
-            while True:
-                if mailbox.messages:
-                    taken = mailbox.take_all()
-                    self._buffered_bytes = 0
-                    self._refill()
-                    yield taken
-                elif mailbox.is_ended:
-                    break
-                else:
-                    await mailbox.wait()
-        finally:
-            if own:
-                await self.stop()
-        if mailbox.error is not None:
-            raise mailbox.error
-
-    async def next(self, timeout: Seconds | None = None) -> Message:
-        """The next message.
-
-        Raises:
-            RequestTimeoutError: none came in time.
-            ConsumeError: consumption ended.
-        """
-        self._refuse_handler()
-        self.start()
-        messages = self._mailbox.messages
-        try:
-            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
-                while not messages:
-                    if self._mailbox.is_ended:
-                        raise self._mailbox.error or ConnectionClosedError("consumption was stopped")
-                    await self._mailbox.wait()
-        except TimeoutError:
-            raise RequestTimeoutError(f"no message within {timeout} s") from None
-        message = messages.popleft()
-        if len(messages) <= self._refill_at:
-            self._handed_out(message)
-        return message
-
-    async def wait(self) -> None:
-        """With a handler: wait until consumption ends; whatever ended it is raised."""
-        self.start()
-        if self._workers:
-            await asyncio.wait(self._workers)
-        if self._mailbox.error is not None:
-            raise self._mailbox.error
-
-    def _refuse_handler(self) -> None:
-        if self._handler is not None:
-            raise InvalidOptionError("a handler gets all messages; leave it out to iterate")
-
-    async def _work(self, handler: MessageHandler) -> None:
-        mailbox = self._mailbox
-        messages = mailbox.messages
-        while True:
-            while messages:
-                message = messages.popleft()
-                if len(messages) <= self._refill_at:
-                    self._handed_out(message)
-                try:
-                    result = handler(message)
-                    if result is not None:
-                        await result
-                    self.handled += 1
-                except Exception as error:
-                    # The message stays un-acknowledged and comes again; one bad message must not stop the others.
-                    self._consumer.connection.signal(error)
-            if mailbox.is_ended:
-                return
-            await mailbox.wait()
-
-    # Stopping
-
-    async def stop(self) -> list[Message]:
-        """Stop at once. What was received and not handed out goes back to the server, and is returned for the record.
-
-        Handlers that are at work finish their message.
-        """
-        await self._end_delivery()
-        left = self._mailbox.take_all()
-        for message in left:
-            try:
-                message.nak()
-            except ClientConnectionError:
-                break  # Without a connection they come again after their ack wait.
-        self._mailbox.end()
-        await self._finish_workers()
-        return left
-
-    async def drain(self) -> None:
-        """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
-        await self._end_delivery()
-        self._mailbox.end()
-        await self._finish_workers()
-
-    async def _end_delivery(self) -> None:
-        if self._stopping or self._state is None:
-            return
-        self._stopping = True
-        self._refill_at = -1
-        self._stop_timers()
-        connection = self._consumer.connection
-        connection.stop_delivery(self)
-        try:
-            if not self._mailbox.is_ended:
-                # Once the server has answered, nothing is under way any more.
-                await connection.flush(_STOP_TIMEOUT_S)
-        except (ClientConnectionError, RequestTimeoutError):
-            pass
-        finally:
-            connection.forget(self)
-
-    async def _finish_workers(self) -> None:
-        others = [worker for worker in self._workers if worker is not asyncio.current_task()]
-        if others:
-            await asyncio.wait(others)
-
-    def _fail(self, error: Exception) -> None:
-        """End with an error; what is there can still be taken."""
-        self._refill_at = -1
-        self._stop_timers()
-        self._consumer.connection.unsubscribe(self)
-        self._mailbox.end(error)
-
-    def _stop_timers(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._recovery is not None and self._recovery is not asyncio.current_task():
-            self._recovery.cancel()
-
-    # Pulling
-
-    def _handed_out(self, message: Message) -> None:
-        if self._state is not None and self._state.by_bytes:
-            self._buffered_bytes = max(0, self._buffered_bytes - message.size)
+    def _begin(self) -> None:
+        self._connection.subscribe(self)
+        self._aim_pulls(self._consumer.pull_subject)
         self._refill()
 
-    def _refill(self) -> None:
-        state = self._state
-        if state is None or self._stopping or self._mailbox.is_ended:
-            return
-        buffered = self._buffered_bytes if state.by_bytes else len(self._mailbox.messages)
-        request = state.next_request(buffered, self._loop.time())
-        if request is not None:
-            body = encode(request)
-            connection = self._consumer.connection
-            connection.send(self._pull_head + b"%d\r\n%b\r\n" % (len(body), body))
-            connection.end_turn()
-        self._aim()
-
-    def _aim(self) -> None:
-        """Note from which number of waiting messages on the iterator has to ask again, and when the timer has to."""
-        state = self._state
-        assert state is not None
-        # By bytes every message counts.
-        self._refill_at = 1 << 62 if state.by_bytes else state.refill_at()
-        deadline = state.deadline(self._loop.time())
-        if deadline is not None and (self._timer is None or deadline < self._timer_at):
-            self._arm(deadline)
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline, self._look)
-
-    def _look(self) -> None:
-        """The timer: messages only move the deadline, so it is checked here and set again."""
-        self._timer = None
-        state = self._state
-        if state is None or self._mailbox.is_ended:
-            return
-        now = self._loop.time()
-        if state.missed_heartbeat(now):
-            if now - self._timer_at > self._options.idle_heartbeat_s / 2:
-                # This process was stalled, not the server: what has come meanwhile is still in the socket.
-                self._arm(now + min(1.0, self._options.idle_heartbeat_s / 2))
-                return
-            self._missed()
-            return
-        self._refill()
-        deadline = state.deadline(now)
-        if deadline is not None and self._timer is None:
-            self._arm(deadline)
-
-    def _missed(self) -> None:
-        assert self._state is not None
-        error = HeartbeatMissedError(self._state.silence_s)
-        if self._options.on_missed_heartbeat == "stop":
-            self._fail(error)
-            return
-        self._consumer.connection.signal(error)
-        self._begin_recovery()
-
-    # What the connection calls
-
-    def receive(self, messages: list[Message]) -> None:
-        state = self._state
-        if state is None:
-            return
-        now = self._loop.time()
-        for position, message in enumerate(messages):
-            if not message.raw_reply:
-                messages = self._split(messages, position, now)
-                break
-        if messages:
-            self._take(state, messages, now)
-        if not self._stopping:
-            self._refill()
-
-    def _take(self, state: PullState, messages: list[Message], now: float) -> None:
+    def _accept(self, messages: list[Message]) -> list[Message]:
         self._consumer.prepare(messages)
-        if state.by_bytes:
-            size = sum([message.size for message in messages])
-            self._buffered_bytes += size
-            state.received(size, now)
-        else:
-            state.received(len(messages), now)
         if self._options.group.group:
-            self._read_pin(state, messages[-1])
-        self._mailbox.put(messages)
-
-    def _split(self, messages: list[Message], position: int, now: float) -> list[Message]:
-        """Handle the statuses among the messages; the others remain."""
-        taken = messages[:position]
-        for message in messages[position:]:
-            if message.raw_reply:
-                taken.append(message)
-            else:
-                self._heard(read_status(message), now)
-        return taken
+            self._read_pin(messages[-1])
+        return messages
 
     def _heard(self, status: PullStatus, now: float) -> None:
-        state = self._state
-        assert state is not None
-        was_pinned = state.pin_id
-        outcome = state.heard(status, now)
+        assert self._state is not None
+        had_pin = self._state.pin_id
+        outcome = self._state.heard(status, now)
         if outcome is PullOutcome.DELETED:
             self._fail(ConsumerDeletedError(self._consumer.stream_name, self._consumer.name))
         elif outcome is PullOutcome.TERMINAL:
             self._fail(PullStatusError(status.status, status.description))
         elif outcome is PullOutcome.UNAVAILABLE:
             self._begin_recovery()
-        elif outcome is PullOutcome.UNPINNED and was_pinned and self._on_unpinned is not None:
-            self._call(self._on_unpinned)
+        elif outcome is PullOutcome.UNPINNED and had_pin and self._on_unpinned is not None:
+            self._notify(self._on_unpinned)
 
-    def _read_pin(self, state: PullState, message: Message) -> None:
-        pin = find_value(message.raw_header, b"Nats-Pin-Id") if message.raw_header else None
-        if pin and pin.decode() != state.pin_id:
-            state.pin_id = pin.decode()
-            if self._on_pinned is not None:
-                self._call(self._on_pinned, state.pin_id)
-
-    def _call(self, callback: Callable[..., None], *arguments: object) -> None:
-        try:
-            callback(*arguments)
-        except Exception as error:
-            self._consumer.connection.signal(error)
-
-    def ended(self, error: Exception | None) -> None:
-        self._stop_timers()
-        self._refill_at = -1
-        self._mailbox.end(error)
-
-    def disconnected(self) -> None:
-        if self._state is not None:
-            self._state.disconnected()
-            self._refill_at = -1
-            self._stop_timers()
-
-    def reconnected(self) -> None:
-        if not self._stopping and not self._mailbox.is_ended:
+    def _missed(self) -> None:
+        assert self._state is not None
+        error = HeartbeatMissedError(self._state.silence_s)
+        if self._options.on_missed_heartbeat == "stop":
+            self._fail(error)
+        else:
+            self._connection.signal(error)
             self._begin_recovery()
 
-    def _begin_recovery(self) -> None:
-        assert self._state is not None
-        self._state.disconnected()
-        self._refill_at = -1
-        if self._recovery is None or self._recovery.done():
-            self._recovery = self._loop.create_task(self._recover())
-
     async def _recover(self) -> None:
-        """Check that the consumer is there, then pull again; a server that is not ready yet is asked again."""
+        """Check that the consumer is there; a server that is not ready yet is asked again."""
         wait_s = _RECOVER_WAIT_S
         give_up_at = self._loop.time() + self._options.expires_s
         while True:
             try:
                 await self._consumer.info()
-                break
             except NotFoundError:
                 self._fail(ConsumerDeletedError(self._consumer.stream_name, self._consumer.name))
                 return
@@ -463,9 +109,22 @@ class Consume(Receiver):
                 if self._loop.time() >= give_up_at:
                     self._fail(error)
                     return
+            else:
+                break
             await asyncio.sleep(wait_s)
             wait_s = min(_RECOVER_WAIT_MAX_S, wait_s * 2)
+        self._resume_pulls()
+
+    def _read_pin(self, message: Message) -> None:
         assert self._state is not None
-        if not self._stopping and not self._mailbox.is_ended:
-            self._state.reconnected(self._loop.time())
-            self._refill()
+        pin = find_value(message.raw_header, b"Nats-Pin-Id") if message.raw_header else None
+        if pin and pin.decode() != self._state.pin_id:
+            self._state.pin_id = pin.decode()
+            if self._on_pinned is not None:
+                self._notify(self._on_pinned, self._state.pin_id)
+
+    def _notify(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception as error:
+            self._connection.signal(error)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from jetlake.client.api_caller import ApiCaller
-from jetlake.client.consume import Consume, MessageHandler
+from jetlake.client.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.fetch import Fetch, FetchInbox
 from jetlake.client.message import Message
 from jetlake.client.pull_options import GroupOptions, MissedHeartbeat, consume_options, fetch_options, group_options
+from jetlake.client.reading import MessageHandler
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds
@@ -164,8 +164,8 @@ class Consumer:
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
-        on_pinned: Callable[[str], None] | None = None,
-        on_unpinned: Callable[[], None] | None = None,
+        on_pinned: PinnedCallback | None = None,
+        on_unpinned: UnpinnedCallback | None = None,
     ) -> Consume:
         """Read without end, with messages fetched ahead.
 

@@ -42,6 +42,8 @@ class PullStatus(Struct, frozen=True):
     """Of the pull that ended, the messages that were not sent; None when the server does not say."""
     pending_bytes: int | None = None
     """Of the pull that ended, the bytes that were not used; None when the server does not say."""
+    last_consumer_seq: int | None = None
+    """Of a heartbeat, the number of the consumer's last delivery."""
 
 
 # By number and by words in lower case; the first row that fits counts, and an empty text fits all.
@@ -85,6 +87,7 @@ def read_status(message: Message) -> PullStatus:
         headers.description,
         _number(headers.get("Nats-Pending-Messages")),
         _number(headers.get("Nats-Pending-Bytes")),
+        _number(headers.get("Nats-Last-Consumer")),
     )
 
 

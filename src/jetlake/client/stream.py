@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import Any, Unpack, cast
+from typing import Any, Literal, Unpack, cast
 
 import msgspec
 
 from jetlake.client.api_caller import ApiCaller, check_name
-from jetlake.client.config_options import ConsumerOptions, StreamOptions, configured, merged
+from jetlake.client.config_options import ConsumerOptions, DeliverPolicyName, StreamOptions, configured, merged
 from jetlake.client.consumer import Consumer
+from jetlake.client.consumer_api import consumer_config, create_consumer
 from jetlake.client.direct_get import get_batch
+from jetlake.client.ordered import OrderedConsumer
 from jetlake.client.stored_message import StoredMessage, from_direct, from_reply
 from jetlake.client.wire_values import publish_subject
 from jetlake.errors import InvalidOptionError
 from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.durations import Seconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import (
-    ConsumerCreateReply,
     ConsumerDeleteReply,
     ConsumerInfoReply,
     ConsumerListReply,
@@ -32,7 +34,6 @@ from jetlake.model.replies import (
     StreamUpdateReply,
 )
 from jetlake.model.requests import (
-    ConsumerCreateRequest,
     ConsumerListRequest,
     DirectGetRequest,
     MessageDeleteRequest,
@@ -43,10 +44,9 @@ from jetlake.model.requests import (
 )
 from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.model.times import time_text
-from jetlake.protocol.nuid import next_nuid
 from jetlake.protocol.subjects import has_wildcards
 
-__all__ = ["Stream", "create_consumer"]
+__all__ = ["Stream"]
 
 
 class Stream:
@@ -232,6 +232,58 @@ class Stream:
         request = MessageDeleteRequest(seq=sequence, no_erase=not erase)
         await self._api.call(MessageDeleteReply, "STREAM.MSG.DELETE", self.name, body=request)
 
+    def ordered(
+        self,
+        *,
+        deliver_policy: DeliverPolicyName = "all",
+        opt_start_seq: int | None = None,
+        opt_start_time: datetime | str | None = None,
+        filter_subject: str | None = None,
+        filter_subjects: Iterable[str] | None = None,
+        replay_policy: Literal["instant", "original"] = "instant",
+        headers_only: bool = False,
+        inactive_threshold: Seconds = 300,
+        name_prefix: str | None = None,
+    ) -> OrderedConsumer:
+        """Read the stream in order, without acknowledgements.
+
+        ::
+
+            async for message in stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=10):
+                ...
+
+        Args:
+            deliver_policy: where to start.
+            opt_start_seq: the sequence to start at, for `by_start_sequence`.
+            opt_start_time: the time to start at, for `by_start_time`.
+            filter_subject: read only what matches.
+            filter_subjects: read only what matches one of these.
+            replay_policy: how fast to deliver what is stored.
+            headers_only: leave payloads out.
+            inactive_threshold: seconds that the server keeps a consumer of a reader that vanished.
+            name_prefix: what the names of the consumers begin with.
+
+        Raises:
+            InvalidOptionError: an option that cannot work.
+        """
+        if name_prefix is not None:
+            check_name("consumer", name_prefix)
+        options = {
+            "name": name_prefix,
+            "deliver_policy": deliver_policy,
+            "opt_start_seq": opt_start_seq,
+            "opt_start_time": opt_start_time,
+            "filter_subject": filter_subject,
+            "filter_subjects": filter_subjects,
+            "replay_policy": replay_policy,
+            "headers_only": headers_only,
+            "inactive_threshold": inactive_threshold,
+            "ack_policy": AckPolicy.NONE,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        return OrderedConsumer(self._api, self.name, configured(ConsumerConfig, options))
+
     # Consumers
 
     async def create_consumer(
@@ -335,29 +387,3 @@ class Stream:
             found += page.consumers
             if not page.consumers or len(found) >= page.total:
                 return found
-
-
-def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
-    """The configuration of a consumer that the options describe; acknowledgements are explicit by default."""
-    if name is not None:
-        check_name("consumer", name)
-    elif durable:
-        raise InvalidOptionError("a durable consumer needs a name")
-    is_durable = name is not None if durable is None else durable
-    wanted = {"ack_policy": AckPolicy.EXPLICIT, **options, "name": name or next_nuid()}
-    if is_durable:
-        wanted["durable_name"] = name
-    return configured(ConsumerConfig, wanted)
-
-
-async def create_consumer(api: ApiCaller, stream: str, config: ConsumerConfig, action: ConsumerAction) -> ConsumerInfo:
-    """Ask the server for a consumer with this configuration."""
-    name = config.name or config.durable_name or next_nuid()
-    check_name("consumer", name)
-    names = [stream, name]
-    if config.filter_subject and not config.filter_subjects:
-        names.append(config.filter_subject)
-    request = ConsumerCreateRequest(
-        stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
-    )
-    return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request)

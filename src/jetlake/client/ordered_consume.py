@@ -1,0 +1,154 @@
+"""Continuous ordered reading: whenever something is missing, a new consumer behind the last good message."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetlake.client.api_caller import ApiCaller
+from jetlake.client.consumer import Consumer
+from jetlake.client.consumer_api import create_consumer
+from jetlake.client.message import Message
+from jetlake.client.ordered_state import OrderedState
+from jetlake.client.pull_options import ConsumeOptions
+from jetlake.client.pull_status import PullOutcome, PullStatus
+from jetlake.client.reading import MessageHandler, Reading
+from jetlake.errors import (
+    ClientConnectionError,
+    ConnectionClosedError,
+    JetlakeError,
+    PullStatusError,
+    StreamNotFoundError,
+)
+from jetlake.model.enums import ConsumerAction
+from jetlake.protocol.nuid import new_inbox
+
+__all__ = ["OrderedConsume", "make_consumer"]
+
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 2.0
+_GIVE_UP_S = 60.0
+
+
+async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Consumer:
+    """Make the next consumer of an ordered read, trying again while the server is not ready.
+
+    Raises:
+        StreamNotFoundError: the stream is gone.
+        JetlakeError: the server refuses the consumer, or is not ready for too long.
+    """
+    config = state.next_config()
+    give_up_at = api.connection.loop.time() + _GIVE_UP_S
+    wait_s = _RETRY_FIRST_S
+    while True:
+        try:
+            info = await create_consumer(api, stream, config, ConsumerAction.CREATE)
+        except (StreamNotFoundError, ConnectionClosedError):
+            raise
+        except JetlakeError as error:
+            if not _is_passing(error) or api.connection.loop.time() >= give_up_at:
+                raise
+            await asyncio.sleep(wait_s)
+            wait_s = min(_RETRY_MAX_S, wait_s * 2)
+        else:
+            state.created(info)
+            return Consumer(api, info)
+
+
+def _is_passing(error: JetlakeError) -> bool:
+    """Whether trying again may help: no answer, no connection, JetStream not there yet."""
+    code = getattr(error, "code", None)
+    return isinstance(error, (ClientConnectionError, TimeoutError)) or (isinstance(code, int) and code >= 500)
+
+
+class OrderedConsume(Reading):
+    """An ordered read without end; see `OrderedConsumer.consume`."""
+
+    __slots__ = ("_api", "_consumer", "_ordered", "_stream")
+
+    def __init__(
+        self,
+        api: ApiCaller,
+        stream: str,
+        state: OrderedState,
+        options: ConsumeOptions,
+        handler: MessageHandler | None,
+    ) -> None:
+        self._api = api
+        self._stream = stream
+        self._ordered = state
+        self._consumer: Consumer | None = None
+        super().__init__(api.connection, options, handler=handler)
+
+    @property
+    def resets(self) -> int:
+        """How often the consumer was made anew."""
+        return max(0, self._ordered.resets)
+
+    def _begin(self) -> None:
+        self._begin_recovery()
+
+    async def _recover(self) -> None:
+        """Make a consumer that begins behind the last message, on an inbox of its own, and pull."""
+        old, self._consumer = self._consumer, None
+        connection = self._connection
+        connection.unsubscribe(self)
+        if old is not None:
+            self._discard(old)
+        try:
+            self._consumer = await make_consumer(self._api, self._stream, self._ordered)
+        except asyncio.CancelledError:
+            raise
+        except JetlakeError as error:
+            if not self._mailbox.is_ended:
+                self._fail(error)
+            return
+        if self._stopping or self._mailbox.is_ended:
+            self._discard(self._consumer)
+            return
+        # Whatever still comes from the old consumer comes to a subscription that nobody knows any more.
+        self.subject = new_inbox(connection.options.inbox_prefix).encode()
+        connection.subscribe(self)
+        self._aim_pulls(self._consumer.pull_subject)
+        self._resume_pulls()
+
+    def _discard(self, consumer: Consumer) -> None:
+        """Delete a consumer without waiting for it; if that fails, the server removes it after a while."""
+        connection = self._connection
+        if not connection.is_closed:
+            subject = self._api.subject("CONSUMER.DELETE", consumer.stream_name, consumer.name)
+            try:
+                connection.send(b"PUB " + subject + b" 0\r\n\r\n")
+            except ClientConnectionError:
+                pass
+
+    async def _end_delivery(self) -> None:
+        await super()._end_delivery()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._discard(consumer)
+
+    # What differs from a consumer that stays
+
+    def _accept(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            message._settled = True
+        good = self._ordered.accept(messages)
+        if self._ordered.gap is not None:
+            self._connection.signal(self._ordered.gap)
+            self._begin_recovery()
+        return good
+
+    def _heard(self, status: PullStatus, now: float) -> None:
+        assert self._state is not None
+        outcome = self._state.heard(status, now)
+        if outcome is PullOutcome.TERMINAL:
+            self._fail(PullStatusError(status.status, status.description))
+        elif outcome in (PullOutcome.DELETED, PullOutcome.UNAVAILABLE, PullOutcome.LOST) or (
+            outcome is PullOutcome.HEARTBEAT
+            and status.last_consumer_seq is not None
+            and not self._ordered.heard_heartbeat(status.last_consumer_seq)
+        ):
+            self._begin_recovery()
+
+    def _missed(self) -> None:
+        self._begin_recovery()
