@@ -1,7 +1,7 @@
 """Unique names: 22 letters and digits, and the inbox subjects made of them.
 
 A name is twelve random characters that stay, and ten that count up in steps of random width; so names are cheap, cannot
-be guessed, and never repeat within a process. A forked process starts anew.
+be guessed, and never repeat within a process. A forked process starts anew with `next_nuid`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEP_MAX = 333
 
 
 class Nuid:
-    """A source of unique names; `next` may be called from any thread.
+    """A source of unique names; `next` may be called from any thread, and `renew` must be in a forked process.
 
     Args:
         random: where randomness comes from; the operating system's when None, a seeded one in tests.

@@ -1,6 +1,7 @@
 """Unique names: shape, uniqueness under threads and across forks, and repeatability from a seed."""
 
-import os
+import subprocess
+import sys
 from random import Random
 from threading import Thread
 
@@ -52,18 +53,22 @@ def test_threads_never_get_the_same_name():
     assert len({name for names in found for name in names}) == 20_000
 
 
+FORK = """
+import os
+from jetlake.protocol.nuid import next_nuid
+before = next_nuid()
+if os.fork() == 0:
+    print(next_nuid(), flush=True)
+    os._exit(0)
+os.wait()
+print(before, next_nuid())
+"""
+
+
 def test_a_forked_process_takes_names_of_its_own():
-    readable, writable = os.pipe()
-    before = next_nuid()
-    child = os.fork()
-    if child == 0:
-        os.write(writable, next_nuid().encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    name = os.read(readable, 100).decode()
-    os.close(readable)
-    os.close(writable)
-    assert name[:12] != before[:12] == next_nuid()[:12]
+    run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    in_child, before, after = run.stdout.split()
+    assert in_child[:12] != before[:12] == after[:12]
 
 
 def test_inboxes():
