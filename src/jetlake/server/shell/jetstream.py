@@ -12,9 +12,11 @@ from jetlake.model.durations import format_duration, nanoseconds
 from jetlake.model.limits import ServerLimits
 from jetlake.server.config.options import JetStreamLimits, JetStreamOptions
 from jetlake.server.engine.engine import Engine
+from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.options import EngineOptions
-from jetlake.server.engine.storage import MemoryStorage
 from jetlake.server.version import API_LEVEL
+from jetlake.store.disk import RealDisk
+from jetlake.store.stream_folder import StoreFolder
 
 if TYPE_CHECKING:
     from jetlake.server.shell.server import Server
@@ -41,7 +43,8 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
         raise ConfigError(f"could not create storage directory {folder}: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"storage directory {folder} is not writable")
-    engine = Engine(server.clock, _engine_options(server, options, folder), MemoryStorage())
+    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.warn)
+    engine = Engine(server.clock, _engine_options(server, options, folder), storage)
     _log_start(server, engine, folder)
     for name, account_limits in limits.items():
         engine.enable(server.account(name), _account_limits(account_limits))

@@ -1,0 +1,162 @@
+"""Streams and consumers in folders: what a server with a store directory keeps, and finds again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from jetlake.errors import DecodeError, StoreError
+from jetlake.model.codec import decode, encode
+from jetlake.model.enums import StorageType
+from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.storage import MemoryHome, SavedIds, StreamHome
+from jetlake.store.atomic_file import read_file, replace_file
+from jetlake.store.consumer_journal import ConsumerJournal
+from jetlake.store.interface import MessageStore
+from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder
+
+__all__ = ["FolderStorage", "StreamRecord"]
+
+_IDS = "ids"
+_CHECKSUM_BYTES = 8
+
+_decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
+
+
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept about a stream besides its messages."""
+
+    config: StreamConfig
+    """With all defaults filled in."""
+    created_ns: int
+    """When it was created."""
+
+
+class _ConsumerHome:
+    """The folder of one consumer."""
+
+    def __init__(self, folder: ConsumerFolder) -> None:
+        self._folder = folder
+        self.journal: ConsumerJournal = folder.open_journal()
+
+    def save(self, record: ConsumerRecord) -> None:
+        self._folder.write_meta(encode(record))
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def delete(self) -> None:
+        # The folder first: with its first step the consumer is gone, and nothing needs to be written any more.
+        self._folder.delete()
+        with suppress(StoreError):
+            self.journal.close()
+
+
+class _StreamHome:
+    """The folder of one stream."""
+
+    def __init__(self, folder: StreamFolder) -> None:
+        self._folder = folder
+        self.store: MessageStore = folder.open_store()
+
+    def save(self, config: StreamConfig, created_ns: int) -> None:
+        self._folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+
+    def load_ids(self) -> SavedIds | None:
+        try:
+            data = read_file(self._folder.disk, self._folder.path / _IDS)
+        except OSError:
+            return None
+        body = data[_CHECKSUM_BYTES:]
+        if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body):
+            with suppress(msgspec.DecodeError):
+                return _decode_ids(body)
+        return SavedIds()  # There were ids, and the messages' own headers tell which.
+
+    def save_ids(self, ids: SavedIds) -> None:
+        body = msgspec.msgpack.encode(ids)
+        try:
+            replace_file(self._folder.disk, self._folder.path / _IDS, xxh3_64_digest(body) + body)
+        except OSError as error:
+            raise StoreError.of(f"write {self._folder.path / _IDS}", error) from error
+
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+        if record.config.mem_storage:
+            return TransientHome()
+        folder = self._folder.consumer(record.name)
+        if folder.exists():
+            folder.delete()
+        folder.write_meta(encode(record))
+        return _ConsumerHome(folder)
+
+    def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
+        for folder in self._folder.consumers():
+            meta = folder.read_meta()
+            if meta is None:
+                continue
+            with suppress(DecodeError):
+                yield decode(ConsumerRecord, meta), _ConsumerHome(folder)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def delete(self) -> None:
+        # The folder first: with its first step the stream is gone, whatever becomes of the rest.
+        self._folder.delete()
+        with suppress(StoreError):
+            self.store.delete()
+
+
+class FolderStorage:
+    """A storage in a server's folder. Streams in memory have no place in it and are gone with the process.
+
+    Args:
+        folder: the server's.
+        report: told of streams that are there and cannot be opened; they stay where they are.
+    """
+
+    def __init__(self, folder: StoreFolder, report: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._report = report
+
+    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+        """Make the place of a new stream.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        if config.storage is StorageType.MEMORY:
+            return MemoryHome()
+        folder = self._folder.stream(account, config.name)
+        if folder.exists() and not _remove_stillborn(folder):
+            raise StoreError("make the stream", f"{folder.path} holds one that could not be opened; move it away first")
+        folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        return _StreamHome(folder)
+
+    def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
+        """The streams that the account had in this folder."""
+        for folder in self._folder.streams(account):
+            meta = folder.read_meta()
+            if meta is None:
+                if not _remove_stillborn(folder):
+                    self._report(f"Stream in {folder.path} has no readable configuration and is left alone")
+                continue
+            try:
+                record = decode(StreamRecord, meta)
+                home = _StreamHome(folder)
+            except (DecodeError, StoreError) as error:
+                self._report(f"Stream in {folder.path} can not be opened: {error}")
+                continue
+            yield record.config, record.created_ns, home
+
+
+def _remove_stillborn(folder: StreamFolder) -> bool:
+    """Remove the folder if a crash left it before there was a stream in it; whether it did."""
+    if folder.read_meta() is not None or folder.disk.is_folder(folder.path / "msgs"):
+        return False
+    folder.delete()
+    return True
