@@ -1,8 +1,8 @@
 """What was delivered and not yet acknowledged: floors, delivery counts, deadlines, and the queue for redelivery.
 
-Messages are delivered in runs, so that is how they are kept: one deadline for a run, one dictionary entry for a message.
-Only a message that goes its own way (delivered again, delayed, in progress) has a deadline of its own. No operation
-looks at all that is pending.
+Messages are delivered in runs, so that is how they are kept: one deadline a run, one dictionary entry a message. Only
+a message that goes its own way (delivered again, delayed, in progress) has a deadline of its own. No operation looks
+at all that is pending.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRACE_NS = 1_000_000
 _STALE_MIN = 1024
 
 Pending = tuple[int, int, int]
-"""A pending message at rest: the consumer sequence of its first delivery, the time of its last, and how many there were."""
+"""A pending message at rest: the consumer sequence of its first delivery, the time of its last, and their number."""
 
 
 class _Run:
@@ -241,6 +241,16 @@ class AckTracker:
             self._queued.add(sequence)
         if len(self._queue) > 2 * len(self._queued) + _STALE_MIN:
             self._queue = deque(dict.fromkeys(sequence for sequence in self._queue if sequence in self._queued))
+
+    def recall(self, sequences: Iterable[int]) -> None:
+        """It is not known whether these were acknowledged: have them delivered again. Only right after `restore`."""
+        unknown = [sequence for sequence in sequences if sequence > self.floor_stream and sequence not in self.pending]
+        for sequence in unknown:
+            self.pending[sequence] = self.delivered_consumer
+        self._old.clear()
+        self._old.append(_Run(sorted(self.pending), 0, 0))
+        self._tracked = len(self.pending)
+        self._enqueue(unknown)
 
     # Deadlines
 

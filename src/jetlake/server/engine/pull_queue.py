@@ -148,7 +148,8 @@ class PullQueue:
         """Who gets the next message, which takes `size` bytes; None when nobody can take it now.
 
         Requests with too little room for it leave the queue with a status. When `admits` refuses a request, that one
-        keeps waiting (unless `admits` made it leave) and the next is asked. The chosen request has paid for the message.
+        keeps waiting (unless `admits` made it leave) and the next is asked. The chosen request has paid for the
+        message.
         """
         self.held_back = False
         for level in self._levels:

@@ -15,7 +15,7 @@ __all__ = ["WaitingPull", "parse_pull_request"]
 _INT64_MAX = 2**63 - 1
 
 
-class WaitingPull(msgspec.Struct):
+class WaitingPull(msgspec.Struct, eq=False):
     """One request for messages, and its state while it waits in the queue.
 
     Durations are nanoseconds; a deadline of 0 means there is none.

@@ -45,7 +45,7 @@ def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: i
     if policy is DeliverPolicy.NEW:
         return StartPosition(last_sequence + 1)
     if policy is DeliverPolicy.BY_START_TIME:
-        assert config.opt_start_time is not None  # noqa: S101  checked when the configuration came in
+        assert config.opt_start_time is not None
         return StartPosition(min(store.first_at_or_after(parse_time(config.opt_start_time)), last_sequence + 1))
     if policy is DeliverPolicy.LAST:
         return StartPosition(_last(store, subject_filter, first, last_sequence))

@@ -1,0 +1,552 @@
+"""A consumer: its place in the stream, what it waits for, and how its messages go out and come back acknowledged.
+
+The pieces decide for themselves (`cursor`, `acks`, `delivery`); here they are put together with the stream, the journal
+that remembers across restarts, and the one timer that wakes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetlake.errors import JetlakeError
+from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
+from jetlake.model.enums import AckPolicy, ActionKind, DeliverPolicy, RetentionPolicy
+from jetlake.model.times import format_time, parse_time
+from jetlake.server.engine.ack_body import AckKind, parse_ack_body
+from jetlake.server.engine.ack_tracker import AckTracker
+from jetlake.server.engine.consumer_events import ConsumerEvents
+from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.cursor import Cursor
+from jetlake.server.engine.delivery import RUN_BYTES, RUN_MESSAGES, Delivery
+from jetlake.server.engine.framer import Framer
+from jetlake.server.engine.pull import PullDelivery
+from jetlake.server.engine.push import PushDelivery
+from jetlake.server.engine.start_position import StartPosition, last_of_subjects
+from jetlake.store.consumer_state import ConsumerState
+from jetlake.store.subject_filter import SubjectFilter
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.stream import Stream
+    from jetlake.server.engine.subscription import Subscriber
+    from jetlake.server.engine.timers import Timer
+
+__all__ = ["Consumer"]
+
+_DELETED_REASON = "Unacknowledged message was deleted"
+_NO_LIMIT = 2**62
+
+
+class Consumer:
+    """One consumer of one stream.
+
+    Args:
+        stream: the stream it reads.
+        record: who it is.
+        home: where it is kept.
+        start: where it begins; for a consumer that had been there before, `restore` follows.
+        jitter_ns: added to the time after which it is removed when nobody uses it.
+        chance: a number from 0 to 1, for sampling.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        record: ConsumerRecord,
+        home: ConsumerHome,
+        start: StartPosition,
+        *,
+        jitter_ns: int,
+        chance: Callable[[], float],
+    ) -> None:
+        config = record.config
+        self.stream = stream
+        self.engine = stream.engine
+        self.account = stream.account
+        self.name = record.name
+        self.config = config
+        self.created_ns = record.created_ns
+        self.home = home
+        self.is_closed = False
+        self.last_delivered_ns = 0
+        self.last_acked_ns = 0
+        self.acks = AckTracker(config)
+        self.acks.reset(0, start.sequence - 1)
+        subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
+        self.cursor = Cursor(stream.store, subject_filter, StartPosition(start.sequence))
+        self.cursor.go_to(start, waits=config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE)
+        self.events = ConsumerEvents(self, chance)
+        self._start = start.sequence
+        self._journal = home.journal
+        self._journal.state_source = self.state
+        self._is_durable = home.journal.durable
+        self._jitter_ns = jitter_ns
+        self._timer: Timer | None = None
+        self._used_ns = self.engine.clock.now_ns()
+        self._configure()
+        self.delivery: Delivery = PushDelivery(self) if config.is_push else PullDelivery(self)
+
+    def _configure(self) -> None:
+        """Read the configuration into what is looked at for each message."""
+        config = self.config
+        options = self.engine.options
+        if options.ack_subject_v2:
+            prefix = ack_prefix_v2(self.stream.name, self.name, account_hash(self.account.name), options.domain)
+        else:
+            prefix = ack_prefix_v1(self.stream.name, self.name)
+        self.framer = Framer(prefix, headers_only=config.headers_only)
+        self._wants_acks = config.ack_policy is not AckPolicy.NONE
+        self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
+        self._max_pending = config.max_ack_pending if self._wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
+        self._pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
+        self._threshold_ns = config.inactive_threshold
+        # Without a wait, as with flow control instead of acknowledgements, nothing is ever delivered again by itself.
+        self._expires = self._wants_acks and bool(config.ack_wait or config.backoff)
+
+    # Life
+
+    def open(self) -> None:
+        """Begin to deliver."""
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.on_interest()
+        self.arm()
+
+    def update(self, config: ConsumerConfig) -> None:
+        """Take on a changed configuration, which has been checked."""
+        old, self.config = self.config, config
+        self.save()
+        self._configure()
+        self.acks.configure(config)
+        self.events.configure(config.sample_freq)
+        if old.filters != config.filters:
+            self.cursor.filter_by(SubjectFilter.of(subject.encode() for subject in config.filters))
+            self.stream.interest_changed()
+        self.delivery.configure(old, config)
+        self.used(self.engine.clock.now_ns())
+        self.engine.make_ready(self)
+        self.arm()
+
+    def save(self) -> None:
+        """Keep the configuration; it is durable when this returns."""
+        self.home.save(
+            ConsumerRecord(
+                name=self.name,
+                config=self.config,
+                created_ns=self.created_ns,
+                start=self._start,
+                resume=self.cursor.resume,
+            )
+        )
+
+    def pause(self, config: ConsumerConfig) -> None:
+        """Deliver nothing before the time that the configuration now has; if that is past or missing, go on."""
+        now_ns = self.engine.clock.now_ns()
+        was_paused = self.is_paused(now_ns)
+        self.config = config
+        self.save()
+        self._configure()
+        paused = self.is_paused(now_ns)
+        if paused or was_paused:
+            self.events.paused(paused, config.pause_until)
+        if not paused:
+            self.engine.make_ready(self)
+        self.arm()
+
+    def reset(self, sequence: int) -> None:
+        """Forget what was delivered and acknowledged, and go on with that sequence as if it were the first."""
+        self._start = sequence
+        self.acks.reset(0, sequence - 1)
+        self.cursor.go_to(StartPosition(sequence), waits=True)
+        self.save()
+        self.last_delivered_ns = self.last_acked_ns = 0
+        self.write_state()
+        self.stream.interest_changed()
+        self.engine.make_ready(self)
+
+    def shut_down(self) -> None:
+        """The server stops: tell those who wait."""
+        self.delivery.close(deleted=False)
+
+    def close(self, *, deleted: bool) -> None:
+        """Stop; when deleted, nothing remains of it and everybody is told."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.engine.timers.cancel(self._timer)
+        self.delivery.close(deleted=deleted)
+        self.engine.commit.forget(self._journal)
+        if deleted:
+            self.stream.remove_consumer(self)
+            self.home.delete()
+            self.events.action(ActionKind.DELETE)
+        else:
+            self.home.close()
+
+    # What it wants
+
+    def wants(self, subject: bytes) -> bool:
+        """Whether messages on this subject pass its filters."""
+        return self.cursor.wants(subject)
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Whether it is not done with a message: yet to be delivered, or delivered and not acknowledged."""
+        if not self.cursor.wants(subject):
+            return False
+        if self.cursor.is_ahead(sequence):
+            return True
+        if self._is_explicit:
+            return sequence in self.acks.pending or sequence in self.acks.exhausted
+        return self._wants_acks and sequence > self.acks.floor_stream
+
+    def room(self) -> int:
+        """How many more messages may wait for their acknowledgement."""
+        return self._max_pending - len(self.acks.pending)
+
+    def is_paused(self, now_ns: int) -> bool:
+        """Whether it must not deliver now."""
+        return self._pause_ns > now_ns
+
+    def used(self, now_ns: int) -> None:
+        """Somebody used it: it is not removed before its threshold has passed again."""
+        self._used_ns = now_ns
+
+    # Deliveries
+
+    def deliver(self, now_ns: int) -> bool:
+        """Deliver one bounded run; whether there is more to do right away."""
+        if self.is_closed:
+            return False
+        more = self.delivery.deliver(now_ns)
+        self.arm()
+        return more
+
+    def delivered(self, sequences: list[int], next_sequence: int, now_ns: int) -> None:
+        """Messages went out for the first time; the cursor goes on at `next_sequence`."""
+        acks = self.acks
+        self.last_delivered_ns = self._used_ns = now_ns
+        self.cursor.move_past(len(sequences), next_sequence)
+        first = acks.delivered_consumer + 1
+        if self._wants_acks:
+            acks.deliver_run(sequences, now_ns)
+            self._journal.delivered_run(first, sequences, now_ns)
+        else:
+            acks.pass_run(sequences)
+            self._journal.position(acks.delivered_consumer, acks.delivered_stream)
+            if self.stream.config.retention is not RetentionPolicy.LIMITS:
+                for sequence in sequences:
+                    self.stream.consumed(self, sequence)
+        self._mark()
+
+    def delivered_again(self, sequence: int, now_ns: int) -> None:
+        """The message at the head of the redelivery queue went out."""
+        acks = self.acks
+        acks.take_redelivery()
+        self.last_delivered_ns = self._used_ns = now_ns
+        count = acks.deliver_again(sequence, now_ns)
+        self._journal.delivered(acks.delivered_consumer, sequence, now_ns, count)
+        self._mark()
+
+    def exhausted(self, sequence: int, deliveries: int) -> None:
+        """A message was delivered as often as allowed."""
+        if self.acks.exhaust(sequence):
+            self._journal.exhausted(sequence)
+            self._mark_soon()
+            self.events.exceeded(sequence, deliveries)
+
+    def vanished(self, sequence: int) -> None:
+        """A message that was pending is no longer in the stream."""
+        acks = self.acks
+        count = acks.delivery_count(sequence)
+        consumer_sequence = acks.pending.get(sequence, 0)
+        if self._finish(sequence, consumer_sequence):
+            self.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
+
+    # Acknowledgements
+
+    def receive_ack(
+        self, stream_sequence: int, consumer_sequence: int, reply: bytes, payload: bytes, origin: Subscriber | None
+    ) -> bool:
+        """Handle what somebody published to an ack subject; False when this consumer takes no acknowledgements."""
+        if not self._wants_acks:
+            return False
+        acks = self.acks
+        if not 0 < stream_sequence <= acks.delivered_stream:
+            # Never delivered: nobody can know about it, and nobody is told.
+            return True
+        now_ns = self._used_ns = self.engine.clock.now_ns()
+        if not payload or payload == b"+ACK":
+            self._acked(stream_sequence, consumer_sequence, now_ns)
+        else:
+            body = parse_ack_body(payload)
+            kind = body.kind
+            if kind is AckKind.ACK:
+                self._acked(stream_sequence, consumer_sequence, now_ns)
+            elif kind is AckKind.NEXT:
+                self._acked(stream_sequence, consumer_sequence, now_ns)
+                if reply:
+                    self.delivery.receive_pull(reply, b"", body.request, origin)
+                return True
+            elif kind is AckKind.NAK:
+                self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
+            elif kind is AckKind.PROGRESS:
+                acks.progress(stream_sequence, now_ns)
+                self.arm()
+            elif kind is AckKind.TERM:
+                count = acks.delivery_count(stream_sequence)
+                self._done(stream_sequence, consumer_sequence, now_ns)
+                self.events.terminated(stream_sequence, consumer_sequence, count, body.reason)
+        if reply:
+            self._confirm(reply)
+        return True
+
+    def _acked(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
+        events = self.events
+        acks = self.acks
+        if events.samples and self._is_explicit and sequence in acks.pending:
+            ack_time_ns = now_ns - acks.delivered_ns(sequence)
+            events.acked(sequence, consumer_sequence, acks.delivery_count(sequence), ack_time_ns)
+        self._done(sequence, consumer_sequence, now_ns)
+
+    def _done(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
+        """The message (with policy all, everything up to it) is never to be delivered again."""
+        self.last_acked_ns = now_ns
+        was_full = len(self.acks.pending) >= self._max_pending
+        if self._is_explicit:
+            self._finish(sequence, consumer_sequence)
+        else:
+            self.ack_up_to(sequence, consumer_sequence)
+        if was_full and self.delivery.has_takers:
+            self.engine.make_ready(self)
+
+    def _finish(self, sequence: int, consumer_sequence: int) -> bool:
+        """One message is done; whether it was not yet."""
+        acks = self.acks
+        was_late = sequence in acks.exhausted
+        if not acks.ack(sequence, consumer_sequence) and not was_late:
+            return False
+        self._journal.acked(sequence)
+        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
+        self._mark_soon()
+        if self.stream.config.retention is not RetentionPolicy.LIMITS:
+            self.stream.consumed(self, sequence)
+        return True
+
+    def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
+        """Everything up to this message is done."""
+        acks = self.acks
+        done = acks.ack_all(sequence, consumer_sequence)
+        for covered in done:
+            self._journal.acked(covered)
+        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
+        self._mark_soon()
+        if self.stream.config.retention is not RetentionPolicy.LIMITS:
+            for covered in done:
+                self.stream.consumed(self, covered)
+
+    def _naked(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
+        acks = self.acks
+        count = acks.delivery_count(sequence)
+        if not acks.nak(sequence, consumer_sequence, delay_ns, now_ns):
+            return
+        self.events.naked(sequence, consumer_sequence, count)
+        if delay_ns is not None:
+            self.arm()
+        elif self.delivery.has_takers:
+            self.engine.make_ready(self)
+
+    def _confirm(self, reply: bytes) -> None:
+        """Answer an acknowledgement that asked for it, once it is on disk."""
+        if not self._is_durable:
+            self.account.publish(reply, b"", b"", b"")
+            return
+        self.engine.commit.mark(self._journal)
+
+        def answer(error: JetlakeError | None) -> None:
+            if error is None:
+                self.account.publish(reply, b"", b"", b"")
+
+        self.engine.commit.when_durable(self._journal, answer)
+
+    def receive_flow_control(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+        """The subscriber answered a flow control request; False when there is none here."""
+        if not isinstance(self.delivery, PushDelivery):
+            return False
+        taken = self.delivery.receive_flow_control(subject)
+        self.used(self.engine.clock.now_ns())
+        return taken
+
+    def receive_pull(self, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
+        """Somebody asks for messages."""
+        self.delivery.receive_pull(reply, header, payload, origin)
+
+    # What happens to the stream
+
+    def on_stored(self, count: int) -> None:
+        """So many messages that it wants were stored; the stream wakes it when they may be seen."""
+        self.cursor.on_stored(count)
+
+    def on_removed(self, sequence: int, subject: bytes) -> None:
+        """A message was removed: by a limit, a request, or because nobody needs it."""
+        self.cursor.on_removed(sequence, subject)
+        if sequence in self.acks.pending or sequence in self.acks.exhausted:
+            self.vanished(sequence)
+
+    def on_purged(self) -> None:
+        """Many messages were removed at once, or the newest were taken back."""
+        store = self.stream.store
+        acks = self.acks
+        was_full = len(acks.pending) >= self._max_pending
+        self.cursor.on_purged()
+        is_missing = (lambda sequence: store.get(sequence) is None) if store.messages else None
+        acks.forget_missing(store.first_sequence, is_missing)
+        self.write_state()
+        if self.delivery.has_takers or was_full:
+            self.engine.make_ready(self)
+
+    # Time
+
+    def arm(self) -> None:
+        """Have the timer wake it when the first of its deadlines comes; a timer that is early does no harm."""
+        due_ns = self._next_due_ns()
+        timer = self._timer
+        if not due_ns or self.is_closed or (timer is not None and timer.deadline_ns <= due_ns):
+            return
+        self.engine.timers.cancel(timer)
+        self._timer = self.engine.timers.schedule(due_ns, self._on_timer)
+
+    def _next_due_ns(self) -> int:
+        due_ns = self.acks.next_deadline_ns if self._expires else 0
+        delivery_ns = self.delivery.next_due_ns()
+        if delivery_ns and (not due_ns or delivery_ns < due_ns):
+            due_ns = delivery_ns
+        if self._pause_ns and (not due_ns or self._pause_ns < due_ns):
+            due_ns = self._pause_ns
+        if self._threshold_ns:
+            unused_ns = self._used_ns + self._threshold_ns + self._jitter_ns
+            if not due_ns or unused_ns < due_ns:
+                due_ns = unused_ns
+        return due_ns
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ns = self.engine.clock.now_ns()
+        acks = self.acks
+        if self._expires:
+            was_full = len(acks.pending) >= self._max_pending
+            for sequence in acks.expire(now_ns):
+                self.exhausted(sequence, acks.delivery_count(sequence))
+            if (acks.queue_length or was_full) and self.delivery.has_takers:
+                self.engine.make_ready(self)
+        if self._pause_ns and self._pause_ns <= now_ns:
+            self._pause_ns = 0
+            self.events.paused(False, self.config.pause_until)
+            self.engine.make_ready(self)
+        self.delivery.on_time(now_ns)
+        if self._threshold_ns and self._is_forgotten(now_ns):
+            self.close(deleted=True)
+        self.arm()
+
+    def _is_forgotten(self, now_ns: int) -> bool:
+        """Whether nobody has used it for so long that it goes."""
+        if now_ns - self._used_ns < self._threshold_ns + self._jitter_ns:
+            return False
+        if self.delivery.is_in_use(now_ns):
+            self._used_ns = now_ns
+            return False
+        # Whoever works on a message may not have had the time to come back.
+        if not self.config.is_push and self.acks.pending and now_ns - self.last_delivered_ns < self.config.ack_wait:
+            self._used_ns = min(self.last_delivered_ns + self.config.ack_wait, now_ns)
+            return False
+        return True
+
+    # State
+
+    def state(self) -> ConsumerState:
+        """Where it stands, as it is written down."""
+        acks = self.acks
+        return ConsumerState(
+            delivered_consumer=acks.delivered_consumer,
+            delivered_stream=acks.delivered_stream,
+            floor_consumer=acks.floor_consumer,
+            floor_stream=acks.floor_stream,
+            pending=acks.pending_state(),
+            deliveries=dict(acks.deliveries),
+        )
+
+    def write_state(self) -> None:
+        """Write down the whole state: it is not what the journal could follow step by step."""
+        self._journal.replace(self.state())
+        self._mark()
+
+    def restore(self, state: ConsumerState, resume: int) -> None:
+        """Go on where it stood; `resume` is where it was to go on after the messages chosen at its start."""
+        acks = self.acks
+        stream = max(state.delivered_stream, self._start - 1)
+        floor = (state.floor_consumer, max(state.floor_stream, self._start - 1))
+        if not self._wants_acks:
+            floor = (state.delivered_consumer, stream)
+        acks.restore((state.delivered_consumer, stream), floor, state.pending, state.deliveries)
+        store = self.stream.store
+        if resume > stream + 1:
+            start = last_of_subjects(store, self.cursor.subject_filter, stream + 1, resume - 1)
+            self.cursor.go_to(start if start.chosen else StartPosition(resume))
+        else:
+            self.cursor.go_to(StartPosition(stream + 1), waits=stream > store.last_sequence)
+        self.cursor.on_purged()
+        if state.uncertain:
+            acks.recall(self._wanted_among(state.uncertain))
+        gone = [sequence for sequence in (*acks.pending, *acks.exhausted) if store.get(sequence) is None]
+        for sequence in gone:
+            acks.ack(sequence, acks.pending.get(sequence, 0))
+        if gone or state.uncertain:
+            self.write_state()
+
+    def _wanted_among(self, ranges: list[tuple[int, int]]) -> list[int]:
+        """The messages in these ranges of sequences that are still there and pass the filters."""
+        wanted: list[int] = []
+        for first, last in ranges:
+            while first <= last:
+                run = self.stream.store.read(first, self.cursor.subject_filter, RUN_MESSAGES, RUN_BYTES, last)
+                if not run.messages:
+                    break
+                wanted += [message.sequence for message in run.messages]
+                first = run.messages[-1].sequence + 1
+        return wanted
+
+    def _mark(self) -> None:
+        if self._is_durable:
+            self.engine.commit.mark(self._journal)
+
+    def _mark_soon(self) -> None:
+        if self._is_durable:
+            self.engine.commit.mark_soon(self._journal)
+
+    def info(self, *, config: ConsumerConfig | None = None) -> ConsumerInfo:
+        """What the API says about it; `config` stands in for its own where that is shown differently."""
+        now_ns = self.engine.clock.now_ns()
+        acks = self.acks
+        paused = self.is_paused(now_ns)
+        delivery = self.delivery
+        return ConsumerInfo(
+            stream_name=self.stream.name,
+            name=self.name,
+            created=format_time(self.created_ns),
+            config=config or self.config,
+            delivered=_sequences(acks.delivered_consumer, acks.delivered_stream, self.last_delivered_ns),
+            ack_floor=_sequences(acks.floor_consumer, acks.floor_stream, self.last_acked_ns),
+            num_ack_pending=len(acks.pending),
+            num_redelivered=0 if acks.max_deliver == 1 else len(acks.deliveries),
+            num_waiting=delivery.num_waiting(now_ns),
+            num_pending=self.cursor.pending,
+            push_bound=isinstance(delivery, PushDelivery) and delivery.is_active,
+            paused=paused,
+            pause_remaining=self._pause_ns - now_ns if paused else 0,
+            ts=format_time(now_ns),
+            priority_groups=delivery.policy.states() if isinstance(delivery, PullDelivery) else (),
+        )
+
+
+def _sequences(consumer_sequence: int, stream_sequence: int, time_ns: int) -> SequenceInfo:
+    last_active = format_time(time_ns) if time_ns else None
+    return SequenceInfo(consumer_seq=consumer_sequence, stream_seq=stream_sequence, last_active=last_active)
