@@ -113,11 +113,10 @@ async def ordered(session: Session, msgs: int, size: int, storage: str, as_json:
     async with session.jetstream() as js, _bench_stream(js, storage) as stream:
         await _fill(js, msgs, size)
         left, began = msgs, time.perf_counter()
-        async with stream.ordered() as messages:
-            async for batch in messages.batches():
-                left -= len(batch)
-                if left <= 0:
-                    break
+        async for batch in stream.ordered().batches():
+            left -= len(batch)
+            if left <= 0:
+                break
         _report("sub", msgs, size, time.perf_counter() - began, as_json)
 
 

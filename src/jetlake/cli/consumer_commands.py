@@ -12,9 +12,11 @@ from jetlake.cli import output
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.stream_commands import read_config
 from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, Start
+from jetlake.client.consumer_api import create_consumer
 from jetlake.errors import SubscribeMismatchError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.enums import ConsumerAction
 from jetlake.protocol.nuid import next_nuid
 
 if TYPE_CHECKING:
@@ -141,8 +143,9 @@ async def add(
     if (name or base.durable_name) and not ephemeral:
         fields["durable_name"] = chosen
     async with session.jetstream() as js:
-        created = await (await js.stream(stream)).create_consumer(_with_fields(base, fields))
-        _print_info(await created.info(), as_json, f"Consumer {stream} > {chosen} was made")
+        handle = await js.stream(stream)
+        await create_consumer(js.api, stream, _with_fields(base, fields), ConsumerAction.CREATE)
+        _print_info(await handle.consumer_info(chosen), as_json, f"Consumer {stream} > {chosen} was made")
 
 
 @consumer.command("edit")
@@ -161,7 +164,7 @@ async def edit(session: Session, stream: str, name: str, config: str | None, as_
         handle = await js.stream(stream)
         info = await handle.consumer_info(name)
         base = read_config(config, ConsumerConfig) if config else info.config
-        await handle.update_consumer(_with_fields(base, {**fields, "name": name}))
+        await create_consumer(js.api, stream, _with_fields(base, {**fields, "name": name}), ConsumerAction.UPDATE)
         _print_info(await handle.consumer_info(name), as_json, f"Consumer {stream} > {name} was changed")
 
 

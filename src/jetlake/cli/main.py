@@ -7,7 +7,7 @@ import sys
 __all__ = ["main"]
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:  # noqa: RET503 - the tree of commands ends by SystemExit
     """Run one command; the exit status of the process, returned or raised as SystemExit."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["serve"]:
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
         return serve(arguments[1:])
     from jetlake.cli.app import app
 
-    return int(app.main(arguments, prog_name="jetlake") or 0)
+    app.main(arguments, prog_name="jetlake")
 
 
 if __name__ == "__main__":

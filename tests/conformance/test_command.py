@@ -1,0 +1,301 @@
+"""The command line on both servers: the deep dive's commands as written, and every command's good and bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from asyncio.subprocess import PIPE
+
+import pytest
+from click.testing import CliRunner
+
+from jetlake.cli.app import app
+from jetlake.cli.session import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
+
+
+class Shell:
+    """Runs commands as a user would, beside the loop that the server may run in."""
+
+    def __init__(self, url):
+        self._url = url
+
+    async def run(self, line, *, status=0, stdin=None):
+        """The output of a command, written as in a shell."""
+        arguments = ["-s", self._url, *shlex.split(line)]
+        result = await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin, prog_name="jetlake")
+        assert result.exit_code == status, result.output
+        assert "Traceback" not in result.output
+        return result.output
+
+    async def start(self, line, ready):
+        """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "jetlake.cli.main", "-s", self._url, *shlex.split(line), stdout=PIPE, stderr=PIPE
+        )
+        said = b""
+        while ready not in said:
+            line = await process.stderr.readline()
+            assert line, said
+            said += line
+        return process
+
+    async def json(self, line):
+        return json.loads(await self.run(line + " --json"))
+
+
+async def output_of(process):
+    """What the command printed until it ended by itself."""
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+@pytest.fixture
+def shell(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return Shell(server.url)
+
+
+@pytest.fixture
+async def orders(shell):
+    await shell.run("stream add ORDERS --subjects ORDERS.*")
+    return shell
+
+
+async def test_deduplication_of_the_deep_dive(orders):
+    for number in range(1, 5):
+        await orders.run(f"req -H Nats-Msg-Id:1 ORDERS.new hello{number}")
+    info = await orders.json("stream info ORDERS")
+    assert info["state"]["messages"] == 1
+    assert "Messages: 1" in await orders.run("stream info ORDERS")
+
+
+async def test_acknowledgement_walk_of_the_deep_dive(orders):
+    await orders.run("consumer add ORDERS DISPATCH --pull --filter ORDERS.processed --ack explicit --wait 200ms")
+
+    async def state():
+        info = await orders.json("consumer info ORDERS DISPATCH")
+        delivered, floor = info["delivered"], info["ack_floor"]
+        return (
+            (delivered["consumer_seq"], delivered["stream_seq"]),
+            (floor["consumer_seq"], floor["stream_seq"]),
+            info["num_ack_pending"],
+            info["num_redelivered"],
+        )
+
+    assert await state() == ((0, 0), (0, 0), 0, 0)
+    assert await orders.run("pub ORDERS.processed 'order 4'") == "Published 7 bytes to ORDERS.processed\n"
+    assert (await orders.json("stream info ORDERS"))["state"]["bytes"] == 53
+    out = await orders.run("consumer next ORDERS DISPATCH")
+    assert "order 4" in out
+    assert "Acknowledged message" in out
+    assert await state() == ((1, 1), (1, 1), 0, 0)
+    await orders.run("pub ORDERS.processed 'order 5'")
+    out = await orders.run("consumer next ORDERS DISPATCH --no-ack")
+    assert "order 5" in out
+    assert "Acknowledged" not in out
+    assert await state() == ((2, 2), (1, 1), 1, 0)
+    await orders.run("consumer next ORDERS DISPATCH --no-ack")
+    assert await state() == ((3, 2), (1, 1), 1, 1)
+    await orders.run("consumer next ORDERS DISPATCH")
+    assert await state() == ((4, 2), (4, 2), 0, 0)
+
+
+async def test_starting_positions_of_the_deep_dive(orders):
+    await orders.run("pub ORDERS.processed 'order {{Count}}' --count 100")
+    for name, deliver, first in (("ALL", "all", 1), ("LAST", "last", 100), ("TEN", "10", 10), ("2MIN", "2m", 1)):
+        await orders.run(
+            f"consumer add ORDERS {name} --pull --filter ORDERS.processed --ack none --replay instant "
+            f"--deliver {deliver}"
+        )
+        assert f"order {first}\n" in await orders.run(f"consumer next ORDERS {name}")
+    await orders.run("consumer add ORDERS NEW --pull --ack none --deliver new --sample 80")
+    assert "no message came" in await orders.run("consumer next ORDERS NEW --wait 100ms", status=EXIT_FAILED)
+    assert "Sampling Rate: 80" in await orders.run("consumer info ORDERS NEW")
+
+
+async def test_ephemeral_monitor_and_replay_of_the_deep_dive(orders):
+    await orders.run("pub ORDERS.processed 'order 1'")
+    monitor = await orders.start("sub my.monitor --count 1", b"Subscribing")
+    await orders.run(
+        "consumer add ORDERS --filter '' --ack none --target my.monitor --deliver last --replay instant --ephemeral"
+    )
+    assert "order 1\n" in await output_of(monitor)
+    await orders.run(
+        "consumer add ORDERS REPLAY --target out.original --filter ORDERS.processed --ack none --deliver all "
+        "--sample 100 --replay original"
+    )
+    assert "Replay Policy: original" in await orders.run("consumer info ORDERS REPLAY")
+    assert "order 1" in await orders.run("consumer sub ORDERS REPLAY --count 1")
+
+
+async def test_stream_commands(shell):
+    out = await shell.run(
+        "stream add S --subjects 'a.>,b' --max-age 7d --max-bytes 1GB --storage memory --metadata k=v"
+    )
+    assert "Subjects: a.>, b" in out
+    config = (await shell.json("stream info S"))["config"]
+    assert config["subjects"] == ["a.>", "b"]
+    assert config["max_age"] == 7 * 86_400 * 10**9
+    assert config["max_bytes"] == 1024**3
+    assert config["storage"] == "memory"
+    assert config["metadata"]["k"] == "v"
+    await shell.run("stream edit S --max-msgs 1000 --force")
+    assert (await shell.json("stream info S"))["config"]["max_msgs"] == 1000
+    await shell.run("pub a.1 one -H K:V")
+    await shell.run("pub b two")
+    await shell.run("pub a.1 three")
+    assert await shell.json("stream subjects S") == {"a.1": 2, "b": 1}
+    assert "K: V\none" in await shell.run("stream get S 1")
+    assert "three" in await shell.run("stream get S --last-for a.1")
+    assert "two" in await shell.run("stream get S --next-for b")
+    await shell.run("stream rmm S 2 --force")
+    assert "no message found" in await shell.run("stream get S 2", status=EXIT_FAILED)
+    assert (await shell.json("stream purge S --subject a.1 --keep 1 --force"))["purged"] == 1
+    assert "S " in await shell.run("stream ls")
+    assert await shell.json("stream ls --names") == ["S"]
+    assert [one["config"]["name"] for one in await shell.json("stream ls --subject a.x")] == ["S"]
+    await shell.run("stream rm S --force")
+    assert "No streams" in await shell.run("stream ls")
+
+
+async def test_stream_from_a_file(shell, tmp_path):
+    file = tmp_path / "stream.json"
+    file.write_text('{"name": "ignored", "subjects": ["f.>"], "max_msgs": 5}')
+    await shell.run(f"stream add F --config {file} --max-msgs 6")
+    config = (await shell.json("stream info F"))["config"]
+    assert (config["name"], config["subjects"], config["max_msgs"]) == ("F", ["f.>"], 6)
+    file.write_text('{"subject": "typo"}')
+    assert "typo" not in await shell.run(f"stream add G --config {file}", status=EXIT_USAGE)
+    assert "stream.json" in await shell.run(f"stream add G --config {file}", status=EXIT_USAGE)
+    assert "No such file" in await shell.run("stream add G --config /nowhere/at/all", status=EXIT_USAGE)
+
+
+async def test_consumer_commands(orders):
+    await orders.run("consumer add ORDERS C --filter ORDERS.a --filter ORDERS.b --max-deliver 3 --backoff 1s,5s")
+    config = (await orders.json("consumer info ORDERS C"))["config"]
+    assert config["filter_subjects"] == ["ORDERS.a", "ORDERS.b"]
+    assert config["backoff"] == [10**9, 5 * 10**9]
+    await orders.run("consumer edit ORDERS C --description changed --max-pending 7")
+    config = (await orders.json("consumer info ORDERS C"))["config"]
+    assert (config["description"], config["max_ack_pending"], config["max_deliver"]) == ("changed", 7, 3)
+    assert await orders.json("consumer ls ORDERS --names") == ["C"]
+    assert "explicit" in await orders.run("consumer ls ORDERS")
+    assert (await orders.json("consumer pause ORDERS C 1h"))["paused"] is True
+    assert "Paused: for" in await orders.run("consumer info ORDERS C")
+    assert (await orders.json("consumer resume ORDERS C"))["paused"] is False
+    await orders.run("pub ORDERS.a x --count 3")
+    await orders.run("consumer next ORDERS C --count 2 --raw")
+    await orders.run("consumer next ORDERS C --nak")
+    assert (await orders.json("consumer reset ORDERS C --seq 1 --force"))["reset_seq"] == 1
+    assert "x" in await orders.run("consumer sub ORDERS C --count 1 --raw")
+    await orders.run("consumer rm ORDERS C --force")
+    assert "No consumers" in await orders.run("consumer ls ORDERS")
+
+
+async def test_priority_groups(orders):
+    await orders.run("consumer add ORDERS P --pinned-groups jobs --pinned-ttl 30s")
+    assert "Priority Policy: pinned_client" in await orders.run("consumer info ORDERS P")
+    await orders.run("pub ORDERS.a job")
+    assert "job" in await orders.run("consumer sub ORDERS P --group jobs --count 1")
+    assert "pinned to" in await orders.run("consumer info ORDERS P")
+    assert "is free" in await orders.run("consumer unpin ORDERS P --force")
+    await orders.run("consumer add ORDERS PLAIN")
+    assert "no priority group" in await orders.run("consumer unpin ORDERS PLAIN --force", status=EXIT_USAGE)
+
+
+async def test_messages_by_hand(orders):
+    listening = await orders.start("sub 'greet.*' --count 2", b"Subscribing")
+    await orders.run("pub greet.joe hello -H K:V")
+    await orders.run("pub greet.sue", stdin="from standard input")
+    out = await output_of(listening)
+    assert "[#1] Received on 'greet.joe'\nK: V\nhello" in out
+    assert "from standard input" in out
+    assert "Stored in ORDERS as sequence 1" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
+    assert "(duplicate)" in await orders.run("pub ORDERS.new -J one -H Nats-Msg-Id:7")
+    assert '{"stream":"ORDERS","seq":2}' in await orders.run("req ORDERS.new two")
+
+
+async def test_ack_watch(orders):
+    await orders.run("consumer add ORDERS C --sample 100")
+    watching = await orders.start("ack-watch ORDERS C --count 1", b"Waiting")
+    await orders.run("pub ORDERS.a x")
+    await orders.run("consumer next ORDERS C")
+    assert "sequence 1: acknowledged after" in await output_of(watching)
+
+
+async def test_account_and_server(orders):
+    await orders.run("consumer add ORDERS C")
+    await orders.run("pub ORDERS.a x --count 4")
+    assert (await orders.json("account info"))["streams"] == 1
+    assert "Streams: 1 of unlimited" in await orders.run("account info")
+    assert (await orders.json("server info"))["jetstream"] is True
+    assert "JetStream: on" in await orders.run("server info")
+    report = await orders.json("server report")
+    assert report["streams"][0]["state"]["messages"] == 4
+    assert report["consumers"][0]["num_pending"] == 4
+    assert "ORDERS > C" in await orders.run("server report")
+
+
+@pytest.mark.parametrize("test", ["pub", "sub", "fetch", "consume"])
+async def test_bench(shell, test):
+    result = await shell.json(f"bench {test} --msgs 300 --size 16 --storage memory")
+    assert (result["test"], result["messages"]) == (test, 300)
+    assert "JETLAKE_BENCH" not in await shell.run("stream ls")
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "text"),
+    [
+        ("stream info NOPE", EXIT_FAILED, "stream not found (10059)"),
+        ("stream add 'a b'", EXIT_USAGE, "stream"),
+        ("stream add X --max-age soon", EXIT_USAGE, "length of time"),
+        ("stream add X --subjects 'a..b'", EXIT_FAILED, "invalid subject"),
+        ("stream add X --retention maybe", EXIT_USAGE, "maybe"),
+        ("stream edit NOPE --max-msgs 1", EXIT_FAILED, "stream not found"),
+        ("stream edit ORDERS", EXIT_USAGE, "nothing to change"),
+        ("stream get ORDERS", EXIT_USAGE, "which message"),
+        ("stream get ORDERS 99", EXIT_FAILED, "no message found"),
+        ("stream purge ORDERS", EXIT_USAGE, "--force"),
+        ("stream purge ORDERS --seq 1 --keep 1 --force", EXIT_USAGE, "not both"),
+        ("stream rmm ORDERS 99 --force", EXIT_FAILED, "(100"),
+        ("consumer add ORDERS C --pull --target x", EXIT_USAGE, "exclude each other"),
+        ("consumer add ORDERS C --deliver sometime", EXIT_USAGE, "starting point"),
+        ("consumer add NOPE C", EXIT_FAILED, "stream not found"),
+        ("consumer info ORDERS NOPE", EXIT_FAILED, "consumer not found (10014)"),
+        ("consumer edit ORDERS NOPE --max-deliver 1", EXIT_FAILED, "consumer not found"),
+        ("consumer next ORDERS NOPE", EXIT_FAILED, "consumer not found"),
+        ("consumer pause ORDERS NOPE 1h", EXIT_FAILED, "consumer not found"),
+        ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer not found"),
+        ("pub 'a b' x", EXIT_FAILED, "subject"),
+        ("req nobody.there x", EXIT_FAILED, "nobody"),
+        ("pub a x -H nocolon", EXIT_USAGE, "KEY:VALUE"),
+        ("ack-watch a.b", EXIT_USAGE, "name"),
+        ("context select NOPE", EXIT_USAGE, "no context"),
+        ("nonsense", EXIT_USAGE, "No such command"),
+    ],
+)
+async def test_bad_input_is_answered_in_one_line(orders, line, status, text):
+    out = await orders.run(line, status=status)
+    assert text in out
+
+
+async def test_a_server_that_is_not_there():
+    out = await Shell("nats://127.0.0.1:9").run("stream ls", status=EXIT_UNREACHABLE)
+    assert "jetlake serve" in out
+
+
+async def test_contexts(shell):
+    await shell.run("context save here --select")
+    assert "* here" in await shell.run("context ls")
+    assert await shell.json("context ls") == {"contexts": ["here"], "selected": "here"}
+    await shell.run("context rm here --force")
+    assert await shell.run("context ls") == ""
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+async def test_completion(name):
+    out = await Shell("nats://127.0.0.1:9").run(f"completion {name}")
+    assert "_JETLAKE_COMPLETE" in out
