@@ -8,6 +8,7 @@ consumers that are ready deliver a bounded run each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Protocol
 
 from jetlake.errors import JetlakeError
@@ -61,6 +62,8 @@ class Engine:
         self.clock = clock
         self.options = options
         self.storage = storage
+        self.random = Random()
+        """Names, jitter and samples; tests seed it."""
         self.timers = Timers()
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)

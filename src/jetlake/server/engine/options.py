@@ -31,6 +31,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that memory streams of all accounts may hold; -1 is unlimited."""
     max_storage: int = -1
     """Bytes that file streams of all accounts may hold; -1 is unlimited."""
+    max_payload: int = 1024 * 1024
+    """The largest payload that clients may publish."""
     limits: ServerLimits = ServerLimits()
     """What no stream and no consumer may exceed."""
     ack_subject_v2: bool = False

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
 from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
 
@@ -38,6 +39,14 @@ class StreamHome(Protocol):
 
     def save_ids(self, ids: SavedIds) -> None:
         """Keep the message ids; they are durable when this returns."""
+        ...
+
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+        """Make the place of a new consumer; its record is durable when this returns."""
+        ...
+
+    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
+        """The consumers that the stream had."""
         ...
 
     def close(self) -> None:
@@ -76,6 +85,14 @@ class MemoryHome:
 
     def save_ids(self, ids: SavedIds) -> None:
         """Nothing to keep."""
+
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+        """The place of a consumer that is gone with the process."""
+        return TransientHome()
+
+    def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
+        """There is nothing to recover."""
+        return ()
 
     def close(self) -> None:
         """Stop cleanly."""
