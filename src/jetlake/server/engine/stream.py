@@ -73,10 +73,16 @@ class Stream:
     def open(self) -> None:
         """Begin to capture its subjects and to let go of what is too old."""
         self.intake.recover()
-        self._reserve(self.config.max_bytes)
+        self._reserve(max(self.config.max_bytes, 0))
         self._capture_subjects()
         self.enforce_limits(self.engine.clock.now_ns())
         self.account_for_bytes()
+
+    def begin_at(self, first_sequence: int) -> None:
+        """Let its first message have this sequence."""
+        self.store.advance_to(first_sequence)
+        self.visible_sequence = self.store.last_sequence
+        self.touched()
 
     def update(self, config: StreamConfig) -> None:
         """Take on a changed configuration, which has been checked; tighter limits apply at once."""
@@ -177,7 +183,7 @@ class Stream:
         self.engine.usage.add(self.config.storage, change)
 
     def _reserve(self, count: int) -> None:
-        if self.config.max_bytes > 0 or count < 0:
+        if count:
             self.jetstream.usage.reserve(self.config.storage, count)
             self.engine.usage.reserve(self.config.storage, count)
 
