@@ -30,6 +30,10 @@ REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 _MAY_BE_ANYTHING = frozenset({"STREAM.INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.PURGE"})
 
 
+# Verbs whose success is no news: the audit tells of their failures only.
+_UNAUDITED = frozenset({"STREAM.MSG.GET", "CONSUMER.RESET"})
+
+
 class ApiRequest(msgspec.Struct, frozen=True):
     """A request, as far as it could be read."""
 
@@ -79,8 +83,10 @@ class Api:
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
+        audited = True
         try:
             response = encode(self._handle(found, reply, header, payload, origin))
+            audited = found.route.verb not in _UNAUDITED
         except ApiError as error:
             self.errors += 1
             response = encode_error(found.route.reply, error)
@@ -88,7 +94,14 @@ class Api:
             self.errors += 1
             response = encode_error(found.route.reply, api_error(10077, err=str(error)))
         self.total += 1
-        self._jetstream.engine.when_settled(lambda: self._answer(subject, reply, payload, response, origin))
+
+        def answer() -> None:
+            if reply:
+                self._jetstream.account.publish(reply, b"", b"", response)
+            if audited:
+                self._jetstream.advisories.api_audit(subject, payload, response, origin)
+
+        self._jetstream.engine.when_settled(answer)
         return True
 
     def _handle(self, found: Match, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> Value:
@@ -123,6 +136,8 @@ class Api:
             return None
         if not stripped or route.request is None:
             return None
+        if stripped == b"null":
+            payload = b"{}"
         if route.verb in _MAY_BE_ANYTHING and stripped[:1] not in (b"{", b"["):
             return None
         strict = route.body is Body.STRICT and self._jetstream.engine.options.strict
@@ -130,11 +145,6 @@ class Api:
             return decode_strict(route.request, payload) if strict else decode(route.request, payload)
         except DecodeError as error:
             raise api_error(10025, err=str(error)) from None
-
-    def _answer(self, subject: bytes, reply: bytes, request: bytes, response: bytes, origin: Subscriber | None) -> None:
-        if reply:
-            self._jetstream.account.publish(reply, b"", b"", response)
-        self._jetstream.advisories.api_audit(subject, request, response, origin)
 
 
 def requires_newer_api(header: bytes) -> bool:

@@ -65,8 +65,6 @@ class JetStream:
         """Make a stream of a configuration that has been checked."""
         created_ns = self.engine.clock.now_ns()
         home = self.engine.storage.create(self.account.name, config, created_ns)
-        if config.first_seq:
-            home.store.advance_to(config.first_seq)
         stream = self._add(Stream(self, config, created_ns, home))
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         return stream
@@ -81,6 +79,8 @@ class JetStream:
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
 
     def _add(self, stream: Stream) -> Stream:
+        if stream.config.first_seq and not stream.store.first_sequence:
+            stream.begin_at(stream.config.first_seq)
         self.streams[stream.name] = stream
         self.streams_by_token[stream.name.encode()] = stream
         stream.open()

@@ -78,10 +78,14 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
-        return reply_of(StreamCreateReply, stream_info(existing), did_create=True)
+        return _created(existing)
     jetstream.check_overlap(config)
-    stream = jetstream.create_stream(config)
-    return reply_of(StreamCreateReply, stream_info(stream), did_create=True)
+    return _created(jetstream.create_stream(config))
+
+
+def _created(stream: Stream) -> StreamCreateReply:
+    # Alone among the answers about a stream this one does not name the domain.
+    return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
 
 
 def stream_update(request: ApiRequest) -> StreamUpdateReply:
