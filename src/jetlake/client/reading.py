@@ -254,6 +254,10 @@ class Reading(Receiver):
 
     # Stopping
 
+    async def unsubscribe(self) -> None:
+        """The same as `stop`."""
+        await self.stop()
+
     async def stop(self) -> list[Message]:
         """Stop at once. What was received and not handed out goes back to the server, and is returned for the record.
 

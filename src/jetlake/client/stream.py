@@ -46,7 +46,7 @@ from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.model.times import time_text
 from jetlake.protocol.subjects import has_wildcards
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "stream_handle"]
 
 
 class Stream:
@@ -387,3 +387,8 @@ class Stream:
             found += page.consumers
             if not page.consumers or len(found) >= page.total:
                 return found
+
+
+def stream_handle(api: ApiCaller, name: str) -> Stream:
+    """The handle of a stream of which only the name is known."""
+    return Stream(api, StreamInfo(config=StreamConfig(name=check_name("stream", name))))

@@ -54,6 +54,7 @@ class Subscription(Receiver):
         "_is_direct",
         "_is_slow",
         "_mailbox",
+        "_needs_look",
         "_on_slow",
         "_worker",
         "dropped",
@@ -83,6 +84,7 @@ class Subscription(Receiver):
         self._mailbox = Mailbox(connection.loop)
         self._on_slow = on_slow
         self._is_slow = False
+        self._needs_look = False
         self._is_direct = callback is not None and not iscoroutinefunction(callback)
         self._worker: asyncio.Task[None] | None = None
         self.pending_messages_max = pending_messages_max
@@ -131,8 +133,8 @@ class Subscription(Receiver):
             while messages:
                 message = messages.popleft()
                 self.pending_bytes -= len(message.payload)
-                if self._is_slow:
-                    self._recover()
+                if self._needs_look:
+                    self._handed_out()
                 yield message
             if mailbox.is_ended:
                 if mailbox.error is not None:
@@ -148,8 +150,8 @@ class Subscription(Receiver):
             if mailbox.messages:
                 taken = mailbox.take_all()
                 self.pending_bytes = 0
-                if self._is_slow:
-                    self._recover()
+                if self._needs_look:
+                    self._handed_out()
                 yield taken
             elif mailbox.is_ended:
                 if mailbox.error is not None:
@@ -246,8 +248,8 @@ class Subscription(Receiver):
             while messages:
                 message = messages.popleft()
                 self.pending_bytes -= len(message.payload)
-                if self._is_slow:
-                    self._recover()
+                if self._needs_look:
+                    self._handed_out()
                 try:
                     result = callback(message)
                     if result is not None:
@@ -269,7 +271,7 @@ class Subscription(Receiver):
     def _overflow(self, messages: list[Message]) -> None:
         """More waits than may: apply the policy, and signal once each time it begins."""
         begins = not self._is_slow
-        self._is_slow = True
+        self._is_slow = self._needs_look = True
         if self._on_slow == "pause":
             self._mailbox.put(messages)
             self._connection.pause_reading(self)
@@ -308,11 +310,11 @@ class Subscription(Receiver):
             self.pending_bytes -= len(waiting.popleft().payload)
             self.dropped += 1
 
-    def _recover(self) -> None:
-        """Half of the limit is free again."""
+    def _handed_out(self) -> None:
+        """Messages were taken, and something waits for that: here, a subscription that was too slow."""
         if (
             len(self._mailbox.messages) * 2 <= self.pending_messages_max
             and self.pending_bytes * 2 <= self.pending_bytes_max
         ):
-            self._is_slow = False
+            self._is_slow = self._needs_look = False
             self._connection.resume_reading(self)

@@ -1,0 +1,242 @@
+"""The subscription of a push consumer: statuses handled, heartbeats watched, the consumer deleted if we made it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING
+
+from jetlake.client.message import Message
+from jetlake.client.options import duration_s
+from jetlake.client.push_status import PushStatus
+from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
+from jetlake.errors import ClientConnectionError, JetlakeError, NotFoundError
+from jetlake.model.consumer import ConsumerInfo
+from jetlake.model.durations import Seconds, seconds
+from jetlake.model.enums import AckPolicy
+from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
+from jetlake.protocol import encoder
+
+if TYPE_CHECKING:
+    from jetlake.client.api_caller import ApiCaller
+
+__all__ = ["PushSubscription"]
+
+
+class PushSubscription(Subscription):
+    """Messages of a push consumer; made by `JetStream.subscribe` and `JetStream.queue_subscribe`.
+
+    Heartbeats, flow control and gaps are looked after: alarms and gaps go to `on_error`. A status that is an error ends
+    the iterator with it (with a callback, it goes to `on_error`). With a callback, a message is acknowledged when the
+    callback returns, unless `manual_ack` was asked for.
+
+    Attributes:
+        consumer_name: the consumer's name.
+        stream_name: its stream's name.
+    """
+
+    __slots__ = (
+        "_api",
+        "_auto_ack",
+        "_created",
+        "_flow_due",
+        "_needs_no_ack",
+        "_put_total",
+        "_status",
+        "_timer",
+        "consumer_name",
+        "stream_name",
+    )
+
+    def __init__(
+        self,
+        api: ApiCaller,
+        subject: bytes,
+        queue: bytes,
+        *,
+        callback: MessageCallback | None,
+        manual_ack: bool,
+        pending_messages_max: int,
+        pending_bytes_max: int,
+        on_slow: SlowPolicy,
+    ) -> None:
+        self._api = api
+        self._auto_ack = callback is not None and not manual_ack
+        self._created = False
+        self._needs_no_ack = False
+        self._put_total = 0
+        self._flow_due: deque[tuple[int, bytes]] = deque()
+        self._status: PushStatus | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.stream_name = ""
+        self.consumer_name = ""
+        super().__init__(
+            api.connection,
+            subject,
+            queue,
+            callback=None if callback is None else self._acking(callback),
+            pending_messages_max=pending_messages_max,
+            pending_bytes_max=pending_bytes_max,
+            on_slow=on_slow,
+        )
+
+    def attach(self, info: ConsumerInfo, *, created: bool, alarm_s: float | None = None) -> None:
+        """The consumer that serves this subscription is known."""
+        self.stream_name = info.stream_name
+        self.consumer_name = info.name
+        self._created = created
+        self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
+        loop = self._connection.loop
+        self._status = PushStatus(
+            seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=alarm_s
+        )
+        self._arm()
+        # What came before the answer did is looked at now.
+        early = self._mailbox.take_all()
+        self.pending_bytes = 0
+        if early:
+            self.receive(early)
+
+    @property
+    def owns_consumer(self) -> bool:
+        """Whether this subscription created the consumer, and deletes it at its end."""
+        return self._created
+
+    async def consumer_info(self) -> ConsumerInfo:
+        """What the server says about the consumer now."""
+        return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.consumer_name)
+
+    # Ending
+
+    async def unsubscribe(self, after: int = 0) -> None:
+        """End it; a consumer that it created is deleted (at once, unless `after` messages are still to come).
+
+        Raises:
+            ApiError: the consumer could not be deleted.
+        """
+        self._stop_timer()
+        await super().unsubscribe(after)
+        if not after:
+            await self._delete_consumer()
+
+    async def drain(self, timeout: Seconds | None = None) -> None:
+        """End it without loss, then delete a consumer that it created; if that fails, `on_error` gets to know."""
+        self._stop_timer()
+        await super().drain(timeout if timeout is None else duration_s("timeout", timeout))
+        try:
+            await self._delete_consumer()
+        except JetlakeError as error:
+            self._connection.signal(error)
+
+    async def _delete_consumer(self) -> None:
+        if not self._created:
+            return
+        self._created = False
+        try:
+            await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.consumer_name)
+        except NotFoundError:
+            pass  # It is gone already.
+
+    # What the connection calls
+
+    def receive(self, messages: list[Message]) -> None:
+        status = self._status
+        if status is None:
+            # The consumer is being created; look at them when it is known.
+            self._mailbox.messages.extend(messages)
+            return
+        news = status.received(messages, self._connection.loop.time())
+        if self._needs_no_ack:
+            for message in news.messages:
+                message._settled = True
+        for notice in news.notices:
+            self._connection.signal(notice)
+        self._hand_over(news.messages, news.flow_replies)
+        if news.error is not None:
+            if self._callback is None:
+                self._connection.unsubscribe(self)
+                self.ended(news.error)
+            else:
+                self._connection.signal(news.error)
+
+    def _hand_over(self, messages: list[Message], flow_replies: list[tuple[int, bytes]]) -> None:
+        """Queue the messages; flow control is answered when those before it have been handed out."""
+        for position, subject in flow_replies:
+            self._flow_due.append((self._put_total + position, subject))
+        self._put_total += len(messages)
+        if messages:
+            super().receive(messages)
+        self._needs_look = bool(self._flow_due) or self._is_slow
+        if self._flow_due:
+            self._handed_out()
+
+    def _handed_out(self) -> None:
+        taken = self._put_total - len(self._mailbox.messages)
+        while self._flow_due and self._flow_due[0][0] <= taken:
+            _, subject = self._flow_due.popleft()
+            try:
+                self._connection.send(encoder.pub(subject, b"", b""))
+            except ClientConnectionError:
+                pass  # The server asks again with its next heartbeat.
+        super()._handed_out()
+        self._needs_look = bool(self._flow_due) or self._is_slow
+
+    def ended(self, error: Exception | None) -> None:
+        self._stop_timer()
+        super().ended(error)
+        if self._created and self.delivered_max and not self._connection.is_closed:
+            # The last message that was asked for has come, and nobody waits here for the answer.
+            self._created = False
+            subject = self._api.subject("CONSUMER.DELETE", self.stream_name, self.consumer_name)
+            self._connection.send(encoder.pub(subject, b"", b""))
+
+    def disconnected(self) -> None:
+        if self._status is not None:
+            self._status.disconnected()
+        self._stop_timer()
+
+    def reconnected(self) -> None:
+        if self._status is not None:
+            self._status.reconnected(self._connection.loop.time())
+            self._arm()
+
+    # Heartbeats
+
+    def _arm(self) -> None:
+        deadline = self._status.deadline() if self._status is not None else None
+        if deadline is not None and not self.is_closed:
+            self._timer = self._connection.loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        """The timer: messages only move the deadline, so it is checked here and set again."""
+        assert self._status is not None
+        alarm = self._status.alarm(self._connection.loop.time())
+        if alarm is not None:
+            self._connection.signal(alarm)
+        self._arm()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Acknowledging
+
+    def _acking(self, callback: MessageCallback) -> MessageCallback:
+        """The callback, with the acknowledgement behind it."""
+        if not self._auto_ack:
+            return callback
+        if iscoroutinefunction(callback):
+
+            async def call_and_ack(message: Message) -> None:
+                await callback(message)
+                message.ack()
+
+            return call_and_ack
+
+        def call_then_ack(message: Message) -> None:
+            callback(message)
+            message.ack()
+
+        return call_then_ack
