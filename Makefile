@@ -27,6 +27,9 @@ test: ## set up, check, and run every test
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -q
 
+fuzz: setup ## throw garbage at the parsers, a minute a target (SECONDS=60)
+	@$(BIN)/python tests/fuzz/fuzz_protocol.py --examples 10000 --seconds $(SECONDS)
+
 format: setup ## put the sources into the one format
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .

@@ -1,7 +1,8 @@
-"""Fixtures for tests that use jetlake: a clock that is moved by hand, a server in the test's own loop."""
+"""For tests that use jetlake: a clock that is moved by hand, helpers that fill streams, and a pytest plugin."""
 
 from __future__ import annotations
 
 from jetlake.testing.clock import ManualClock
+from jetlake.testing.messages import fill, make_stream
 
-__all__ = ["ManualClock"]
+__all__ = ["ManualClock", "fill", "make_stream"]
