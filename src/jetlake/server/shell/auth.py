@@ -45,6 +45,10 @@ class Authenticator:
             self.default = _identity(self._users[options.no_auth_user], "")
         self._decoy = next((user.password for user in options.users if _is_hash(user.password)), None)
 
+    def knows(self, name: str) -> bool:
+        """Whether there is a user of this name; an unknown one may be a password typed into the wrong field."""
+        return name in self._users
+
     def is_slow(self, connect: ConnectOptions) -> bool:
         """Whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
         if _is_hash(self._token):

@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol, Subscriber):
         self._subscriptions: dict[bytes, Subscription] = {}
         self._ended_deliveries = 0
         self._guarded = True
+        self._introduced = False
         self._greeted = False
         self._connected = False
         self._awaits_tls = False
@@ -125,6 +126,7 @@ class Connection(asyncio.Protocol, Subscriber):
                 self._greet()
                 self._expect_handshake(tls.timeout_s)
         self._schedule_ping(min(server.options.ping_interval_s, _FIRST_PING_S))
+        server.schedule_turn()
 
     def data_received(self, data: bytes) -> None:
         if self.closed:
@@ -133,6 +135,9 @@ class Connection(asyncio.Protocol, Subscriber):
         try:
             if self._awaits_tls or self.tls is not None:
                 data = self._decrypt(data)
+                if self.tls is not None and self.tls.ended:
+                    self._forget("Client Closed")
+                    self.hang_up()
                 if not data or self.closed:
                     return
             if self._checking:
@@ -393,7 +398,8 @@ class Connection(asyncio.Protocol, Subscriber):
         return default is not None
 
     def _refuse_entry(self, options: ConnectOptions | None = None) -> None:
-        who = f' - User "{options.user}"' if options is not None and options.user else ""
+        known = options is not None and self.server.authenticator.knows(options.user)
+        who = f' - User "{options.user}"' if options is not None and known else ""
         self.server.log.error(f"{self} - authentication error{who}")
         self.end("Authorization Violation", reason="Authentication Failure")
 
@@ -422,6 +428,7 @@ class Connection(asyncio.Protocol, Subscriber):
         self._stall_mark = self._max_pending * 3 // 4
 
     def _greet(self) -> None:
+        self._introduced = True
         self.send(info(self.server.info_for(self)))
         self.flush()
 
@@ -467,7 +474,7 @@ class Connection(asyncio.Protocol, Subscriber):
         if self._awaits_tls and self.tls.established:
             self._awaits_tls = False
             tls = self.server.options.tls
-            if tls is not None and tls.handshake_first:
+            if tls is not None and tls.handshake_first and not self._introduced:
                 self._greet()
             self._expect_authentication()
         return plaintext

@@ -58,6 +58,7 @@ class TlsChannel:
 
     Attributes:
         established: the handshake is over.
+        ended: the peer has closed the channel; no more will come.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -65,12 +66,13 @@ class TlsChannel:
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = False
+        self.ended = False
 
     def receive(self, data: bytes) -> bytes:
         """Take what the network gave and return what it meant; `to_send` may have something afterwards.
 
         Raises:
-            TlsError: the peer does not speak TLS, shows no valid certificate, or has closed the channel.
+            TlsError: the peer does not speak TLS, or shows no valid certificate.
         """
         self._incoming.write(data)
         try:
@@ -91,9 +93,17 @@ class TlsChannel:
             except ssl.SSLWantReadError:
                 break
             if not chunk:
+                self._close()
                 break
             chunks.append(chunk)
         return b"".join(chunks)
+
+    def _close(self) -> None:
+        self.ended = True
+        try:
+            self._object.unwrap()  # leaves our own goodbye to be sent
+        except ssl.SSLError:
+            pass
 
     def encrypt(self, data: bytes) -> bytes:
         """The bytes for the network that mean `data`."""
