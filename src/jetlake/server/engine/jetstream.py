@@ -71,6 +71,7 @@ class JetStream:
 
     def delete_stream(self, stream: Stream) -> None:
         """Remove a stream with its consumers and all its files."""
+        stream.is_closed = True  # What goes as a whole is not swept after each consumer.
         for consumer in tuple(stream.consumers.values()):
             consumer.close(deleted=True)
         del self.streams[stream.name]

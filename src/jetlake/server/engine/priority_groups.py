@@ -146,18 +146,18 @@ class PinnedClient(OpenToAll):
                 self._queue.reject(waiting, pull_status.WRONG_PIN_ID)
         self._on_pinned(self.pin, request)
 
-    def unpin(self, reason: UnpinReason) -> bool:
-        """Take the pin back; False when nobody has it."""
-        if not self.pin:
-            return False
+    def unpin(self, reason: UnpinReason) -> None:
+        """Take the pin back, if somebody has it; that it was asked for is told in any case."""
         self.pin = ""
         self.pinned_ns = self.deadline_ns = 0
         self._on_unpinned(reason)
-        return True
 
     def expire(self, now_ns: int) -> bool:
         """Take the pin back when its client was silent for too long; whether that was so."""
-        return bool(self.deadline_ns) and self.deadline_ns <= now_ns and self.unpin(UnpinReason.TIMEOUT)
+        if not self.deadline_ns or self.deadline_ns > now_ns:
+            return False
+        self.unpin(UnpinReason.TIMEOUT)
+        return True
 
     def states(self) -> tuple[PriorityGroupState, ...]:
         pinned_ts = format_time(self.pinned_ns) if self.pin else ZERO_TIME

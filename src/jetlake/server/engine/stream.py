@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jetlake.server.engine.storage import StreamHome
     from jetlake.server.engine.subscription import Capture
     from jetlake.server.engine.timers import Timer
+    from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Stream"]
 
@@ -254,6 +255,17 @@ class Stream:
         """The consumer is done with a message; it goes when retention says so and nobody else needs it."""
         self.retention.consumed(consumer, sequence)
 
+    def purge(self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None) -> int:
+        """Remove messages on request, and say how many there were; consumers go on behind them."""
+        self.store.on_removed = self.store.on_purged = None
+        try:
+            return self.store.purge(subject_filter, below=below, keep=keep)
+        finally:
+            self.store.on_purged = self._on_purged
+            self._listen_for_removals()
+            self._on_purged()
+            self.touched()
+
     def recount(self) -> None:
         """The store is not what consumers were told: they count anew."""
         self.account_for_bytes()
@@ -264,7 +276,7 @@ class Stream:
         self.store.on_removed = self._on_removed if self.consumers else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
-        for consumer in tuple(self.consumers.values()):
+        for consumer in self.retention.interested(subject):
             consumer.on_removed(sequence, subject)
 
     def _on_purged(self) -> None:

@@ -163,8 +163,7 @@ def stream_purge(request: ApiRequest) -> StreamPurgeReply:
     if body.seq and body.keep:
         raise api_error(10003)
     subject_filter = SubjectFilter.of([body.filter.encode()]) if body.filter else None
-    purged = stream.store.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
-    stream.touched()
+    purged = stream.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
     return StreamPurgeReply(success=True, purged=purged)
 
 
