@@ -52,6 +52,6 @@ def data_loss_error(stream: str, first: int, end: int) -> DataLossError:
     """The error for messages `first` up to but not including `end`."""
     return DataLossError(
         f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were "
-        "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the query "
-        "keep up; to go on without them set option failOnDataLoss=false"
+        "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the "
+        "query keep up; to go on without them set option failOnDataLoss=false"
     )

@@ -211,7 +211,7 @@ class SourceOptions:
         "Read only messages whose subject matches one of these, separated by commas (or a JSON array); wildcards "
         "`*` and `>` as usual. The server filters.",
     )
-    starting: Positions = option(
+    starting: Positions = option(  # noqa: RUF009 - a frozen value
         "startingPosition",
         _parse_starting,
         _FROM_EARLIEST,
@@ -220,7 +220,7 @@ class SourceOptions:
         "`time:2026-01-31T12:00:00Z`, `-10 minutes`, `last:N`; or a JSON object with one for each stream. A query "
         "that has a checkpoint goes on from there.",
     )
-    ending: Positions = option(
+    ending: Positions = option(  # noqa: RUF009
         "endingPosition",
         _parse_ending,
         _TO_LATEST,

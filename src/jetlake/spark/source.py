@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from jetlake.errors import ConfigError
 from jetlake.spark.batch_reader import BatchReader
-from jetlake.spark.options import SourceOptions
+from jetlake.spark.options import SinkOptions, SourceOptions
 from jetlake.spark.schema import schema_ddl
 from jetlake.spark.stream_reader import StreamReader
+from jetlake.spark.writer import BatchWriter, StreamWriter
 
 __all__ = ["JetStream"]
 
@@ -32,3 +40,21 @@ class JetStream(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""
         return StreamReader(schema, SourceOptions.of(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        _refuse_overwrite(overwrite)
+        return BatchWriter(schema, SinkOptions.of(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A streaming write."""
+        _refuse_overwrite(overwrite)
+        return StreamWriter(schema, SinkOptions.of(self.options))
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            'a stream can only be appended to: write with mode("append") or outputMode("append"), and purge the stream '
+            "yourself when it should start empty"
+        )

@@ -18,11 +18,20 @@ from jetlake.model.replies import (
     ConsumerResetReply,
     MessageGetReply,
     StoredMessage,
+    StreamCreateReply,
     StreamInfoReply,
+    StreamNamesReply,
     StreamPurgeReply,
 )
-from jetlake.model.requests import ConsumerCreateRequest, ConsumerResetRequest, MessageGetRequest, StreamPurgeRequest
-from jetlake.model.stream import StreamInfo
+from jetlake.model.requests import (
+    ConsumerCreateRequest,
+    ConsumerResetRequest,
+    MessageGetRequest,
+    StreamCreateRequest,
+    StreamListRequest,
+    StreamPurgeRequest,
+)
+from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.model.times import format_time
 
 __all__ = ["StreamApi"]
@@ -55,6 +64,16 @@ class StreamApi:
     def stream_info(self, stream: str) -> StreamInfo:
         """The stream's configuration and state."""
         return self._request(StreamInfoReply, "STREAM.INFO", stream)
+
+    def stream_of(self, subject: str) -> str:
+        """The stream that captures the subject; empty when none does."""
+        names = self._request(StreamNamesReply, "STREAM.NAMES", body=StreamListRequest(subject=subject)).streams
+        return names[0] if names else ""
+
+    def create_stream(self, config: StreamConfig) -> StreamInfo:
+        """Create a stream; the same one again is no error."""
+        request = StreamCreateRequest.from_config(config)
+        return self._request(StreamCreateReply, "STREAM.CREATE", config.name, body=request)
 
     def next_message(self, stream: str, sequence: int, subject: str = ">") -> StoredMessage | None:
         """The first message from that sequence on whose subject matches, asked of the stream's leader."""

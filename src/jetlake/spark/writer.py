@@ -1,0 +1,119 @@
+"""The sink as Spark sees it: rows published by tasks, batches noted by the driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.ledger import Ledger
+from jetlake.spark.options import SinkOptions
+from jetlake.spark.publisher import Publisher
+from jetlake.spark.row_encoder import OutgoingMessage, RowEncoder, RowIds
+
+__all__ = ["BatchWriter", "StreamWriter", "Written"]
+
+_log = logging.getLogger("jetlake.spark")
+
+_NULL_MAPS_WORTH_SAYING = 1000
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task did.
+
+    Attributes:
+        rows: rows that it published.
+        duplicates: those of them that the stream had already.
+        query: id of the streaming query; empty for a batch write.
+    """
+
+    rows: int
+    duplicates: int
+    query: str = ""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Publishes a DataFrame; a task that is repeated is deduplicated by its ids, a job that is run again is not."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self._options = options
+        self._encoder = RowEncoder(schema, options)
+        self._run = options.run_id or next_nuid()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """One task's rows; returns when all are acknowledged."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        return _publish(iterator, self._encoder, self._options, RowIds(self._run, partition))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Publishes the micro-batches of a streaming query, each row once however often its batch is repeated."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self._options = options
+        self._encoder = RowEncoder(schema, options)
+        self._ledger = Ledger(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """One task's rows of a micro-batch; returns when all are acknowledged."""
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId") or ""
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
+        if query and self._ledger.has(query, batch):
+            rows = sum(record_batch.num_rows for record_batch in iterator)
+            _log.warning("batch %d of query %s was written before the restart: %d rows are skipped", batch, query, rows)
+            return Written(0, rows, query)
+        ids = RowIds(f"{query}/{batch}", context.partitionId())
+        written = _publish(iterator, self._encoder, self._options, ids)
+        return Written(written.rows, written.duplicates, query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Note that the batch is written in full; Spark may call this again for the same batch."""
+        for message in messages:
+            if isinstance(message, Written) and message.query:
+                self._ledger.add(message.query, batchId)
+                return
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to undo: what was published keeps its ids, and a repeated batch is deduplicated by them."""
+
+
+def _publish(iterator: Iterator[pa.RecordBatch], encoder: RowEncoder, options: SinkOptions, ids: RowIds) -> Written:
+    publisher = Publisher(options)
+    publisher.publish_all(_messages(iterator, encoder, ids))
+    return Written(publisher.count, publisher.duplicates)
+
+
+def _messages(iterator: Iterator[pa.RecordBatch], encoder: RowEncoder, ids: RowIds) -> Iterator[OutgoingMessage]:
+    first_row = 0
+    null_maps = 0
+    for batch in iterator:
+        yield from encoder.encode(batch, ids, first_row)
+        first_row += batch.num_rows
+        null_maps = _count_null_maps(batch, null_maps)
+
+
+def _count_null_maps(batch: pa.RecordBatch, null_maps: int) -> int:
+    """Say once that null maps make Spark slow: it sizes every batch after every row, and each null costs the rows
+    before it.
+    """
+    if "headers" not in batch.schema.names:
+        return null_maps
+    counted: int = null_maps + batch.column("headers").null_count
+    if null_maps < _NULL_MAPS_WORTH_SAYING <= counted:
+        _log.warning(
+            "column headers is null in %d rows and more, which slows Spark down by a factor of ten and more: write "
+            "coalesce(headers, map()) instead, drop the column, or set spark.sql.execution.arrow.maxBytesPerBatch to "
+            "2147483647",
+            counted,
+        )
+    return counted
