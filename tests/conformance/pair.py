@@ -126,7 +126,7 @@ def _masked(message):
 
     The order of keys is nobody's promise, nor which characters are escaped.
     """
-    head = _mask(f"{message.subject} {message.sid} {message.reply} {message.header.decode('utf-8', 'replace')}")
+    head = _mask(f"{message.subject} {message.reply} {message.header.decode('utf-8', 'replace')}")
     payload = _mask(message.payload.decode("utf-8", "replace"))
     try:
         return head, json.loads(payload)

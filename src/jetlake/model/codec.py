@@ -6,6 +6,7 @@ nor size of the input can hurt: nesting beyond the interpreter's limit and input
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -17,6 +18,8 @@ from jetlake.errors import DecodeError
 __all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode"]
 
 T = TypeVar("T")
+
+_PATTERN = re.compile(r"`str` matching regex '.*'")
 
 INPUT_BYTES_MAX = 64 * 1024 * 1024
 """The longest JSON text that is read: the largest payload that a server may allow."""
@@ -90,7 +93,8 @@ def _convert(kind: type[T], raw: Any) -> T:
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "exceeded max depth"
-    return str(error) or type(error).__name__
+    # Times are the only texts with a pattern, and a pattern is no explanation.
+    return _PATTERN.sub("a time like 2026-01-31T12:00:00Z", str(error)) or type(error).__name__
 
 
 def _without_nulls(raw: Any) -> Any:

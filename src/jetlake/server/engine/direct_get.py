@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, DecodeError, StoreError
 from jetlake.model.codec import decode
+from jetlake.model.enums import StorageType
 from jetlake.model.requests import DirectGetRequest
 from jetlake.model.times import format_time, parse_time
 from jetlake.server.engine.api import requires_newer_api
@@ -160,7 +161,9 @@ def _newest_of_each(stream: Stream, request: DirectGetRequest) -> list[_Answer]:
     up_to = request.up_to_seq or store.last_sequence
     if request.up_to_time is not None:
         up_to = store.first_at_or_after(parse_time(request.up_to_time)) - 1
-    if not 0 < up_to <= store.last_sequence:
+    # A place that is not reached yet is no place in a file; in memory it stands for the end, as in other servers.
+    is_ahead = up_to > store.last_sequence and stream.config.storage is StorageType.FILE
+    if up_to < 1 or is_ahead:
         return [_NO_RESULTS]
     subject_filter = SubjectFilter.of([_bytes(pattern) for pattern in request.multi_last])
     sequences = store.last_per_subject(subject_filter, up_to)

@@ -16,7 +16,7 @@ from jetlake.model.account import AccountLimits
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock
 from jetlake.server.engine.commit import Commit
-from jetlake.server.engine.jetstream import JetStream
+from jetlake.server.engine.jetstream import DisabledJetStream, JetStream
 from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
 from jetlake.server.engine.timers import Timer, Timers
@@ -85,6 +85,10 @@ class Engine:
         answer_user_info(self, account)
         jetstream.recover()
         return jetstream
+
+    def refuse(self, account: Account) -> None:
+        """The account has no JetStream: tell those who ask for it."""
+        account.js = DisabledJetStream(account)
 
     def close(self) -> None:
         """Stop cleanly: tell waiting pulls, write and sync everything, leave indexes for a quick start."""

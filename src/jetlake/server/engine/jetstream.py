@@ -228,5 +228,6 @@ class DisabledJetStream:
         found = match(subject)
         if found is None or found.route.reply is None:
             return False
-        self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))
+        if reply:
+            self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
-from jetlake.model.enums import ActionKind
+from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.replies import (
     AccountInfoReply,
     MessageDeleteReply,
@@ -156,12 +156,12 @@ def stream_purge(request: ApiRequest) -> StreamPurgeReply:
     """`STREAM.PURGE`: everything, or what filter, sequence and number to keep say."""
     body = request.body or StreamPurgeRequest()
     stream = request.jetstream.stream(request.stream)
+    if body.seq and body.keep:
+        raise api_error(10003)
     if stream.config.sealed:
         raise api_error(10109)
     if stream.config.deny_purge:
         raise api_error(10110, err="stream purge not permitted")
-    if body.seq and body.keep:
-        raise api_error(10003)
     subject_filter = SubjectFilter.of([body.filter.encode()]) if body.filter else None
     purged = stream.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
     return StreamPurgeReply(success=True, purged=purged)
@@ -172,10 +172,10 @@ def stream_purge(request: ApiRequest) -> StreamPurgeReply:
 
 def message_get(request: ApiRequest) -> MessageGetReply:
     """`STREAM.MSG.GET`: one message by exactly one way to find it."""
-    stream = request.jetstream.stream(request.stream)
     body = request.body
     if body is None or not _finds_one(body):
         raise api_error(10003)
+    stream = request.jetstream.stream(request.stream)
     try:
         message = _find_message(stream, body)
     except ConfigError as error:  # a time that the calendar does not have
@@ -218,17 +218,18 @@ def _find_message(stream: Stream, body: MessageGetRequest) -> Stored | None:
 def message_delete(request: ApiRequest) -> MessageDeleteReply:
     """`STREAM.MSG.DELETE`: the message goes, and unless told otherwise its bytes are overwritten."""
     body: MessageDeleteRequest | None = request.body
-    stream = request.jetstream.stream(request.stream)
     if body is None or is_empty_object(request.payload):
         raise api_error(10003)
+    stream = request.jetstream.stream(request.stream)
     if stream.config.sealed:
         raise api_error(10109)
     if stream.config.deny_delete:
         raise api_error(10057, err="message delete not permitted")
-    if body.seq == 0:
-        raise api_error(10057, err="no message found")
-    if body.seq > stream.store.last_sequence:
-        raise api_error(10057, err="stream store EOF")
+    if stream.config.storage is StorageType.FILE:
+        if body.seq == 0:
+            raise api_error(10057, err="no message found")
+        if body.seq > stream.store.last_sequence:
+            raise api_error(10057, err="stream store EOF")
     if not stream.store.remove(body.seq, erase=not body.no_erase):
         raise api_error(10043, seq=body.seq)
     stream.touched()

@@ -48,6 +48,9 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
     _log_start(server, engine, folder)
     for name, account_limits in limits.items():
         engine.enable(server.account(name), _account_limits(account_limits))
+    for account in server.options.accounts:
+        if account.name not in limits:
+            engine.refuse(server.account(account.name))
     return engine
 
 

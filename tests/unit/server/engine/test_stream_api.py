@@ -159,7 +159,7 @@ def test_purge_and_delete_can_be_denied(harness):
     harness.api("STREAM.UPDATE.T", {"name": "T", "subjects": ["t"], "sealed": True})
     assert error_of(harness.api("STREAM.PURGE.T"))[:2] == (400, 10109)
     assert error_of(harness.api("STREAM.MSG.DELETE.T", {"seq": 1}))[:2] == (400, 10109)
-    assert error_of(harness.api("STREAM.PURGE.S", {"seq": 1, "keep": 1}))[1] == 10110
+    assert error_of(harness.api("STREAM.PURGE.S", {"seq": 1, "keep": 1}))[1] == 10003
 
 
 @pytest.mark.parametrize(
