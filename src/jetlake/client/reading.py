@@ -173,26 +173,33 @@ class Reading(Receiver):
 
     async def batches(self) -> AsyncIterator[list[Message]]:
         """All messages that are there, again and again; the fastest way to take many."""
-        self._refuse_handler()
         own = self._state is None
-        self.start()
-        mailbox = self._mailbox
         try:
-            while True:
-                if mailbox.messages:
-                    taken = mailbox.take_all()
-                    self._buffered_bytes = 0
-                    self._refill()
-                    yield taken
-                elif mailbox.is_ended:
-                    break
-                else:
-                    await mailbox.wait()
+            while batch := await self.next_batch():
+                yield batch
         finally:
             if own:
                 await self.stop()
-        if mailbox.error is not None:
-            raise mailbox.error
+
+    async def next_batch(self) -> list[Message]:
+        """All messages that are there, at least one; an empty list once consumption was stopped or drained.
+
+        Raises:
+            ConsumeError: consumption ended.
+        """
+        self._refuse_handler()
+        self.start()
+        mailbox = self._mailbox
+        while not mailbox.messages:
+            if mailbox.is_ended:
+                if mailbox.error is not None:
+                    raise mailbox.error
+                return []
+            await mailbox.wait()
+        taken = mailbox.take_all()
+        self._buffered_bytes = 0
+        self._refill()
+        return taken
 
     async def next(self, timeout: Seconds | None = None) -> Message:
         """The next message.

@@ -144,21 +144,28 @@ class Subscription(Receiver):
 
     async def batches(self) -> AsyncIterator[list[Message]]:
         """All messages that are there, again and again; the fastest way to take many."""
+        while batch := await self.next_batch():
+            yield batch
+
+    async def next_batch(self) -> list[Message]:
+        """All messages that are there, at least one; an empty list once the subscription ended.
+
+        Raises:
+            JetlakeError: the subscription ended for a reason.
+        """
         self._refuse_callback()
         mailbox = self._mailbox
-        while True:
-            if mailbox.messages:
-                taken = mailbox.take_all()
-                self.pending_bytes = 0
-                if self._needs_look:
-                    self._handed_out()
-                yield taken
-            elif mailbox.is_ended:
+        while not mailbox.messages:
+            if mailbox.is_ended:
                 if mailbox.error is not None:
                     raise mailbox.error
-                return
-            else:
-                await mailbox.wait()
+                return []
+            await mailbox.wait()
+        taken = mailbox.take_all()
+        self.pending_bytes = 0
+        if self._needs_look:
+            self._handed_out()
+        return taken
 
     def _refuse_callback(self) -> None:
         if self._callback is not None:

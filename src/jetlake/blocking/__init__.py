@@ -1,0 +1,44 @@
+"""The client without await: the same names, for scripts, notebooks, threads and Spark.
+
+::
+
+    import jetlake.blocking
+
+    with jetlake.blocking.connect("nats://localhost:4222") as nc:
+        js = nc.jetstream()
+        orders = js.create_stream("ORDERS", subjects=["orders.>"])
+        js.publish("orders.new", b"1")
+        worker = orders.create_consumer("worker")
+        for message in worker.fetch(10, expires=1):
+            message.ack()
+"""
+
+from __future__ import annotations
+
+from jetlake.blocking.client import Client, connect
+from jetlake.blocking.jetstream import (
+    Consumer,
+    JetStream,
+    OrderedConsumer,
+    PendingAck,
+    PullSubscription,
+    PushSubscription,
+    Stream,
+)
+from jetlake.blocking.message import Message
+from jetlake.blocking.reading import Reading, Subscription
+
+__all__ = [
+    "Client",
+    "Consumer",
+    "JetStream",
+    "Message",
+    "OrderedConsumer",
+    "PendingAck",
+    "PullSubscription",
+    "PushSubscription",
+    "Reading",
+    "Stream",
+    "Subscription",
+    "connect",
+]

@@ -1,0 +1,240 @@
+"""The blocking client that people hold, for scripts, notebooks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from inspect import signature
+from typing import Any, ParamSpec, Self, cast
+
+from jetlake import client
+from jetlake.blocking.facade import Call, Facade
+from jetlake.blocking.jetstream import JetStream
+from jetlake.blocking.loop_thread import LoopThread, ThreadOutlet
+from jetlake.blocking.message import Message
+from jetlake.blocking.reading import MessageHandler, Subscription
+from jetlake.client.connection import Connection, ConnectionState
+from jetlake.client.handshake import ServerInfo
+from jetlake.client.options import ConnectOptions, build_options
+from jetlake.client.subscription import SlowPolicy
+from jetlake.client.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
+from jetlake.errors import ConnectionClosedError
+from jetlake.model.durations import Seconds
+from jetlake.protocol import encoder
+
+__all__ = ["Client", "connect"]
+
+P = ParamSpec("P")
+
+
+class Client(Facade):
+    """A connection to a server or cluster, usable from several threads; made by `jetlake.blocking.connect`.
+
+    A thread of its own runs the connection. Usable as a context manager, which drains at its end.
+    """
+
+    _inner: client.Client
+
+    def __init__(self, inner: client.Client, thread: LoopThread, outlet: ThreadOutlet) -> None:
+        super().__init__(inner, thread)
+        self._outlet = outlet
+
+    rtt = Call(client.Client.rtt)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server right now."""
+        return self._inner.is_connected
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for good."""
+        return self._inner.is_closed
+
+    @property
+    def state(self) -> ConnectionState:
+        """What the connection is doing."""
+        return self._inner.state
+
+    @property
+    def server_info(self) -> ServerInfo:
+        """What the connected server says of itself."""
+        return self._inner.server_info
+
+    @property
+    def server(self) -> str:
+        """The address of the server that it is, or was last, connected to."""
+        return self._inner.server
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of headers and payload that the server takes."""
+        return self._inner.max_payload
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return self._inner.reconnects
+
+    @property
+    def last_error(self) -> Exception | None:
+        """What went wrong last, if anything did."""
+        return self._inner.last_error
+
+    def publish(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
+    ) -> None:
+        """Publish to whoever listens now; waits only when the socket takes no more.
+
+        Raises:
+            BadSubjectError: nobody can publish there.
+            ConnectionClosedError: the client is closed.
+        """
+        raw_subject = publish_subject(subject)
+        raw_reply = publish_subject(reply) if reply else b""
+        payload = payload_bytes(payload)
+        header = header_bytes(headers)
+        self._inner._connection.check_size(len(header) + len(payload))
+        if header:
+            self._outlet.send(encoder.hpub(raw_subject, raw_reply, header, payload))
+        else:
+            self._outlet.send(encoder.pub(raw_subject, raw_reply, payload))
+
+    def request(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        timeout: Seconds | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Message:
+        """Publish and wait for the first answer.
+
+        Raises:
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: no answer in time.
+            DisconnectedError: the connection was lost meanwhile.
+        """
+        return cast(
+            "Message", self._thread.call(self._inner.request(subject, payload, timeout=timeout, headers=headers))
+        )
+
+    def subscribe(
+        self,
+        subject: str,
+        callback: MessageHandler | None = None,
+        *,
+        queue: str = "",
+        pending_messages_max: int = 512 * 1024,
+        pending_bytes_max: int = 128 * 1024 * 1024,
+        on_slow: SlowPolicy = "drop_new",
+    ) -> Subscription:
+        """Receive what is published to a subject from now on; the arguments are those of `jetlake.Client.subscribe`.
+
+        The callback runs in a thread of its own and may block; without one, iterate over the subscription.
+        """
+        inner = self._thread.call(
+            self._inner.subscribe(
+                subject,
+                queue=queue,
+                pending_messages_max=pending_messages_max,
+                pending_bytes_max=pending_bytes_max,
+                on_slow=on_slow,
+            )
+        )
+        subscription = Subscription(inner, self._thread)
+        if callback is not None:
+            subscription.run(callback, f"jetlake-{subject}")
+        return subscription
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses, to receive replies on."""
+        return self._inner.new_inbox()
+
+    def jetstream(
+        self,
+        *,
+        domain: str = "",
+        prefix: str = "",
+        timeout: Seconds | None = None,
+        publish_window: int = 4000,
+        publish_window_bytes: int = 64 * 1024 * 1024,
+    ) -> JetStream:
+        """JetStream through this connection; the arguments are those of `jetlake.Client.jetstream`."""
+        inner = self._inner.jetstream(
+            domain=domain,
+            prefix=prefix,
+            timeout=timeout,
+            publish_window=publish_window,
+            publish_window_bytes=publish_window_bytes,
+        )
+        return JetStream(inner, self._thread)
+
+    def flush(self, timeout: Seconds = 10.0) -> None:
+        """Wait until the server has processed everything that was published before."""
+        self._thread.call(self._after_queue(lambda: self._inner.flush(timeout)))
+
+    def drain(self, timeout: Seconds | None = None) -> None:
+        """Close without loss: subscriptions end, what was published is sent, then close."""
+        self._end(lambda: self._inner.drain(timeout))
+
+    def close(self) -> None:
+        """Write what waits and close; subscriptions end."""
+        self._end(self._inner.close)
+
+    def _end(self, how: Callable[[], Any]) -> None:
+        try:
+            self._thread.call(self._after_queue(how))
+        except ConnectionClosedError:
+            pass
+        finally:
+            if self._inner.is_closed:
+                self._thread.stop()
+
+    async def _after_queue(self, work: Callable[[], Any]) -> None:
+        """First what other threads have queued, then the work."""
+        self._outlet.flush()
+        await work()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.drain()
+        else:
+            self.close()
+
+
+def _blocking(connect: Callable[P, Any]) -> Callable[[Callable[..., Client]], Callable[P, Client]]:
+    """Give a function the arguments and the documentation of the asyncio one."""
+
+    def with_signature(function: Callable[..., Client]) -> Callable[P, Client]:
+        return cast("Callable[P, Client]", update_wrapper(function, connect, assigned=("__doc__",), updated=()))
+
+    return with_signature
+
+
+@_blocking(client.connect)
+def connect(*arguments: Any, **options: Any) -> Client:
+    given = signature(client.connect).bind(*arguments, **options)
+    given.apply_defaults()
+    return _open(build_options(given.arguments.pop("servers"), **given.arguments))
+
+
+def _open(options: ConnectOptions) -> Client:
+    thread = LoopThread(f"jetlake-{options.name or 'client'}")
+
+    async def open_client() -> tuple[client.Client, ThreadOutlet]:
+        connection = Connection(options, message_type=Message)
+        outlet = ThreadOutlet(thread, connection)
+        connection.outlet = outlet
+        await connection.open()
+        return client.Client(connection), outlet
+
+    try:
+        inner, outlet = thread.call(open_client())
+    except BaseException:
+        thread.stop()
+        raise
+    return Client(inner, thread, outlet)

@@ -1,0 +1,338 @@
+"""Blocking forms of the JetStream context, streams and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from jetlake import client
+from jetlake.blocking.facade import Call, Facade, Made, Wrapped
+from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.message import Message
+from jetlake.blocking.reading import MessageHandler, Reading, Subscription
+from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
+from jetlake.client.ordered_consume import OrderedConsume as AsyncOrderedConsume
+from jetlake.client.pull_subscription import PullSubscription as AsyncPullSubscription
+from jetlake.client.push_subscription import PushSubscription as AsyncPushSubscription
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.publish import PubAck
+from jetlake.model.stream import StreamConfig, StreamInfo
+
+__all__ = ["Consumer", "JetStream", "OrderedConsumer", "PendingAck", "PullSubscription", "PushSubscription", "Stream"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _messages(received: list[client.Message], thread: LoopThread) -> list[Message]:
+    return cast("list[Message]", received)
+
+
+def _message(received: client.Message | None, thread: LoopThread) -> Message | None:
+    return cast("Message | None", received)
+
+
+class _Consume(Generic[P]):
+    """The blocking form of `consume`: a handler, if there is one, runs in threads."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Consume[P]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, Reading]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        if instance is None:
+            return self
+
+        method: Callable[..., Any] = self._method
+
+        def consume(handler: MessageHandler | None = None, *, concurrency: int = 1, **options: Any) -> Reading:
+            if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+                raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+            if concurrency > 1 and handler is None:
+                raise InvalidOptionError("concurrency needs a handler")
+            return Reading(method(instance._inner, **options), instance._thread, handler, concurrency)
+
+        consume.__doc__ = self.__doc__
+        return consume
+
+
+class Consumer(Facade):
+    """The blocking form of `jetlake.client.Consumer`."""
+
+    _inner: client.Consumer
+
+    fetch = Wrapped(client.Consumer.fetch, _messages)
+    next = Wrapped(client.Consumer.next, _message)
+    consume = _Consume(client.Consumer.consume)
+    messages = consume
+    info = Call(client.Consumer.info)
+    delete = Call(client.Consumer.delete)
+    pause = Call(client.Consumer.pause)
+    resume = Call(client.Consumer.resume)
+    reset = Call(client.Consumer.reset)
+    unpin = Call(client.Consumer.unpin)
+
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self._inner.name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """What the server said last about it."""
+        return self._inner.cached_info
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration, as the server said last."""
+        return self._inner.config
+
+
+class OrderedConsumer(Facade):
+    """The blocking form of `jetlake.client.OrderedConsumer`; iterate over it, or use `consume`, `fetch` and `next`."""
+
+    _inner: AsyncOrderedConsumer
+
+    fetch = Wrapped(AsyncOrderedConsumer.fetch, _messages)
+    next = Wrapped(AsyncOrderedConsumer.next, _message)
+    consume = _Consume(AsyncOrderedConsumer.consume)
+    messages = consume
+    info = Call(AsyncOrderedConsumer.info)
+    delete = Call(AsyncOrderedConsumer.delete)
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    def __iter__(self) -> Iterator[Message]:
+        with self.consume() as messages:
+            yield from messages
+
+    def batches(self) -> Iterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        with self.consume() as messages:
+            yield from messages.batches()
+
+
+class _Collect(Generic[P, T]):
+    """The blocking form of a method that gives an async iterator: all of it, as a list."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Collect[P, T]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, list[T]]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        if instance is None:
+            return self
+
+        def collect(*args: P.args, **kwargs: P.kwargs) -> list[T]:
+            found = self._method(instance._inner, *args, **kwargs)
+
+            async def gather() -> list[T]:
+                return [item async for item in found]
+
+            return instance._thread.call(gather())
+
+        collect.__doc__ = self.__doc__
+        return collect
+
+
+class Stream(Facade):
+    """The blocking form of `jetlake.client.Stream`."""
+
+    _inner: client.Stream
+
+    info = Call(client.Stream.info)
+    update = Call(client.Stream.update)
+    delete = Call(client.Stream.delete)
+    purge = Call(client.Stream.purge)
+    get = Call(client.Stream.get)
+    get_batch = _Collect(client.Stream.get_batch)
+    delete_message = Call(client.Stream.delete_message)
+    create_consumer = Wrapped(client.Stream.create_consumer, Consumer)
+    create_or_update_consumer = Wrapped(client.Stream.create_or_update_consumer, Consumer)
+    update_consumer = Wrapped(client.Stream.update_consumer, Consumer)
+    consumer = Wrapped(client.Stream.consumer, Consumer)
+    consumer_info = Call(client.Stream.consumer_info)
+    delete_consumer = Call(client.Stream.delete_consumer)
+    consumers = Call(client.Stream.consumers)
+    consumer_names = Call(client.Stream.consumer_names)
+    ordered = Made(client.Stream.ordered, OrderedConsumer)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._inner.name
+
+    @property
+    def cached_info(self) -> StreamInfo:
+        """What the server said last about it."""
+        return self._inner.cached_info
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration, as the server said last."""
+        return self._inner.config
+
+
+class PendingAck(Facade):
+    """The acknowledgement of a message under way: `result()` waits for it."""
+
+    _inner: client.PendingAck
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is known."""
+        return self._inner.is_done
+
+    def result(self) -> PubAck:
+        """The acknowledgement.
+
+        Raises:
+            ApiError: the stream refused the message.
+            JetlakeError: there was no acknowledgement.
+        """
+
+        async def wait() -> PubAck:
+            return await self._inner
+
+        return self._thread.call(wait())
+
+
+class PushSubscription(Subscription):
+    """The blocking form of `jetlake.client.push_subscription.PushSubscription`."""
+
+    _inner: AsyncPushSubscription
+
+    consumer_info = Call(AsyncPushSubscription.consumer_info)
+
+    @property
+    def consumer_name(self) -> str:
+        """The consumer's name."""
+        return self._inner.consumer_name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    @property
+    def owns_consumer(self) -> bool:
+        """Whether this subscription created the consumer, and deletes it at its end."""
+        return self._inner.owns_consumer
+
+
+class PullSubscription(Facade):
+    """The blocking form of `jetlake.client.pull_subscription.PullSubscription`."""
+
+    _inner: AsyncPullSubscription
+
+    fetch = Wrapped(AsyncPullSubscription.fetch, _messages)
+    consumer_info = Call(AsyncPullSubscription.consumer_info)
+    unsubscribe = Call(AsyncPullSubscription.unsubscribe)
+    drain = unsubscribe
+
+    @property
+    def consumer_name(self) -> str:
+        """The consumer's name."""
+        return self._inner.consumer_name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    def __enter__(self) -> PullSubscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unsubscribe()
+
+
+class JetStream(Facade):
+    """The blocking form of `jetlake.client.JetStream`."""
+
+    _inner: client.JetStream
+
+    publish = Call(client.JetStream.publish)
+    publish_async = Wrapped(client.JetStream.publish_async, PendingAck)
+    publish_async_complete = Call(client.JetStream.publish_async_complete)
+    account_info = Call(client.JetStream.account_info)
+    create_stream = Wrapped(client.JetStream.create_stream, Stream)
+    update_stream = Wrapped(client.JetStream.update_stream, Stream)
+    create_or_update_stream = Wrapped(client.JetStream.create_or_update_stream, Stream)
+    stream = Wrapped(client.JetStream.stream, Stream)
+    delete_stream = Call(client.JetStream.delete_stream)
+    streams = Call(client.JetStream.streams)
+    stream_names = Call(client.JetStream.stream_names)
+    create_consumer = Wrapped(client.JetStream.create_consumer, Consumer)
+    create_or_update_consumer = Wrapped(client.JetStream.create_or_update_consumer, Consumer)
+    consumer = Wrapped(client.JetStream.consumer, Consumer)
+    delete_consumer = Call(client.JetStream.delete_consumer)
+    pull_subscribe = Wrapped(client.JetStream.pull_subscribe, PullSubscription)
+
+    @property
+    def publish_async_pending(self) -> int:
+        """Messages of `publish_async` that wait for their acknowledgement."""
+        return self._inner.publish_async_pending
+
+    def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageHandler | None = None,
+        *,
+        ordered: bool = False,
+        manual_ack: bool = False,
+        **options: Any,
+    ) -> PushSubscription | Reading:
+        """As `jetlake.client.JetStream.subscribe`; the callback runs in a thread of its own."""
+        found = self._thread.call(self._inner.subscribe(subject, ordered=ordered, **options))
+        if isinstance(found, AsyncOrderedConsume):
+            return Reading(found, self._thread, callback).start()
+        return self._subscribed(found, callback, manual_ack)
+
+    def queue_subscribe(
+        self,
+        subject: str,
+        queue: str,
+        callback: MessageHandler | None = None,
+        *,
+        manual_ack: bool = False,
+        **options: Any,
+    ) -> PushSubscription:
+        """As `jetlake.client.JetStream.queue_subscribe`; the callback runs in a thread of its own."""
+        found = self._thread.call(self._inner.queue_subscribe(subject, queue, **options))
+        return self._subscribed(found, callback, manual_ack)
+
+    def _subscribed(
+        self, found: AsyncPushSubscription, callback: MessageHandler | None, manual_ack: bool
+    ) -> PushSubscription:
+        subscription = PushSubscription(found, self._thread)
+        if callback is not None:
+            handler = callback
+
+            def call_and_ack(message: Message) -> None:
+                handler(message)
+                message.ack()
+
+            subscription.run(callback if manual_ack else call_and_ack, f"jetlake-{found.consumer_name}")
+        return subscription

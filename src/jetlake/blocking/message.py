@@ -1,0 +1,35 @@
+"""A received message whose answers may be sent from any thread, and whose `ack_sync` blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from jetlake.client.message import Message as AsyncMessage
+from jetlake.client.options import duration_s
+from jetlake.model.durations import Seconds
+
+if TYPE_CHECKING:
+    from jetlake.blocking.loop_thread import ThreadOutlet
+
+__all__ = ["Message"]
+
+
+class Message(AsyncMessage, gc=False, eq=False):
+    """A message that a blocking client received; `ack`, `nak`, `term`, `in_progress` and `respond` return at once."""
+
+    def ack_sync(self, timeout: Seconds | None = None) -> None:  # type: ignore[override]
+        """Done, and the server has said that it knows: the message is never delivered again.
+
+        Args:
+            timeout: seconds to wait for the server; the connection's `request_timeout` when None.
+
+        Raises:
+            RequestTimeoutError: no answer came; call it again, or expect the message again.
+            NoRespondersError: the consumer is gone or takes no acknowledgements.
+        """
+        if self._settled:
+            return
+        outlet, reply = self._answerable()
+        timeout_s = None if timeout is None else duration_s("timeout", timeout)
+        cast("ThreadOutlet", outlet).request_and_wait(reply, b"+ACK", timeout_s)
+        self._settled = True

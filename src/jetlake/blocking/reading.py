@@ -1,0 +1,240 @@
+"""Blocking iteration: lists of messages come from the loop's thread, and are handed out one by one here."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Self, cast
+
+from jetlake.blocking.facade import Facade
+from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.message import Message
+from jetlake.client.options import duration_s
+from jetlake.client.reading import Reading as AsyncReading
+from jetlake.client.subscription import Subscription as AsyncSubscription
+from jetlake.errors import ClientConnectionError, ConnectionClosedError, JetlakeError, RequestTimeoutError
+from jetlake.model.durations import Seconds
+
+__all__ = ["MessageHandler", "Reading", "Subscription"]
+
+MessageHandler = Callable[[Message], Any]
+"""A plain function that takes a message; it runs in a thread of its own and may block."""
+
+
+class _Taking(Facade):
+    """What subscriptions and continuous reads share: a list at a time, from whichever thread asks."""
+
+    def __init__(self, inner: Any, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        self._taken: deque[Message] = deque()
+        self._lock = threading.Lock()
+
+    def next_batch(self) -> list[Message]:
+        """All messages that are there, at least one; an empty list once it ended.
+
+        Raises:
+            JetlakeError: it ended for a reason.
+        """
+        with self._lock:
+            if not self._taken:
+                self._wait()
+            taken, self._taken = list(self._taken), deque()
+            return taken
+
+    def _wait(self) -> None:
+        self._thread.call(self._fill())
+
+    async def _fill(self) -> None:
+        # Here, on the loop's thread, so that a caller who is interrupted while it waits loses no message.
+        self._taken.extend(await self._inner.next_batch())
+
+    def batches(self) -> Iterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        while batch := self.next_batch():
+            yield batch
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            with self._lock:
+                if not self._taken:
+                    self._wait()
+                if not self._taken:
+                    return
+                message = self._taken.popleft()
+            yield message
+
+    def next(self, timeout: Seconds | None = None) -> Message:
+        """The next message.
+
+        Args:
+            timeout: seconds to wait; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            JetlakeError: it ended.
+        """
+        with self._lock:
+            if self._taken:
+                return self._taken.popleft()
+            return cast("Message", self._thread.call(self._inner.next(timeout)))
+
+
+class Subscription(_Taking):
+    """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
+
+    _inner: AsyncSubscription
+
+    def run(self, callback: MessageHandler, name: str) -> None:
+        """Hand every message to the callback, in a thread of its own."""
+        threading.Thread(target=self._work, args=(callback,), name=name, daemon=True).start()
+
+    def _work(self, callback: MessageHandler) -> None:
+        connection = self._inner._connection
+        try:
+            for message in self:
+                try:
+                    callback(message)
+                except Exception as error:
+                    self._report(error)
+        except JetlakeError as error:
+            if not connection.is_closed:
+                self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        try:
+            self._thread.call_soon(partial(self._inner._connection.signal, error))
+        except ConnectionClosedError:
+            pass
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages received and not taken yet."""
+        return self._inner.pending_messages + len(self._taken)
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped because a limit was reached."""
+        return self._inner.dropped
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more messages will come."""
+        return self._inner.is_closed
+
+    def unsubscribe(self, after: int = 0) -> None:
+        """End it now, or after so many messages since it began; what waits can still be taken."""
+        self._thread.call(self._inner.unsubscribe(after))
+
+    def drain(self, timeout: Seconds | None = None) -> None:
+        """End it without loss: what the server has sent already still comes."""
+        self._thread.call(self._inner.drain(timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._inner._connection.is_closed:
+            self.unsubscribe()
+
+
+class Reading(_Taking):
+    """Messages of a consumer, without end: use it as a context manager and iterate over it, or over `batches()`.
+
+    With a handler, `concurrency` threads call it; `wait` waits for the end.
+    """
+
+    _inner: AsyncReading
+
+    def __init__(
+        self, inner: AsyncReading, thread: LoopThread, handler: MessageHandler | None = None, concurrency: int = 1
+    ) -> None:
+        super().__init__(inner, thread)
+        self._handler = handler
+        self._concurrency = concurrency
+        self._workers: list[threading.Thread] = []
+        self._error: Exception | None = None
+
+    def start(self) -> Self:
+        """Subscribe and pull; entering the context manager or iterating does it too."""
+
+        async def start() -> None:
+            self._inner.start()
+
+        self._thread.call(start())
+        if self._handler is not None and not self._workers:
+            self._workers = [
+                threading.Thread(
+                    target=self._work, args=(self._handler,), name=f"jetlake-handler-{number}", daemon=True
+                )
+                for number in range(self._concurrency)
+            ]
+            for worker in self._workers:
+                worker.start()
+        return self
+
+    def _work(self, handler: MessageHandler) -> None:
+        try:
+            for message in self:
+                try:
+                    handler(message)
+                except Exception as error:
+                    self._thread.call_soon(partial(self._inner._connection.signal, error))
+        except ConnectionClosedError:
+            pass
+        except Exception as error:
+            self._error = self._error or error
+
+    def wait(self, timeout: Seconds | None = None) -> None:
+        """With a handler: wait until consumption ends; whatever ended it is raised.
+
+        Raises:
+            RequestTimeoutError: `timeout` seconds have passed.
+        """
+        self.start()
+        timeout_s = None if timeout is None else duration_s("timeout", timeout)
+        for worker in self._workers:
+            worker.join(timeout_s)
+            if worker.is_alive():
+                raise RequestTimeoutError(f"consumption goes on after {timeout} s")
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> list[Message]:
+        """Stop at once; what was received and not handed out goes back to the server, and is returned."""
+        left = cast("list[Message]", self._thread.call(self._inner.stop()))
+        # A worker that waits for more holds the lock until the line above has ended its wait.
+        with self._lock:
+            taken, self._taken = list(self._taken), deque()
+        for message in taken:
+            try:
+                message.nak()
+            except ClientConnectionError:
+                break
+        self._join()
+        return taken + left
+
+    def drain(self) -> None:
+        """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
+        self._thread.call(self._inner.drain())
+        self._join()
+
+    def _join(self) -> None:
+        for worker in self._workers:
+            if worker is not threading.current_thread():
+                worker.join()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no more messages will come."""
+        return self._inner.is_stopped
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        except ConnectionClosedError:
+            pass
