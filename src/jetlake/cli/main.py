@@ -12,9 +12,10 @@ def main(argv: list[str] | None = None) -> int:  # noqa: RET503 - the tree of co
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["serve"]:
         # Straight to the server: it must be ready before a command-line library would be loaded.
+        from jetlake.cli.served_dashboard import pages
         from jetlake.server.command import serve
 
-        return serve(arguments[1:])
+        return serve(arguments[1:], pages)
     from jetlake.cli.app import app
 
     app.main(arguments, prog_name="jetlake")

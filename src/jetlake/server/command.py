@@ -18,6 +18,7 @@ from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.flags import parse_flags, usage
 from jetlake.server.config.options import Options
 from jetlake.server.shell.log import LineLog
+from jetlake.server.shell.pages import Pages
 from jetlake.server.shell.server import Server
 from jetlake.server.shell.tls import server_context
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
@@ -34,8 +35,12 @@ _SIGNALS = {
 }
 
 
-def serve(argv: list[str]) -> int:
-    """Run a server with these flags until it is told to stop; the exit status of the process."""
+def serve(argv: list[str], pages: Callable[[Server], Pages] | None = None) -> int:
+    """Run a server with these flags until it is told to stop; the exit status of the process.
+
+    Args:
+        pages: makes what the monitoring port shows besides monitoring.
+    """
     try:
         flags = parse_flags(argv)
         if flags.get("help"):
@@ -57,7 +62,7 @@ def serve(argv: list[str]) -> int:
     except (JetlakeError, OSError) as error:
         LineLog().fatal(f"Can't start: {error}")
         return 1
-    return _run(_serve(flags, assembled, log))
+    return _run(_serve(flags, assembled, log, pages))
 
 
 def _test(flags: dict[str, Any]) -> int:
@@ -89,10 +94,14 @@ def _run(main: Coroutine[Any, Any, int]) -> int:
         return runner.run(main)
 
 
-async def _serve(flags: dict[str, Any], assembled: Assembled, log: LineLog) -> int:
+async def _serve(
+    flags: dict[str, Any], assembled: Assembled, log: LineLog, pages: Callable[[Server], Pages] | None
+) -> int:
     options = assembled.options
     try:
         server = Server(options=options, log=log)
+        if pages is not None:
+            server.pages = pages(server)
     except JetlakeError as error:
         log.fatal(f"Can't start: {error}")
         return 1

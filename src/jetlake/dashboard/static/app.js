@@ -294,10 +294,12 @@ function payloadText(base64, form) {
   const data = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
   let text = null;
   try { text = new TextDecoder("utf-8", { fatal: true }).decode(data); } catch { /* not text */ }
+  // Text that a person can read has no control characters but tabs and line ends.
+  const readable = text !== null && !/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/.test(text);
   if (form === "json" || form === "auto") {
     try { return JSON.stringify(JSON.parse(text), null, 2); } catch { if (form === "json") return "(not JSON)"; }
   }
-  if (form !== "hex" && text !== null) return text;
+  if (form === "auto" && readable) return text;
   if (form === "text") return new TextDecoder().decode(data);
   const lines = [];
   for (let at = 0; at < data.length; at += 16) {

@@ -14,6 +14,7 @@ from jetlake.errors import ConfigError
 from jetlake.server.shell.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.listener import listen
 from jetlake.server.shell.metrics import METRICS_TYPE, metrics_text
+from jetlake.server.shell.pages import answer_page
 from jetlake.server.shell.query import BadQueryError, Query
 from jetlake.server.shell.reports import (
     account_statistics_report,
@@ -78,6 +79,7 @@ class Monitoring:
         self.host = server.options.http_host or "127.0.0.1"
         self.port = 0
         self.sockets: set[_Exchange] = set()
+        self.pages = server.pages
         self._listeners: list[asyncio.Server] = []
 
     async def start(self) -> None:
@@ -107,6 +109,11 @@ class Monitoring:
         for exchange in list(self.sockets):
             exchange.close()
         await asyncio.sleep(0)
+
+    def knows(self, target: str) -> bool:
+        """Whether the path is one of monitoring's own, and not of the further pages."""
+        path = target.partition("?")[0].rstrip("/")
+        return self.pages is None or path in _REPORTS or path in _LINKS
 
     def answer(self, target: str) -> tuple[int, str, bytes]:
         """Status, content type and body for a request's path and query."""
@@ -154,6 +161,8 @@ class _Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._idle: asyncio.TimerHandle | None = None
+        self._page: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -165,10 +174,13 @@ class _Exchange(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._monitoring.sockets.discard(self)
+        self._gone.set()
         if self._idle is not None:
             self._idle.cancel()
 
     def data_received(self, data: bytes) -> None:
+        if self._page is not None:
+            return  # the page's answer ends with the connection
         self._buffer += data
         while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end])
@@ -192,11 +204,31 @@ class _Exchange(asyncio.Protocol):
         stays = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
         if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
             stays = False  # a body would be read as the next request
+        if not self._monitoring.knows(target):
+            self._open_page(method, target, lines[1:])
+            return
         if method not in ("GET", "HEAD"):
             self._respond(405, _TEXT, b"405 method not allowed", with_body=True, stays=False)
             return
         status, kind, body = self._monitoring.answer(target)
         self._respond(status, kind, body, with_body=method == "GET", stays=stays)
+
+    def _open_page(self, method: str, target: str, lines: list[str]) -> None:
+        monitoring, transport = self._monitoring, self._transport
+        if monitoring.pages is None or transport is None or self._page is not None:
+            return
+        fields = (line.partition(":") for line in lines)
+        headers = [
+            (name.strip().lower().encode("latin-1"), value.strip().encode("latin-1")) for name, _, value in fields
+        ]
+        answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers)
+        self._page = monitoring.server.loop.create_task(answering)
+        self._page.add_done_callback(self._page_done)
+
+    def _page_done(self, page: asyncio.Task[None]) -> None:
+        error = None if page.cancelled() else page.exception()
+        if isinstance(error, Exception):
+            self._monitoring.server.report_defect("page", error)
 
     def _respond(self, status: int, kind: str, body: bytes, *, with_body: bool, stays: bool) -> None:
         transport = self._transport
@@ -219,9 +251,12 @@ class _Exchange(asyncio.Protocol):
     def _wait(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = self._monitoring.server.loop.call_later(_IDLE_S, self.close)
+        if self._page is None:
+            self._idle = self._monitoring.server.loop.call_later(_IDLE_S, self.close)
 
     def close(self) -> None:
         """Hang up."""
+        if self._page is not None:
+            self._page.cancel()
         if self._transport is not None:
             self._transport.close()

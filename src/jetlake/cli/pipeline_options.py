@@ -1,0 +1,180 @@
+"""What all pipeline commands share: their options, the session they make of them, and their exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jetlake.cli.contexts import Target
+from jetlake.cli.session import EXIT_INTERRUPTED, Session, fail, guarded
+from jetlake.cli.values import DURATION, PAIR
+from jetlake.client.server_address import parse_address
+from jetlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jetlake.spark.pipelines.runner import Pipeline
+    from jetlake.spark.pipelines.settings import PipelineSettings
+
+__all__ = ["EXIT_TERMINATED", "PipelineRun", "connection_options", "pipeline_options"]
+
+EXIT_TERMINATED = 143
+"""The pipeline was told to stop by SIGTERM, and did so cleanly."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelineRun:
+    """How a pipeline is to be run, as it was typed."""
+
+    session: Session
+    master: str
+    conf: dict[str, str]
+    log_level: str
+    spec_out: str | None
+    settings: PipelineSettings
+
+    def start(self, pipeline: Pipeline) -> None:
+        """Run it, or write it down as a declarative project; ends the process with its exit code."""
+        guarded(lambda: self._start(pipeline), self.session)
+
+    def _start(self, pipeline: Pipeline) -> None:
+        if self.spec_out is not None:
+            from jetlake.spark.pipelines.declarative import write_project
+
+            for file in write_project(pipeline, self.settings, Path(self.spec_out)):
+                click.echo(f"wrote {file}")
+            return
+        from jetlake.spark.pipelines.progress import ServerReports, reporter_for
+        from jetlake.spark.pipelines.runner import run_pipeline, stop_on_signals
+        from jetlake.spark.pipelines.session import build_session
+
+        connection = self.settings.connection_options
+        _check_server(connection)
+        spark = build_session(pipeline.name, self.master, self.conf, log_level=self.log_level)
+        stopping = threading.Event()
+        # After the session: Spark takes Ctrl-C for itself when it starts.
+        with stop_on_signals(stopping) as received:
+            try:
+                reporters = (reporter_for(), ServerReports(connection))
+                run_pipeline(pipeline, spark, self.settings, reporters, stopping=stopping)
+            finally:
+                spark.stop()
+        if received:
+            sys.exit(EXIT_INTERRUPTED if received[0] == signal.SIGINT else EXIT_TERMINATED)
+
+
+def _check_server(connection: Any) -> None:
+    """Say within a moment, not after Spark's start, that nobody answers or lets us in."""
+    from jetlake.spark.connection import open_connection
+
+    open_connection(connection).close()
+
+
+def connection_options(target: Target) -> dict[str, str]:
+    """The target as options of `format("jetstream")`; files are read here, for executors do not have them.
+
+    Raises:
+        ConfigError: a file can't be read.
+    """
+    options: dict[str, str] = {}
+    servers = [parse_address(server) for server in target.server.split(",")]
+    options["servers"] = ",".join(str(server) for server in servers)
+    login = servers[0]
+    pairs = {
+        "auth.user": target.user or login.user,
+        "auth.password": target.password or login.password,
+        "auth.token": target.token or login.token,
+        "auth.credsSecret": _content(target.creds),
+        "auth.nkeySecret": _content(target.nkey).strip(),
+        "tls.ca": _content(target.tls_ca),
+        "tls.cert": _content(target.tls_cert),
+        "tls.keySecret": _content(target.tls_key),
+        "domain": target.domain,
+    }
+    return options | {key: value for key, value in pairs.items() if value}
+
+
+def _content(file: str) -> str:
+    if not file:
+        return ""
+    try:
+        return Path(file).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"file {file} can't be read: {error}") from None
+
+
+def pipeline_options(*, follows: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The shared options; the command gets a `PipelineRun` in their place.
+
+    Args:
+        follows: whether the pipeline can go on with what comes (`--follow`).
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @click.pass_obj
+        def run(session: Session, /, **options: Any) -> None:
+            own = {key: options.pop(key) for key in _SHARED if key in options}
+            function(guarded(lambda: _run_of(session, own), session), **options)
+
+        run.__doc__ = function.__doc__
+        run.__name__ = function.__name__
+        # Options that the command's own decorators added are kept in this attribute.
+        parameters = getattr(function, "__click_params__", [])
+        run.__click_params__ = parameters  # type: ignore[attr-defined]
+        for option in reversed(_OPTIONS + (_FOLLOWING if follows else ())):
+            run = option(run)
+        return run
+
+    return decorate
+
+
+def _run_of(session: Session, own: Mapping[str, Any]) -> PipelineRun:
+    from jetlake.spark.pipelines.settings import PipelineSettings
+
+    settings = PipelineSettings(
+        connection=connection_options(session.target),
+        checkpoint=own["checkpoint"] or "",
+        follow=own.get("follow", False),
+        every_s=own.get("every", 1_000_000_000) / 1e9,
+        batch_messages=own["batch_messages"],
+        source=dict(own.get("source") or ()),
+    )
+    return PipelineRun(session, own["master"], dict(own["conf"]), own["log_level"], own["spec_out"], settings)
+
+
+_OPTIONS = (
+    click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master."),
+    click.option("--conf", multiple=True, type=PAIR, help="Any setting of Spark; may be given again."),
+    click.option("--checkpoint", metavar="DIR", help="Where the pipeline's place is kept."),
+    click.option(
+        "--batch-messages", default=500_000, show_default=True, type=click.IntRange(1), help="Most messages at once."
+    ),
+    click.option(
+        "--spark-log",
+        "log_level",
+        default="off",
+        show_default=True,
+        type=click.Choice(["off", "error", "warn", "info", "debug"]),
+        help="What of Spark's own log to show.",
+    ),
+    click.option(
+        "--spec-out", metavar="DIR", help="Do not run: write the pipeline as a Spark declarative pipelines project."
+    ),
+)
+_FOLLOWING = (
+    click.option("--follow/--once", help="Go on with what comes, or end when all is done.  [default: once]"),
+    click.option("--every", default="1s", show_default=True, type=DURATION, help="Time between batches, with --follow."),
+    click.option("--source", multiple=True, type=PAIR, help="Any option of the jetstream source; may be given again."),
+)
+_SHARED = ("master", "conf", "checkpoint", "batch_messages", "log_level", "spec_out", "follow", "every", "source")
+
+
+def refuse(text: str) -> None:
+    """End the command because it was written wrong."""
+    fail(text, 2)

@@ -1,0 +1,77 @@
+"""Further pages on the monitoring port: an ASGI application answers the paths that monitoring does not know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+__all__ = ["Pages", "answer_page"]
+
+Pages = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+"""An ASGI application."""
+
+_OUTSTANDING_BYTES_MAX = 4 * 1024 * 1024
+
+
+async def answer_page(
+    pages: Pages,
+    transport: asyncio.Transport,
+    gone: asyncio.Event,
+    method: str,
+    target: str,
+    headers: list[tuple[bytes, bytes]],
+) -> None:
+    """Let the application answer one request; the answer ends with the connection, so it may go on for long.
+
+    Args:
+        gone: set when the peer has hung up.
+    """
+    path, _, query = target.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode("latin-1"),
+        "query_string": query.encode("latin-1"),
+        "root_path": "",
+        "headers": headers,
+        "client": transport.get_extra_info("peername"),
+        "server": transport.get_extra_info("sockname"),
+    }
+    asked = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal asked
+        if not asked:
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if transport.is_closing():
+            return
+        if message["type"] == "http.response.start":
+            transport.write(_head(message["status"], message["headers"]))
+            return
+        transport.write(message.get("body", b""))
+        # A page that does not read its events is hung up on before they fill the memory.
+        if transport.get_write_buffer_size() > _OUTSTANDING_BYTES_MAX:
+            transport.abort()
+
+    try:
+        await pages(scope, receive, send)
+    finally:
+        transport.close()
+
+
+def _head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode("latin-1")]
+    lines += [name + b": " + value for name, value in headers if name.lower() != b"connection"]
+    return b"\r\n".join([*lines, b"Connection: close", b"", b""])
