@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jetlake.server.engine.engine import Engine
     from jetlake.server.shell.committer import Committer
     from jetlake.server.shell.monitoring import Monitoring
+    from jetlake.server.shell.pages import Pages
 
 __all__ = ["ClosedTotals", "Server"]
 
@@ -111,6 +112,7 @@ class Server:
         self.engine: Engine | None = None
         self.committer: Committer | None = None
         self.monitoring: Monitoring | None = None
+        self.pages: Pages | None = None
         self.loop: asyncio.AbstractEventLoop
         self.jetstream_folder = ""
         self.connections: dict[int, Connection] = {}
