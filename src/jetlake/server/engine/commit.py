@@ -108,8 +108,9 @@ class Commit:
             self._soon.pop(syncable, None)
             try:
                 syncable.flush()
-            except JetlakeError as error:
-                errors[syncable] = error
+            except JetlakeError as refused:
+                errors[syncable] = refused
+                self._soon[syncable] = None  # What it could keep it will try again.
             else:
                 self._unsynced[syncable] = None
         fresh, self._fresh = self._fresh, []

@@ -79,6 +79,18 @@ def test_a_failed_flush_is_told_to_those_who_waited_for_that_write_alone(told):
     assert told[1:] == [("flushed before", None), ("good", None)]
 
 
+def test_a_write_that_failed_is_tried_again_soon():
+    commit, log = Commit(always=True), Log()
+    log.flush_error = StoreError("write", "disk full")
+    commit.mark(log)
+    commit.flush()
+    assert commit.has_soon() and not commit.wants_sync()
+    log.flush_error = None
+    commit.flush_soon()
+    commit.flush()
+    assert log.calls == ["flush", "flush"] and commit.wants_sync()
+
+
 def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(told):
     commit, good, bad = Commit(always=True), Log("good"), Log("bad")
     for log in (good, bad):
