@@ -100,4 +100,6 @@ def _table(rows: list[dict[str, str | float]]) -> list[str]:
 def _cell(value: str | float) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, int):  # counted, not measured
+        return f"{value:,}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"

@@ -1,0 +1,57 @@
+"""kill -9 of real processes under load, a few rounds of what `benchmarks/durability.py` does hundreds of times."""
+
+import os
+from random import Random
+
+import pytest
+from damage import Damage, cut_the_tail, flip_one_byte
+from kill_rounds import Ledger, client_kill_rounds, kill_rounds
+
+# A machine that has the time can run more of them.
+ROUNDS = int(os.environ.get("JETLAKE_KILL_ROUNDS", "2"))
+
+
+@pytest.mark.parametrize("client", ["jetlake", "nats-py"])
+async def test_a_killed_server_keeps_what_it_has_promised(client):
+    findings = await kill_rounds("jetlake", ROUNDS, Random(), clients=(client,))
+    assert findings.acknowledged and findings.confirmed
+    assert findings.losses == 0, findings
+
+
+async def test_a_killed_client_leaves_whole_messages_and_redeliveries():
+    findings = await client_kill_rounds("jetlake", ROUNDS, Random())
+    assert findings.acknowledged and findings.confirmed
+    assert findings.losses == 0, findings
+
+
+async def test_one_flipped_byte_costs_one_record_at_most():
+    result = Damage()
+    for _ in range(ROUNDS):
+        await flip_one_byte("jetlake", Random(), result)
+    assert result.losses == 0, result
+
+
+async def test_a_cut_tail_brings_no_sequence_back():
+    result = Damage()
+    for _ in range(ROUNDS):
+        await cut_the_tail("jetlake", Random(), result)
+    assert result.losses == 0, result
+
+
+def test_the_book_keeper_sees_every_kind_of_loss():
+    ledger = Ledger()
+    for sequence in range(1, 6):
+        ledger.published(sequence, b"%d" % sequence)
+    ledger.delivered(4, b"4")
+    ledger.confirm(4)
+    ledger.compare({2: b"other", 3: b"3", 4: b"4", 5: b"5", 6: b"5"})
+    ledger.delivered(4, b"4")
+    findings = ledger.findings
+    assert (findings.lost, findings.reused, findings.stored_twice, findings.pending_again) == (2, 1, 1, 1)
+
+
+async def test_the_harness_sees_losses_of_a_server_that_has_some():
+    """nats-server gives the sequence of a record with a cut tail to the next message."""
+    result = Damage()
+    await cut_the_tail("nats-server", Random(), result)
+    assert result.reused == 1
