@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +151,7 @@ class ServerProcess:
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = tempfile.mkdtemp(prefix="jetlake-test-")
         self._arguments = arguments
+        self._admins: list[Admin] = []
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -177,11 +178,14 @@ class ServerProcess:
         self._process.wait()
 
     def remove(self) -> None:
+        for admin in self._admins:
+            admin.close()
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def admin(self, **login: str) -> Admin:
-        return Admin(self.port, **login)
+        self._admins.append(Admin(self.port, **login))
+        return self._admins[-1]
 
 
 KINDS = ["nats-server"]
@@ -195,15 +199,23 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(params=KINDS)
-def own_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    process = ServerProcess(request.param)
-    yield process
-    process.remove()
+def start_server(request: pytest.FixtureRequest) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts servers of a test's own, with flags."""
+    started: list[ServerProcess] = []
+
+    def start(*arguments: str) -> ServerProcess:
+        started.append(ServerProcess(request.param, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.remove()
 
 
 @pytest.fixture
 def admin(server: ServerProcess) -> Iterator[Admin]:
-    client = server.admin()
+    """A bare client of the shared server."""
+    client = Admin(server.port)
     yield client
     client.close()
 

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from jetlake.model.stream import StreamInfo
 from jetlake.spark.clock import Clock
 from jetlake.spark.data_loss import data_loss_error, lost_below
 from jetlake.spark.driver import cut_stream
 from jetlake.spark.executor import read_partition
+from jetlake.spark.filters import Bounds, bounds_of, narrow_subjects
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.planning import SequenceRange
-from jetlake.spark.retention import choose_reader
-from jetlake.spark.start_points import end_sequence, start_sequence
+from jetlake.spark.retention import Version, choose_reader
+from jetlake.spark.start_points import end_sequence, sequence_at_time, start_sequence
+from jetlake.spark.stream_api import StreamApi
 from jetlake.spark.stream_watch import StreamWatch
 
-__all__ = ["BatchReader", "plan_batch"]
+__all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _log = logging.getLogger("jetlake.spark")
 
@@ -31,10 +38,11 @@ class BatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema = schema
         self._options = options
+        self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
-        return list(plan_batch(self._options, Clock()))
+        return list(plan_batch(self._options, self._bounds, Clock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages; none for the placeholder that Spark makes of an empty plan."""
@@ -42,7 +50,24 @@ class BatchReader(DataSourceReader):
             yield from read_partition(partition, self._schema, self._options)
 
 
-def plan_batch(options: SourceOptions, clock: Clock) -> list[ReadPartition]:
+class FilteringBatchReader(BatchReader):
+    """A batch reader that leaves unread what the query's filters would drop.
+
+    A class of its own, because Spark refuses a reader with `pushFilters` while its push-down is switched off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be read out of the filters, and leave all of them to Spark as well."""
+        self._bounds = bounds_of(filters)
+        return filters
+
+
+def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader:
+    """The reader for the process that asks: Spark plans with filters in a worker of its own."""
+    return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
+
+
+def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[ReadPartition]:
     """The tasks of a batch read.
 
     Raises:
@@ -50,22 +75,41 @@ def plan_batch(options: SourceOptions, clock: Clock) -> list[ReadPartition]:
         UnsupportedStreamError: a stream cannot be read with these options.
     """
     watch = StreamWatch(options, clock)
-    partitions: list[ReadPartition] = []
+    narrowed = narrow_subjects(options.subjects, bounds.subjects) if bounds.subjects is not None else None
+    if narrowed == ():
+        return []
+    read_options = options if narrowed is None else replace(options, subjects=narrowed)
     now_ns = clock.wall_ns()
+    partitions: list[ReadPartition] = []
     for stream in options.streams:
-        info = watch.info(stream)
-        starting, ending = options.starting.of(stream), options.ending.of(stream)
-        first = watch.ask(lambda api: start_sequence(api, watch.version, info, starting, now_ns))  # noqa: B023
-        end = watch.ask(lambda api: end_sequence(api, watch.version, info, ending, now_ns))  # noqa: B023
-        lost = lost_below(info.config, info.state.first_seq, first, bool(options.subjects))
-        if lost:
-            error = data_loss_error(stream, first, first + lost)
-            if options.fail_on_data_loss:
-                raise error
-            _log.warning("%s (going on, as the option says)", error)
-        whole = SequenceRange(first + lost, end)
-        span = info.state.last_seq + 1 - info.state.first_seq
-        size_bytes = len(whole) * info.state.bytes / span if span > 0 else 0.0
-        reader = choose_reader(info.config, watch.version, options, max(len(whole), 0))
-        partitions += cut_stream(info, whole, size_bytes, options, reader)
+        if bounds.streams is None or stream in bounds.streams:
+            info = watch.info(stream)
+            whole = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns))  # noqa: B023
+            span = info.state.last_seq + 1 - info.state.first_seq
+            size_bytes = len(whole) * info.state.bytes / span if span > 0 else 0.0
+            reader = choose_reader(info.config, watch.version, read_options, len(whole))
+            partitions += cut_stream(info, whole, size_bytes, read_options, reader)
     return partitions
+
+
+def _range(
+    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int
+) -> SequenceRange:
+    """The sequences of one stream that the options name and the filters let through."""
+    stream = info.config.name
+    first = start_sequence(api, version, info, options.starting.of(stream), now_ns)
+    end = end_sequence(api, version, info, options.ending.of(stream), now_ns)
+    lost = lost_below(info.config, info.state.first_seq, first, bool(options.subjects))
+    if lost:
+        error = data_loss_error(stream, first, first + lost)
+        if options.fail_on_data_loss:
+            raise error
+        _log.warning("%s (going on, as the option says)", error)
+    first = max(first + lost, bounds.first)
+    if bounds.end is not None:
+        end = min(end, bounds.end)
+    if bounds.first_us is not None:
+        first = max(first, sequence_at_time(api, version, info, bounds.first_us * 1000))
+    if bounds.end_us is not None:
+        end = min(end, sequence_at_time(api, version, info, bounds.end_us * 1000))
+    return SequenceRange(first, end)

@@ -94,10 +94,13 @@ def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
         numbers, digits = _numbers_before(octets, sizes[with_header])
         header_size[with_header] = numbers
         sizes[with_header] -= digits + 1
+    subject = start + 4 + with_header
     header = line_end + 2
     end = header + total
     following = end + 2
-    if (following[:-1] != start[1:]).any() or (octets[line_end] != 13).any() or (sizes <= start).any():
+    if (following[:-1] != start[1:]).any() or (octets[line_end] != 13).any():
+        return None
+    if (sizes <= subject).any() or (header_size > total).any() or (octets[subject] == 32).any():
         return None
     count = len(start)
     if following[-1] > fill:
@@ -107,7 +110,7 @@ def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
     if octets[end[count - 1]] != 13 or octets[end[count - 1] + 1] != 10:
         return None
     return Split(
-        subject=start[:count] + 4 + with_header[:count],
+        subject=subject[:count],
         sizes=sizes[:count],
         header=header[:count],
         payload=(header + header_size)[:count],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -42,19 +43,32 @@ def read_by_leader(
     api = StreamApi(connection, options.connection.domain, options.connection.request_timeout_s)
     subject = api.subject("STREAM.MSG.GET", partition.stream)
     matchers = [compile_matcher(pattern.encode()) for pattern in partition.subjects]
+    settings = options.connection
     next_sequence: int | None = first
     while next_sequence is not None and next_sequence < partition.end:
-        sequences = range(next_sequence, min(next_sequence + _WINDOW, partition.end))
-        answers = _get(connection, subject, sequences, options.connection.request_timeout_s)
+        sequences = list(islice(_sequences(partition, next_sequence), _WINDOW))
+        if not sequences:
+            return
+        answers = _get(connection, subject, sequences, settings.request_timeout_s)
         found = [message for answer in answers if (message := _message(answer, partition.stream)) is not None]
         wanted = [message for message in found if _matches(matchers, message.subject.encode())]
         if wanted:
             yield _columns(wanted)
-        # Behind a window without any message may lie a gap of millions of sequences.
-        next_sequence = sequences.stop if wanted else next_in_range(options, partition, sequences.stop)
+        next_sequence = sequences[-1] + 1
+        if not wanted and partition.runs is None:
+            # Behind a window without any message may lie a gap of millions of sequences.
+            next_sequence = next_in_range(options, partition, next_sequence)
 
 
-def _get(connection: SocketConnection, subject: bytes, sequences: range, timeout_s: float) -> list[Msg]:
+def _sequences(partition: ReadPartition, first: int) -> Iterator[int]:
+    """The partition's sequences from `first` on."""
+    for run_first, run_last in (
+        partition.runs if partition.runs is not None else ((partition.first, partition.end - 1),)
+    ):
+        yield from range(max(run_first, first), run_last + 1)
+
+
+def _get(connection: SocketConnection, subject: bytes, sequences: list[int], timeout_s: float) -> list[Msg]:
     """The answers for all these sequences, in their order, asked for in one go."""
     inbox = new_inbox().encode()
     sid = connection.subscribe(inbox + b".*")

@@ -361,8 +361,8 @@ class SourceOptions:
             for stream, _ in positions.by_stream:
                 if stream not in self.streams:
                     raise ConfigError(f"option {name} names stream {stream!r}, which option stream does not")
-        if len(self.streams) > 1 and self.consumer and self.guarantee == "atLeastOnce":
-            raise ConfigError("guarantee=atLeastOnce reads one stream at a time: give each stream its own query")
+        if len(self.streams) > 1 and self.guarantee == "atLeastOnce":
+            raise ConfigError("guarantee=atLeastOnce reads one stream: give each stream a query of its own")
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
-from jetlake.spark.batch_reader import BatchReader
+from jetlake.spark.batch_reader import make_batch_reader
 from jetlake.spark.options import SinkOptions, SourceOptions
 from jetlake.spark.schema import schema_ddl
 from jetlake.spark.stream_reader import StreamReader
@@ -35,7 +35,7 @@ class JetStream(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return BatchReader(schema, SourceOptions.of(self.options))
+        return make_batch_reader(schema, SourceOptions.of(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""

@@ -22,6 +22,7 @@ from jetlake.spark.executor import read_partition
 from jetlake.spark.offsets import initial_offset, read_offset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
+from jetlake.spark.shared_driver import SharedDriver
 
 __all__ = ["StreamReader"]
 
@@ -33,16 +34,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._options = options
         # Made when first used: Spark pickles the reader for its executors, and they need no driver.
-        self._driver: Driver | None = None
+        self._driver: Driver | SharedDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None}
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> Driver | SharedDriver:
         """The driver's half."""
         if self._driver is None:
-            self._driver = Driver(self._options)
+            shared = self._options.guarantee == "atLeastOnce"
+            self._driver = SharedDriver(self._options) if shared else Driver(self._options)
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -75,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return self.driver.partitions(read_offset(start), read_offset(end))
+        return list(self.driver.partitions(read_offset(start), read_offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages."""

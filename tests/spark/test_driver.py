@@ -1,0 +1,522 @@
+"""The driver's half by hand, in the order in which Spark calls it, without a Spark session."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jetlake.errors import (
+    AuthorizationError,
+    ConsumerHeldError,
+    DataLossError,
+    NoServersError,
+    StreamRecreatedError,
+    UnsupportedStreamError,
+)
+from jetlake.spark.clock import Clock
+from jetlake.spark.driver import Driver
+from jetlake.spark.offsets import initial_offset, read_offset
+from jetlake.spark.options import SourceOptions
+from jetlake.spark.range_reader import read_range
+from jetlake.spark.shared_driver import SharedDriver
+
+
+class Time:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.clock = Clock(lambda: self.now_s, lambda: int(self.now_s * 1e9), self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class Query:
+    """Spark's part: offsets through JSON, batches in order, and a restart that forgets everything else."""
+
+    def __init__(self, server, stream, **options) -> None:
+        self.options = SourceOptions.of({"servers": server.url, "stream": stream, "retryFor": "2s", **options})
+        self.time = Time()
+        self.offset = initial_offset(str(self.options.starting)).to_json()
+        self.restart()
+
+    def restart(self) -> None:
+        shared = self.options.guarantee == "atLeastOnce"
+        self.driver = (SharedDriver if shared else Driver)(self.options, self.time.clock)
+
+    def plan(self):
+        """The next batch's end, or None when there is nothing to read."""
+        self.time.now_s += 1
+        start = read_offset(self.offset)
+        end = self.driver.latest_offset(start)
+        return None if end == start else json.loads(json.dumps(end.to_json()))
+
+    def read(self, end):
+        partitions = self.driver.partitions(read_offset(self.offset), read_offset(end))
+        return [
+            sequence
+            for partition in partitions
+            for messages in read_range(partition, self.options)
+            for sequence in messages.sequence.tolist()
+        ]
+
+    def ranges(self, end):
+        partitions = self.driver.partitions(read_offset(self.offset), read_offset(end))
+        return [(partition.stream, partition.first, partition.end) for partition in partitions]
+
+    def batch(self):
+        """Plan, read and commit one batch; the sequences it read."""
+        end = self.plan()
+        if end is None:
+            return None
+        sequences = self.read(end)
+        self.offset = end
+        return sequences
+
+    def of(self, stream):
+        return self.offset["streams"][stream]
+
+
+def test_batches_follow_each_other(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 25)
+    query = Query(server, stream, maxMessagesPerTrigger="10")
+    assert [query.batch() for _ in range(4)] == [[*range(1, 11)], [*range(11, 21)], [*range(21, 26)], None]
+    admin.fill(stream, 3)
+    query.restart()
+    assert query.batch() == [26, 27, 28]
+
+
+def test_a_batch_can_be_repeated_exactly(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 30)
+    query = Query(server, stream, messagesPerPartition="7")
+    end = query.plan()
+    first = query.ranges(end)
+    assert len(first) == 5
+    admin.fill(stream, 30)
+    query.restart()
+    assert query.ranges(end) == first
+    assert query.read(end) == [*range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("earliest", [1, 2, 3, 4, 5]),
+        ("latest", []),
+        ("seq:4", [4, 5]),
+        ("last:2", [4, 5]),
+        ("time:2020-01-01T00:00:00Z", [1, 2, 3, 4, 5]),
+        ("time:2200-01-01T00:00:00Z", []),
+    ],
+)
+def test_the_first_batch_pins_where_the_query_starts(server, admin, stream, position, expected):
+    admin.create_stream(stream)
+    admin.fill(stream, 5)
+    query = Query(server, stream, startingPosition=position)
+    assert query.batch() == expected
+    admin.fill(stream, 2)
+    query.restart()
+    assert query.batch() == [6, 7]
+
+
+def test_an_empty_stream_starts_the_query_too(server, admin, stream):
+    admin.create_stream(stream)
+    query = Query(server, stream, startingPosition="latest")
+    assert query.batch() == []
+    assert query.batch() is None
+    admin.fill(stream, 2)
+    query.restart()
+    assert query.batch() == [1, 2]
+
+
+def test_available_now_stops_where_the_stream_ended(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 12)
+    query = Query(server, stream, maxMessagesPerTrigger="5", minMessagesPerTrigger="5")
+    query.driver.stop_at_present_end()
+    admin.fill(stream, 100)
+    assert [query.batch() for _ in range(4)] == [[*range(1, 6)], [*range(6, 11)], [11, 12], None]
+
+
+def test_a_minimum_waits_but_not_for_ever(server, admin, stream):
+    admin.create_stream(stream)
+    query = Query(server, stream, minMessagesPerTrigger="10", maxTriggerDelay="60s")
+    assert query.batch() == []
+    admin.fill(stream, 4)
+    assert query.batch() is None
+    query.time.now_s += 61
+    assert query.batch() == [1, 2, 3, 4]
+    admin.fill(stream, 10)
+    assert query.batch() == [*range(5, 15)]
+
+
+def test_the_server_is_asked_once_in_a_poll_interval(server, admin, stream):
+    admin.create_stream(stream)
+    query = Query(server, stream, pollInterval="500ms")
+    query.batch()
+    before = query.time.now_s
+    assert query.plan() is None
+    # One second was given; the driver waited for the rest of the interval by itself and asked again.
+    assert query.time.now_s > before + 1
+    lag = query.driver.present_end()
+    admin.fill(stream, 5)
+    assert query.driver.present_end() == lag
+    query.time.now_s += 1
+    assert query.driver.present_end().of(stream).next == 6
+
+
+def test_limits_count_what_a_filter_lets_through(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 5000, subjects=1)
+    admin.publish([(f"{stream}.rare", b"x")])
+    admin.fill(stream, 500, subjects=1)
+    query = Query(server, stream, subjects=f"{stream}.rare", maxMessagesPerTrigger="10")
+    batches = list(iter(query.batch, None))
+    assert [batch for batch in batches if batch] == [[5001]]
+    assert len(batches) < 5
+
+
+def test_bytes_limit_a_batch(server, admin, stream):
+    admin.create_stream(stream)
+    admin.publish([(f"{stream}.x", b"y" * 1000)] * 100)
+    query = Query(server, stream, maxBytesPerTrigger="10k")
+    sizes = [len(batch) for batch in iter(query.batch, None)]
+    assert sum(sizes) == 100
+    assert all(7 <= size <= 10 for size in sizes[:-1])
+
+
+def test_several_streams(server, admin, stream):
+    a, b = stream + "A", stream + "B"
+    admin.create_stream(a)
+    admin.create_stream(b)
+    admin.fill(a, 90)
+    admin.fill(b, 10)
+    query = Query(server, f"{a},{b}", maxMessagesPerTrigger="50", startingPosition=json.dumps({b: "seq:6"}))
+    end = query.plan()
+    assert query.ranges(end) == [(a, 1, 48), (b, 6, 8)]
+    query.offset = end
+    while query.batch() is not None:
+        pass
+    assert (query.of(a)["next"], query.of(b)["next"]) == (91, 11)
+
+
+def test_lost_messages_are_an_error_that_says_what_to_do(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream, maxMessagesPerTrigger="3")
+    query.batch()
+    admin.api(f"STREAM.PURGE.{stream}", {"seq": 8})
+    with pytest.raises(DataLossError, match=r"messages 4 to 7 .*failOnDataLoss=false"):
+        query.plan()
+
+
+def test_lost_messages_are_counted_when_they_are_no_error(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream, maxMessagesPerTrigger="3", failOnDataLoss="false")
+    query.batch()
+    admin.api(f"STREAM.PURGE.{stream}", {"seq": 8})
+    assert query.batch() == [8, 9, 10]
+    assert query.of(stream)["lost"] == 4
+    assert query.of(stream)["from"] == 8
+
+
+def test_messages_deleted_in_between_are_no_loss(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream, maxMessagesPerTrigger="6")
+    for sequence in (2, 6, 7, 10):
+        admin.api(f"STREAM.MSG.DELETE.{stream}", {"seq": sequence})
+    assert [query.batch(), query.batch(), query.batch()] == [[1, 3, 4, 5], [8, 9], None]
+
+
+def test_a_repeated_batch_notices_what_was_lost_since(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream)
+    end = query.plan()
+    admin.api(f"STREAM.PURGE.{stream}", {"seq": 5})
+    query.restart()
+    with pytest.raises(DataLossError, match="messages 1 to 4"):
+        query.read(end)
+
+
+def test_a_task_notices_what_was_lost_since_it_was_planned(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream)
+    (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
+    admin.api(f"STREAM.PURGE.{stream}", {"seq": 5})
+    with pytest.raises(DataLossError, match="messages 1 to 4"):
+        list(read_range(partition, query.options))
+    admin.api(f"STREAM.PURGE.{stream}")
+    with pytest.raises(DataLossError, match="messages 1 to 10"):
+        list(read_range(partition, query.options))
+
+
+def test_a_stream_that_was_made_again_is_noticed(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 10)
+    query = Query(server, stream)
+    query.batch()
+    admin.api(f"STREAM.DELETE.{stream}")
+    admin.create_stream(stream)
+    admin.fill(stream, 20)
+    with pytest.raises(StreamRecreatedError, match="deleted and made again"):
+        query.plan()
+    query.options = SourceOptions.of(
+        {"servers": server.url, "stream": stream, "failOnDataLoss": "false"},
+    )
+    query.restart()
+    assert query.batch() == [*range(1, 21)]
+
+
+def test_a_stream_that_is_not_there(server, stream):
+    with pytest.raises(UnsupportedStreamError, match=f"stream {stream} does not exist on .*create it"):
+        Query(server, stream).plan()
+
+
+@pytest.mark.parametrize("reader", ["consumer", "direct", "leader"])
+def test_a_stream_that_is_deleted_while_it_is_read(server, admin, stream, reader):
+    admin.create_stream(stream)
+    admin.fill(stream, 100)
+    query = Query(server, stream, reader=reader)
+    (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
+    admin.api(f"STREAM.DELETE.{stream}")
+    with pytest.raises(UnsupportedStreamError, match=r"deleted|no longer"):
+        list(read_range(partition, query.options))
+
+
+def test_a_server_that_is_not_there(stream):
+    class Nowhere:
+        url = "nats://127.0.0.1:1"
+
+    with pytest.raises(NoServersError, match=r"127.0.0.1:1"):
+        Query(Nowhere, stream, retryFor="0s").plan()
+
+
+# Work queues and interest streams
+
+
+def queue(admin, stream, retention, **config):
+    admin.create_stream(stream, retention=retention, **config)
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_messages_leave_a_queue_only_after_their_batch(server, admin, stream, retention):
+    queue(admin, stream, retention)
+    query = Query(server, stream, maxMessagesPerTrigger="4")
+    assert query.batch() == []
+    admin.fill(stream, 10)
+    assert query.batch() == [1, 2, 3, 4]
+    assert admin.state(stream)["messages"] == 10
+    end = query.plan()
+    assert admin.state(stream)["messages"] == 6
+    # The batch was planned and read, and then the driver died before its commit.
+    assert query.read(end) == [5, 6, 7, 8]
+    query.restart()
+    assert query.read(end) == [5, 6, 7, 8]
+    query.offset = end
+    assert query.batch() == [9, 10]
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_only_the_own_subjects_are_released(server, admin, stream, retention):
+    queue(admin, stream, retention)
+    if retention == "interest":
+        admin.api(
+            f"CONSUMER.CREATE.{stream}.other",
+            {"stream_name": stream, "config": {"name": "other", "durable_name": "other", "ack_policy": "explicit"}},
+        )
+    query = Query(server, stream, subjects=f"{stream}.0,{stream}.1")
+    query.batch()
+    admin.fill(stream, 9, subjects=3)
+    assert query.batch() == [1, 2, 4, 5, 7, 8]
+    assert query.batch() is None
+    left = [message["seq"] for message in admin.messages(stream)]
+    assert left == ([3, 6, 9] if retention == "workqueue" else [*range(1, 10)])
+
+
+def test_a_work_queue_has_one_reader(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 3)
+    first = Query(server, stream)
+    first.batch()
+    with pytest.raises(ConsumerHeldError, match=r"belongs to another query.*consumerTakeover"):
+        Query(server, stream).plan()
+    with pytest.raises(ConsumerHeldError, match="another consumer of work queue"):
+        Query(server, stream, subjects=f"{stream}.1").plan()
+    taker = Query(server, stream, consumerTakeover="true")
+    assert taker.batch() == [1, 2, 3]
+    first.restart()
+    with pytest.raises(ConsumerHeldError, match="belongs to another query"):
+        first.plan()
+
+
+def test_a_query_that_died_before_its_first_batch_can_start_again(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 3)
+    Query(server, stream).plan()
+    assert Query(server, stream).batch() == [1, 2, 3]
+
+
+def test_interest_streams_may_have_several_queries(server, admin, stream):
+    queue(admin, stream, "interest")
+    a, b = Query(server, stream, consumer="a"), Query(server, stream, consumer="b")
+    a.batch()
+    b.batch()
+    admin.fill(stream, 5)
+    assert a.batch() == [1, 2, 3, 4, 5]
+    assert a.batch() is None
+    assert admin.state(stream)["messages"] == 5
+    assert b.batch() == [1, 2, 3, 4, 5]
+    assert b.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+def test_a_foreign_consumer_is_not_touched(server, admin, stream):
+    queue(admin, stream, "interest")
+    config = {"name": "worker", "durable_name": "worker", "ack_policy": "explicit"}
+    admin.api(f"CONSUMER.CREATE.{stream}.worker", {"stream_name": stream, "config": config})
+    with pytest.raises(ConsumerHeldError, match="was not made by a Spark query"):
+        Query(server, stream, consumer="worker").plan()
+
+
+def test_an_interest_streams_deleted_consumer_is_a_loss(server, admin, stream):
+    queue(admin, stream, "interest")
+    query = Query(server, stream, consumer="mine")
+    query.batch()
+    admin.api(f"CONSUMER.DELETE.{stream}.mine")
+    query.restart()
+    with pytest.raises(DataLossError, match=r"consumer mine .* was deleted"):
+        query.plan()
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "reason"),
+    [
+        ({"allow_direct": False}, {}, "set allow_direct"),
+        ({"deny_purge": True}, {}, "does not allow purging"),
+        ({}, {"startingPosition": "latest"}, "only be read from its beginning"),
+        ({}, {"reader": "consumer"}, "takes messages away"),
+    ],
+)
+def test_work_queues_that_cannot_be_read(server, admin, stream, config, options, reason):
+    queue(admin, stream, "workqueue", **config)
+    with pytest.raises(UnsupportedStreamError, match=reason):
+        Query(server, stream, **options).plan()
+
+
+def test_a_work_queue_without_direct_gets_is_read_from_its_leader(server, admin, stream):
+    queue(admin, stream, "workqueue", allow_direct=False)
+    admin.fill(stream, 1500)
+    query = Query(server, stream, reader="leader")
+    assert query.batch() == [*range(1, 1501)]
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+# At least once
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_at_least_once_acknowledges_finished_batches(server, admin, stream, retention):
+    queue(admin, stream, retention, allow_direct=False, deny_purge=retention == "workqueue")
+    query = Query(server, stream, guarantee="atLeastOnce", maxMessagesPerTrigger="4", minPartitions="2")
+    assert query.batch() == []
+    admin.fill(stream, 10)
+    assert query.batch() == [1, 2, 3, 4]
+    assert admin.state(stream)["messages"] == 10
+    end = query.plan()
+    assert admin.state(stream)["messages"] == 6
+    query.restart()
+    assert query.read(end) == [5, 6, 7, 8]
+    query.offset = end
+    assert query.batch() == [9, 10]
+    assert query.batch() is None
+    assert admin.state(stream)["messages"] == 0
+
+
+def test_at_least_once_shares_a_queue(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    config = {"name": "shared", "durable_name": "shared", "ack_policy": "explicit"}
+    admin.api(f"CONSUMER.CREATE.{stream}.shared", {"stream_name": stream, "config": config})
+    admin.fill(stream, 10)
+    options = {"guarantee": "atLeastOnce", "consumer": "shared", "maxMessagesPerTrigger": "3"}
+    a, b = Query(server, stream, **options), Query(server, stream, **options)
+    read = {"a": [], "b": []}
+    for _ in range(4):
+        read["a"] += a.batch() or []
+        read["b"] += b.batch() or []
+    assert sorted(read["a"] + read["b"]) == [*range(1, 11)]
+    assert read["a"]
+    assert read["b"]
+    assert admin.state(stream)["messages"] == 0
+
+
+def test_at_least_once_with_available_now(server, admin, stream):
+    queue(admin, stream, "workqueue")
+    admin.fill(stream, 10)
+    query = Query(server, stream, guarantee="atLeastOnce", maxMessagesPerTrigger="4")
+    query.driver.stop_at_present_end()
+    admin.fill(stream, 10)
+    assert sum(len(batch) for batch in iter(query.batch, None)) == 10
+
+
+# Logins
+
+
+def test_a_wrong_password_is_an_error_at_once(start_server, stream):
+    server = start_server("--user", "me", "--pass", "right")
+    with pytest.raises(AuthorizationError):
+        Query(server, stream, **{"auth.user": "me", "auth.password": "wrong", "retryFor": "60s"}).plan()
+    server.admin(user="me", **{"pass": "right"}).create_stream(stream)
+    assert Query(server, stream, **{"auth.user": "me", "auth.password": "right"}).batch() == []
+
+
+def test_a_token(start_server, stream):
+    server = start_server("--auth", "s3cr3t")
+    server.admin(auth_token="s3cr3t").create_stream(stream)
+    assert Query(server, stream, **{"auth.token": "s3cr3t"}).batch() == []
+
+
+# Servers that go away
+
+
+def test_a_server_that_comes_back(start_server, stream):
+    server = start_server()
+    admin = server.admin()
+    admin.create_stream(stream)
+    admin.fill(stream, 5)
+    query = Query(server, stream, retryFor="30s")
+    assert query.batch() == [1, 2, 3, 4, 5]
+    server.kill()
+    server.start()
+    admin = server.admin()
+    admin.fill(stream, 3)
+    assert query.batch() == [6, 7, 8]
+
+
+@pytest.mark.parametrize("reader", ["consumer", "direct", "leader"])
+def test_a_task_goes_on_when_its_server_restarts(start_server, stream, reader):
+    server = start_server()
+    admin = server.admin()
+    admin.create_stream(stream)
+    admin.publish([(f"{stream}.x", b"%d" % number * 50) for number in range(20_000)])
+    query = Query(server, stream, reader=reader, retryFor="30s")
+    (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
+    sequences: list[int] = []
+    restarted = False
+    for messages in read_range(partition, query.options):
+        sequences += messages.sequence.tolist()
+        if not restarted:
+            server.kill()
+            server.start()
+            restarted = True
+    assert sequences == [*range(1, 20_001)]

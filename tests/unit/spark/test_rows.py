@@ -1,0 +1,238 @@
+"""Messages to rows and rows to messages."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from jetlake.errors import BadPayloadError, ConfigError, RowPublishError
+from jetlake.protocol.headers import Headers
+from jetlake.spark.headers import header_maps
+from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.options import SinkOptions, SourceOptions
+from jetlake.spark.row_encoder import RowEncoder, RowIds
+from jetlake.spark.schema import COLUMNS, RowBuilder, schema_ddl
+
+HEADERS = t.MapType(t.StringType(), t.ArrayType(t.StringType()))
+TYPES = {
+    "stream": t.StringType(),
+    "sequence": t.LongType(),
+    "subject": t.StringType(),
+    "timestamp": t.TimestampType(),
+    "headers": HEADERS,
+    "data": t.BinaryType(),
+    "msg_id": t.StringType(),
+    "size": t.LongType(),
+    "headers_raw": t.BinaryType(),
+    "value": t.StructType([t.StructField("id", t.LongType())]),
+    "bad_data": t.BinaryType(),
+    "bad_reason": t.StringType(),
+}
+
+
+def schema(*names, **changed):
+    return t.StructType([t.StructField(name, {**TYPES, **changed}[name]) for name in names])
+
+
+def messages(*payloads, header=b""):
+    count = len(payloads)
+    return MessageColumns(
+        np.arange(11, 11 + count),
+        np.arange(count) * 1000 + 1_500_000_000,
+        pa.array([b"s.%d" % n for n in range(count)], pa.binary()),
+        pa.array([header] * count, pa.binary()),
+        pa.array(payloads, pa.binary()),
+    )
+
+
+def build(names, columns, options=None, **changed):
+    source = SourceOptions.of({"stream": "S", **(options or {})})
+    batch = RowBuilder(schema(*names, **changed), source, "S").build(columns)
+    batch.validate(full=True)
+    return batch.to_pylist()
+
+
+def test_columns():
+    block = Headers.build([("A", "1"), ("B", "2"), ("A", "3"), ("Nats-Msg-Id", "x")]).raw
+    names = ["data", "stream", "size", "sequence", "subject", "timestamp", "headers", "msg_id", "headers_raw"]
+    assert build(names, messages(b"hello", header=block)) == [
+        {
+            "data": b"hello",
+            "stream": "S",
+            "size": 5,
+            "sequence": 11,
+            "subject": "s.0",
+            "timestamp": datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.UTC),
+            "headers": [("A", ["1", "3"]), ("B", ["2"]), ("Nats-Msg-Id", ["x"])],
+            "msg_id": "x",
+            "headers_raw": block,
+        }
+    ]
+
+
+def test_the_schema_is_exactly_what_spark_expects():
+    names = [name for name in COLUMNS if name not in ("value", "bad_data", "bad_reason")]
+    wanted = schema(*names)
+    builder = RowBuilder(wanted, SourceOptions.of({"stream": "S"}), "S")
+    assert builder.build(messages(b"x")).schema.equals(to_arrow_schema(wanted, timezone="UTC"))
+
+
+def test_headers_are_empty_and_never_null():
+    blocks = pa.array([b"", Headers.build({"K": "v"}).raw, b"", b"garbage"], pa.binary())
+    kind = to_arrow_schema(schema("headers"), timezone="UTC").field("headers").type
+    maps = header_maps(blocks, kind)
+    maps.validate(full=True)
+    assert maps.null_count == 0
+    assert maps.to_pylist() == [[], [("K", ["v"])], [], []]
+    assert header_maps(blocks.slice(1, 2), kind).to_pylist() == [[("K", ["v"])], []]
+    assert header_maps(pa.array([], pa.binary()), kind).to_pylist() == []
+
+
+def test_headers_that_are_no_text_are_made_text():
+    kind = to_arrow_schema(schema("headers"), timezone="UTC").field("headers").type
+    maps = header_maps(pa.array([b"NATS/1.0\r\nK: \xff\xe4\r\n\r\n"], pa.binary()), kind)
+    maps.validate(full=True)
+    assert maps.to_pylist() == [[("K", ["\ufffd\ufffd"])]]
+
+
+def test_data_as_text():
+    assert build(["data"], messages(b"\xc3\xbc"), data=t.StringType()) == [{"data": "ü"}]
+    with pytest.raises(BadPayloadError, match="not valid UTF-8"):
+        build(["data"], messages(b"\xff"), data=t.StringType())
+
+
+def test_decoded_payloads():
+    options = {"payloadFormat": "json", "badRows": "column"}
+    rows = build(["sequence", "value", "bad_data", "bad_reason"], messages(b'{"id": 5}', b"nope"), options)
+    assert rows[0] == {"sequence": 11, "value": {"id": 5}, "bad_data": None, "bad_reason": None}
+    assert rows[1]["value"] is None
+    assert rows[1]["bad_data"] == b"nope"
+    assert "JSON is malformed" in rows[1]["bad_reason"]
+    with pytest.raises(BadPayloadError, match=r"message 12 of stream S cannot be decoded.*badRows=column"):
+        build(["value"], messages(b'{"id": 5}', b"nope"), {"payloadFormat": "json"})
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "changed", "reason"),
+    [
+        (["nothing"], {}, {"nothing": t.StringType()}, "column nothing does not exist"),
+        (["sequence"], {}, {"sequence": t.IntegerType()}, "sequence is bigint, not int: cast it"),
+        (["headers"], {}, {"headers": t.MapType(t.StringType(), t.StringType())}, "headers is map"),
+        (["value"], {}, {}, "needs option payloadFormat"),
+        (["bad_data"], {"payloadFormat": "json"}, {}, "needs a column value"),
+    ],
+)
+def test_schemas_that_do_not_fit(names, options, changed, reason):
+    with pytest.raises(ConfigError, match=reason):
+        build(names, messages(b"x"), options, **changed)
+
+
+def test_default_schemas():
+    raw = "stream string, sequence bigint, subject string, timestamp timestamp, headers map<string,array<string>>"
+    assert schema_ddl(SourceOptions.of({"stream": "S"})) == f"{raw}, data binary"
+    options = {"stream": "S", "payloadFormat": "json", "payloadSchema": "id bigint", "badRows": "column"}
+    assert (
+        schema_ddl(SourceOptions.of(options)) == f"{raw}, value struct<id bigint>, bad_data binary, bad_reason string"
+    )
+    with pytest.raises(ConfigError, match="payloadSchema is missing"):
+        schema_ddl(SourceOptions.of({"stream": "S", "payloadFormat": "json"}))
+
+
+# The other way
+
+
+def encode(rows, names, options=None, first_row=0, **changed):
+    kinds = schema(*names, **changed)
+    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(kinds, timezone="UTC"))
+    encoder = RowEncoder(kinds, SinkOptions.of(options or {}))
+    return list(encoder.encode(batch, RowIds("q/7", 3), first_row))
+
+
+def test_a_row_is_a_message():
+    (message,) = encode(
+        [{"subject": "a.b", "data": b"x", "headers": [("K", ["1", "2"])], "msg_id": "m"}],
+        ["subject", "data", "headers", "msg_id"],
+    )
+    assert message.subject == b"a.b"
+    assert message.payload == b"x"
+    assert Headers(message.header).items() == [("Nats-Msg-Id", "m"), ("K", "1"), ("K", "2")]
+
+
+def test_row_ids_name_query_batch_partition_row_and_content():
+    rows = [{"subject": "a", "data": b"x"}, {"subject": "a", "data": b"y"}, {"subject": "b", "data": b"x"}]
+    ids = [message.message_id.decode() for message in encode(rows, ["subject", "data"], first_row=10)]
+    assert [single.rpartition("-")[0] for single in ids] == ["q/7/3/10", "q/7/3/11", "q/7/3/12"]
+    assert len({single.rpartition("-")[2] for single in ids}) == 3
+    assert ids == [message.message_id.decode() for message in encode(rows, ["subject", "data"], first_row=10)]
+
+
+def test_ids_of_the_source():
+    rows = [{"subject": "a", "data": b"x", "stream": "S", "sequence": 9}]
+    names = ["subject", "data", "stream", "sequence"]
+    assert encode(rows, names, {"messageId": "source"})[0].message_id == b"S:9"
+
+
+def test_without_ids_and_headers_there_is_no_header():
+    (message,) = encode([{"subject": "a", "data": None}], ["subject", "data"], {"messageId": "none"})
+    assert message == (b"a", b"", b"", b"")
+
+
+def test_headers_of_another_publish_are_left_out():
+    pairs = [
+        ("Nats-Msg-Id", ["old"]),
+        ("Nats-Expected-Last-Sequence", ["4"]),
+        ("Nats-Stream-Source", ["x"]),
+        ("K", ["v"]),
+    ]
+    (message,) = encode(
+        [{"subject": "a", "data": b"", "headers": pairs, "msg_id": "new"}], ["subject", "data", "headers", "msg_id"]
+    )
+    assert Headers(message.header).items() == [("Nats-Msg-Id", "new"), ("K", "v")]
+
+
+def test_expectations():
+    names = ["subject", "data", "expected_last_sequence", "expected_last_subject_sequence"]
+    kinds = {"expected_last_sequence": t.LongType(), "expected_last_subject_sequence": t.LongType()}
+    rows = [{"subject": "a", "data": b"", "expected_last_sequence": 4, "expected_last_subject_sequence": None}]
+    (message,) = encode(rows, names, {"messageId": "none", "stream": "S"}, **kinds)
+    assert Headers(message.header).items() == [("Nats-Expected-Stream", "S"), ("Nats-Expected-Last-Sequence", "4")]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "reason"),
+    [
+        ({"subject": None, "data": b""}, {}, "row 5.*it is null"),
+        ({"subject": "a b", "data": b""}, {}, "row 5.*no subject to publish to"),
+        ({"subject": "a\r\nPUB x 0", "data": b""}, {}, "no subject to publish to"),
+        ({"subject": "a", "data": b"", "headers": [("K:", ["v"])]}, {}, "holds a colon"),
+        ({"subject": "a", "data": b"", "headers": [("K", ["v\r\nX: y"])]}, {}, "line break"),
+        ({"subject": "a", "data": b"", "msg_id": None}, {"messageId": "column"}, "msg_id is null"),
+        ({"subject": "a", "data": b"", "msg_id": "x\ny"}, {"messageId": "column"}, "line break"),
+    ],
+)
+def test_rows_that_are_no_messages(row, options, reason):
+    with pytest.raises(RowPublishError, match=reason):
+        encode([row], list(row), options, first_row=5)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "changed", "reason"),
+    [
+        (["subject"], {}, {}, "column data .* is missing, or use option payloadFormat=json"),
+        (["data"], {}, {}, "column subject .* is missing, or give option subject"),
+        (["subject", "data"], {}, {"data": t.LongType()}, "data is bigint, not binary or string"),
+        (["subject", "data", "extra"], {}, {"extra": t.LongType()}, "column extra would be lost"),
+        (["subject", "data", "headers"], {}, {"headers": t.StringType()}, "headers is string, not map"),
+        (["subject"], {"payloadFormat": "json"}, {}, "no column to publish"),
+        (["subject", "data"], {"messageId": "column"}, {}, "column msg_id"),
+        (["subject", "data"], {"messageId": "source"}, {}, "column stream"),
+    ],
+)
+def test_schemas_that_cannot_be_published(names, options, changed, reason):
+    with pytest.raises(ConfigError, match=reason):
+        RowEncoder(schema(*names, **changed), SinkOptions.of(options))
