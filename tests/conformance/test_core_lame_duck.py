@@ -21,6 +21,7 @@ async def test_lame_duck_tells_clients_and_takes_no_more(start, connect):
             await asyncio.sleep(0)
     await wire.send(b"SUB a 1\r\nPUB a 0\r\n\r\n")
     assert await wire.ping() == b"MSG a 1 0\r\n\r\n"
+    await server.kill()  # it would wait for its grace period
 
 
 async def test_lame_duck_without_clients_ends_the_server(start):

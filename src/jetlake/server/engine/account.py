@@ -241,6 +241,11 @@ class Account:
             if subject.startswith(b"$JS.") and self.js is not None and not subject.startswith(b"$JS.EVENT."):
                 return self._publish_to_jetstream(subject, reply, header, payload, origin)
             route = self.route(subject)
+            if not subject.startswith(b"_INBOX."):
+                # Subjects come again, replies do not.
+                if len(self._literals) >= _LITERALS_MAX:
+                    self._literals.clear()
+                self._literals[subject] = route
         for receive in route.sinks:
             receive(subject, reply, header, payload, origin)
         taken = len(route.sinks)

@@ -31,6 +31,8 @@ _LOW_WATER = 256 * 1024
 _RESERVED_SUBJECTS = (b"$NRG.", b"$GR.", b"_GR_.")
 _RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 _RESERVED_QUEUE = b"_sys_"
+# Only subjects that begin with `$` or `_` need the closer look.
+_RESERVED_FIRST = frozenset(b"$_")
 
 # How long a refused peer may go on sending before the socket is torn down: an early reset could overtake the -ERR.
 _LINGER_S = 0.25
@@ -205,7 +207,11 @@ class Connection(asyncio.Protocol, Subscriber):
                 payload = frame.payload
                 messages += 1
                 size += len(payload) + len(header)
-                if guarded or subject.startswith(_RESERVED_SUBJECTS) or reply.startswith(_RESERVED_REPLIES):
+                if (
+                    guarded
+                    or (subject[0] in _RESERVED_FIRST and subject.startswith(_RESERVED_SUBJECTS))
+                    or reply.startswith(_RESERVED_REPLIES)
+                ):
                     self._publish_guarded(subject, reply, header, payload)
                     if self.closed:
                         break

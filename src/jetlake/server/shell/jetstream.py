@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,29 +22,47 @@ from jetlake.store.stream_folder import StoreFolder
 if TYPE_CHECKING:
     from jetlake.server.shell.server import Server
 
-__all__ = ["jetstream_folder", "start_engine"]
+__all__ = ["FolderLock", "jetstream_folder", "start_engine"]
+
+
+class FolderLock:
+    """The claim of one server on its store directory; the system takes it back when the process dies.
+
+    Raises:
+        ConfigError: the folder cannot be made or written to, or another server has it.
+    """
+
+    def __init__(self, options: JetStreamOptions) -> None:
+        path = Path(options.store_dir) / "jetstream.lock"
+        try:
+            Path(jetstream_folder(options)).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"could not create storage directory {options.store_dir}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise ConfigError(f"storage directory {options.store_dir} is in use by another server") from None
+
+    def release(self) -> None:
+        """Give the folder back."""
+        os.close(self._handle)
 
 
 def jetstream_folder(options: JetStreamOptions) -> str:
     """The folder that the data lies in."""
-    return str(Path(options.store_dir) / "jetstream")
+    return str(Path(options.store_dir).absolute() / "jetstream")
 
 
 def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, JetStreamLimits]) -> Engine:
     """An engine for these accounts, with everything recovered that its folder holds.
 
     Raises:
-        ConfigError: the folder cannot be used.
-        StoreError: what lies in it cannot be read.
+        StoreError: what lies in the folder cannot be read.
     """
     folder = jetstream_folder(options)
-    try:
-        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"could not create storage directory {folder}: {error.strerror}") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"storage directory {folder} is not writable")
-    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.warn)
+    storage = FolderStorage(StoreFolder(disk, Path(options.store_dir)), server.log.warn)
     engine = Engine(server.clock, _engine_options(server, options, folder), storage)
     _log_start(server, engine, folder)
     for name, account_limits in limits.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
 from msgspec.json import encode
 
 from jetlake.errors import ConfigError
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.shell.committer import Committer
+    from jetlake.server.shell.jetstream import FolderLock
     from jetlake.server.shell.monitoring import Monitoring
     from jetlake.server.shell.pages import Pages
 
@@ -115,6 +117,7 @@ class Server:
         self.pages: Pages | None = None
         self.loop: asyncio.AbstractEventLoop
         self.jetstream_folder = ""
+        self._folder_lock: FolderLock | None = None
         self.connections: dict[int, Connection] = {}
         self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
         self.closed_totals = ClosedTotals()
@@ -217,18 +220,17 @@ class Server:
 
     def _start_jetstream(self) -> None:
         from jetlake.server.shell.committer import Committer
-        from jetlake.server.shell.jetstream import jetstream_folder, start_engine
+        from jetlake.server.shell.jetstream import FolderLock, jetstream_folder, start_engine
 
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:
-            options = JetStreamOptions(
-                **{name: getattr(options, name) for name in options.__struct_fields__} | {"store_dir": self._store_dir}
-            )
+            options = structs.replace(options, store_dir=self._store_dir)
         self.options = self.options.replace(jetstream=options)
         self.jetstream_folder = jetstream_folder(options)
         limits = {account.name: account.jetstream for account in self.options.accounts if account.jetstream is not None}
         if not self.options.accounts:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
+        self._folder_lock = FolderLock(options)
         self.engine = start_engine(self, options, limits)
         self.committer = Committer(self.engine.commit, self.loop, self.schedule_turn)
         self.schedule_turn()
@@ -288,6 +290,9 @@ class Server:
                 self.report_defect("closing JetStream", error)
             for account in self.accounts.values():
                 account.js = None
+        if self._folder_lock is not None:
+            self._folder_lock.release()
+            self._folder_lock = None
         self._flush_dirty()
 
     async def _wait_for_sockets(self) -> None:
@@ -298,8 +303,7 @@ class Server:
             await asyncio.sleep(0.002)
         for connection in list(self._sockets):
             connection.hang_up(at_once=True)
-        while self._sockets:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the loop tells connections of their end in its next turn
 
     @property
     def has_stopped(self) -> bool:
