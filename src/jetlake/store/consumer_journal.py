@@ -360,7 +360,7 @@ class FileJournal:
     def load(self) -> ConsumerState:
         numbers = sorted(
             int(name.removesuffix(_SUFFIX))
-            for name in self._disk.list(self._folder)
+            for name in self._disk.names(self._folder)
             if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX).isdigit()
         )
         for number in reversed(numbers):

@@ -64,10 +64,10 @@ class Disk(Protocol):
         ...
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder and those above it; one that is there is no error."""
+        """Make a folder and those above it, all of them safe when this returns; one that is there is no error."""
         ...
 
-    def list(self, path: Path) -> list[str]:
+    def names(self, path: Path) -> list[str]:
         """The names in a folder, in order; none when there is no such folder."""
         ...
 
@@ -149,8 +149,10 @@ class RealDisk:
             missing.append(missing[-1].parent)
         for folder in reversed(missing):
             folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+            # What is synced inside a folder is lost all the same when the folder's own name is not safe.
+            self.sync_folder(folder.parent)
 
-    def list(self, path: Path) -> list[str]:
+    def names(self, path: Path) -> list[str]:
         if not path.is_dir():
             return []
         return sorted(entry.name for entry in path.iterdir())

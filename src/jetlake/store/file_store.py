@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +15,7 @@ from xxhash import xxh3_64_digest
 
 from jetlake.errors import StoreError
 from jetlake.store.disk import Disk
+from jetlake.store.index_snapshot import IndexSnapshot, write_snapshot
 from jetlake.store.indexed_store import IndexedStore
 from jetlake.store.interface import Run
 from jetlake.store.mark import MarkFile
@@ -37,6 +38,7 @@ _SKIP_ROWS_MAX = 4096
 _HELD_BACK_MAX = 65536
 _OPEN_FILES_MAX = 16
 _MARK_NAME = "mark"
+_INDEX_NAME = "index"
 _pack_head = struct.Struct("<IQqH").pack
 _pack_number = struct.Struct("<I").pack
 
@@ -81,7 +83,7 @@ class FileStore(IndexedStore[Segment]):
             raise StoreError.of(f"make the folder {folder}", error) from error
         self._mark = MarkFile(disk, folder / _MARK_NAME, 0)
         mark = self._mark.read()
-        found = recover(disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1)
+        found = recover(disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME)
         self._key = found.key
         self._mark.use_key(found.key)
         self._next_number = found.next_number
@@ -100,7 +102,7 @@ class FileStore(IndexedStore[Segment]):
         # Flushes are counted; a sync is good for all flushes before it. The lock guards what both threads touch.
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
-        self._dirty: set[Segment] = set()
+        self._dirty: dict[Segment, None] = {}
         self._folder_dirty = False
         self._flushed_generation = 0
         self._synced_generation = 0
@@ -109,18 +111,20 @@ class FileStore(IndexedStore[Segment]):
         self._adopt(found)
         self._flushed_sequence = self._marked_sequence = self.last_sequence
         self._flushed_time_ns = self.last_time_ns
-        if self._dirty:
-            self._make_safe()
+        self._snapshot_generation = 0 if found.unsynced or found.dropped else self._flushed_generation
+        self._make_safe()
 
     # Recovery
 
     def _make_safe(self) -> None:
         """Sync what a killed process had written: from now on it is as good as acknowledged."""
-        try:
-            self.sync()
-        except StoreError:
-            # The failure is remembered: it refuses appends, and all that is there can be read.
-            pass
+        if self.needs_flush() or self.needs_sync():
+            try:
+                self.flush()
+                self.sync()
+            except StoreError:
+                # Whoever appends will be told; all that is there can be read.
+                pass
         for segment in self._blocks[:-1]:
             segment.close()
 
@@ -141,14 +145,18 @@ class FileStore(IndexedStore[Segment]):
             self._kill_range(first, last)
         self._settle_first()
         self.lost = _without(found.missing, gone)
+        self._forget_lost()
         self.lost_bytes = found.lost_bytes
         self._dead = [segment for segment in self._blocks[:-1] if not segment.live_count]
+        if found.dropped is not None:
+            # Said in the log, so that the next start does not take them for lost.
+            self._removals.append(found.dropped)
         self._resume()
         if found.unsynced:
             self._flushed_generation = 1
             for segment in found.unsynced:
                 segment.write_generation = segment.birth_generation = 1
-            self._dirty.update(found.unsynced)
+            self._dirty.update(dict.fromkeys(found.unsynced))
             self._folder_dirty = True
 
     def _kill_range(self, first: int, last: int) -> None:
@@ -274,6 +282,8 @@ class FileStore(IndexedStore[Segment]):
     # Removing
 
     def _log_removed(self, first: int, last: int, follows_append: bool) -> None:
+        if self.lost:
+            self.lost = [sequence for sequence in self.lost if not first <= sequence <= last]
         if not follows_append:
             removals = self._removals
             if removals and removals[-1][1] + 1 == first:
@@ -294,7 +304,8 @@ class FileStore(IndexedStore[Segment]):
 
     def _erase(self, block: Segment, row: int, sequence: int) -> None:
         noise = self._random_bytes(block.erasable(row))
-        self.flush()
+        # The file itself must not go with its last message before the bytes are overwritten.
+        self._write_out()
         try:
             block.erase(row, noise)
         except OSError as error:
@@ -302,7 +313,7 @@ class FileStore(IndexedStore[Segment]):
         with self._lock:
             self._flushed_generation += 1
             block.write_generation = self._flushed_generation
-            self._dirty.add(block)
+            self._dirty[block] = None
 
     # Flush
 
@@ -313,6 +324,11 @@ class FileStore(IndexedStore[Segment]):
         return self._held_back[0][0] <= self._synced_generation
 
     def flush(self) -> None:
+        self._write_out()
+        if self._dead:
+            self._drop_dead_segments()
+
+    def _write_out(self) -> None:
         if not self._unflushed and not self._removals and not (self._held_back and self._is_ripe()):
             return
         if self._failure is not None:
@@ -339,7 +355,7 @@ class FileStore(IndexedStore[Segment]):
                     segment.birth_generation = self._flushed_generation
                     self._folder_dirty = True
                 segment.write_generation = self._flushed_generation
-            self._dirty.update(self._unflushed)
+            self._dirty.update(dict.fromkeys(self._unflushed))
         self._unflushed.clear()
         self._flushed_sequence = self.last_sequence
         self._flushed_time_ns = self.last_time_ns
@@ -348,8 +364,6 @@ class FileStore(IndexedStore[Segment]):
             self._mark.flushed(self.last_sequence)
         if self._to_seal:
             self._seal_full()
-        if self._dead:
-            self._drop_dead_segments()
 
     def _queue_tombstones(self) -> tuple[list[tuple[int, int]], int]:
         """Put a tombstone for every removal that is due behind the messages; the ranges, and how many were ripe."""
@@ -528,6 +542,8 @@ class FileStore(IndexedStore[Segment]):
         for segment in list(self._dead):
             if self._can_go(segment):
                 try:
+                    if segment.tombstones_low and segment is not self._blocks[0]:
+                        self._drop_snapshot()
                     self._disk.remove(segment.path)
                 except OSError:
                     # It holds nothing; the next flush tries again.
@@ -575,9 +591,15 @@ class FileStore(IndexedStore[Segment]):
         self._dead.remove(segment)
         place = self._blocks.index(segment)
         del self._blocks[place], self._starts[place]
+        self._forget_lost()
         with self._lock:
-            self._dirty.discard(segment)
+            self._dirty.pop(segment, None)
             self._folder_dirty = True
+
+    def _forget_lost(self) -> None:
+        """What was lost from files that have gone since is no longer worth telling."""
+        if self.lost and self.lost[0] < self._starts[0]:
+            self.lost = self.lost[bisect_left(self.lost, self._starts[0]) :]
 
     def compact_step(self) -> bool:
         return False
@@ -590,10 +612,37 @@ class FileStore(IndexedStore[Segment]):
             if self._failure is None:
                 self.flush()
                 self.sync()
+                # What was held back until that sync.
                 self.flush()
                 self.sync()
+                self._write_snapshot()
         finally:
             self._close_files()
+
+    def _write_snapshot(self) -> None:
+        """Write the index down, if it changed since the last time; nothing may be waiting."""
+        if self._snapshot_generation == self._flushed_generation:
+            return
+        snapshot = IndexSnapshot()
+        snapshot.key = self._key
+        snapshot.last_sequence = self.last_sequence
+        snapshot.last_time_ns = self.last_time_ns
+        snapshot.lost = self.lost
+        snapshot.lost_bytes = self.lost_bytes
+        snapshot.segments = [segment for segment in self._blocks if segment.size]
+        snapshot.subjects = self._subjects
+        try:
+            write_snapshot(self._disk, self._folder / _INDEX_NAME, snapshot)
+        except OSError:
+            # The next start reads the log instead.
+            return
+        self._snapshot_generation = self._flushed_generation
+
+    def _drop_snapshot(self) -> None:
+        """Remove the snapshot: tombstones go that explain to it where its messages have gone."""
+        if self._snapshot_generation >= 0:
+            self._disk.remove(self._folder / _INDEX_NAME)
+            self._snapshot_generation = -1
 
     def _close_files(self) -> None:
         for segment in self._blocks:
@@ -605,7 +654,7 @@ class FileStore(IndexedStore[Segment]):
         self._closed = True
         self._close_files()
         try:
-            for name in self._disk.list(self._folder):
+            for name in self._disk.names(self._folder):
                 self._disk.remove(self._folder / name)
             self._disk.remove_folder(self._folder)
         except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.consumer_state import ConsumerState
 
 __all__ = [
@@ -107,7 +108,7 @@ def run_entry(first_consumer: int, sequences: list[int], time_ns: int) -> bytes:
     first, count = sequences[0], len(sequences)
     if sequences[-1] - first + 1 == count:
         return _RUN_BODY.pack(_RUN, first_consumer, first, count, time_ns)
-    return _RUN_BODY.pack(_RUN_LIST, first_consumer, first, count, time_ns) + array("Q", sequences).tobytes()
+    return _RUN_BODY.pack(_RUN_LIST, first_consumer, first, count, time_ns) + column_bytes(array("Q", sequences))
 
 
 def again_entry(consumer: int, sequence: int, time_ns: int, count: int) -> bytes:
@@ -135,7 +136,7 @@ def ack_entry(sequences: list[int]) -> bytes:
     done = sorted(sequences)
     if done[-1] - done[0] + 1 == len(done):
         return _PAIR_BODY.pack(_ACK_RANGE, done[0], done[-1])
-    return _COUNT_BODY.pack(_ACK_LIST, len(done)) + array("Q", done).tobytes()
+    return _COUNT_BODY.pack(_ACK_LIST, len(done)) + column_bytes(array("Q", done))
 
 
 def apply_entries(state: ConsumerState, data: bytes) -> None:
@@ -193,13 +194,13 @@ def encode_state(state: ConsumerState) -> bytes:
                 len(state.deliveries),
                 len(state.uncertain),
             ),
-            array("Q", pending).tobytes(),
-            array("Q", [consumer for consumer, _, _ in pending.values()]).tobytes(),
-            array("Q", [time_ns for _, time_ns, _ in pending.values()]).tobytes(),
-            array("Q", [count for _, _, count in pending.values()]).tobytes(),
-            array("Q", state.deliveries).tobytes(),
-            array("Q", state.deliveries.values()).tobytes(),
-            array("Q", uncertain).tobytes(),
+            column_bytes(array("Q", pending)),
+            column_bytes(array("Q", [consumer for consumer, _, _ in pending.values()])),
+            column_bytes(array("Q", [time_ns for _, time_ns, _ in pending.values()])),
+            column_bytes(array("Q", [count for _, _, count in pending.values()])),
+            column_bytes(array("Q", state.deliveries)),
+            column_bytes(array("Q", state.deliveries.values())),
+            column_bytes(array("Q", uncertain)),
         )
     )
 
@@ -227,4 +228,4 @@ def decode_state(data: bytes) -> ConsumerState | None:
 
 
 def _numbers(data: bytes, at: int, count: int) -> array[int]:
-    return array("Q", data[at : at + 8 * count])
+    return read_column("Q", data[at : at + 8 * count])

@@ -6,27 +6,31 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+from xxhash import xxh3_64
+
+from jetlake.store.atomic_file import ASIDE_SUFFIX
 from jetlake.store.disk import Disk
+from jetlake.store.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.mark import Mark
 from jetlake.store.record import OVERHEAD
 from jetlake.store.scan import Scan, scan
-from jetlake.store.segment import HEADER_SIZE, Segment, SegmentHeader, segment_number
+from jetlake.store.segment import HEADER_SIZE, Segment, SegmentHeader, segment_name, segment_number
 from jetlake.store.sequence_list import CHUNK
 from jetlake.store.subject_index import SubjectIndex
 
-__all__ = ["Recovered", "build_rows", "recover"]
-
-_ASIDE = ".tmp"
+__all__ = ["Recovered", "recover"]
 
 
 class Recovered:
     """What the files hold.
 
     Attributes:
-        key: the stream's key; 0 when there was nothing to learn it from.
+        key: the stream's key, a new one when there was nothing to learn it from.
         segments: with a living row for each good record; tombstones are not yet applied.
         tombstones: the sequences that are gone, as (first, last), in any order.
         missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
+        dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
         last_sequence: the highest one that was ever used.
         next_number: the number of the next segment.
         unsynced: the segments whose bytes may not be safe yet.
@@ -38,6 +42,7 @@ class Recovered:
         self.subjects = SubjectIndex()
         self.tombstones: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
+        self.dropped: tuple[int, int] | None = None
         self.lost_bytes = 0
         self.last_sequence = 0
         self.last_time_ns = 0
@@ -45,35 +50,35 @@ class Recovered:
         self.unsynced: list[Segment] = []
 
 
-def recover(disk: Disk, folder: Path, mark: Mark, new_key: Callable[[], int]) -> Recovered:
-    """Read all segments of a folder, one after the other."""
-    found = Recovered()
-    names = disk.list(folder)
+class _SegmentFile(msgspec.Struct):
+    """A segment's file before it is read; `header` is None when it is damaged."""
+
+    number: int
+    size: int
+    header: SegmentHeader | None
+
+
+def recover(disk: Disk, folder: Path, mark: Mark, new_key: Callable[[], int], snapshot_name: str) -> Recovered:
+    """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing."""
+    names = disk.names(folder)
     _clear_aside(disk, folder, names)
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
+    files = [file for number in numbers if (file := _look_at(disk, folder, number)) is not None]
+    found = Recovered()
     found.next_number = max(numbers, default=0) + 1
-    headers = {number: _read_header(disk, folder, number) for number in numbers}
-    found.key = mark.key or next((header.key for header in headers.values() if header is not None), 0) or new_key()
+    found.key = mark.key or next((file.header.key for file in files if file.header is not None), 0) or new_key()
     # A file from elsewhere is left alone: its records would not verify here.
-    own = [number for number in numbers if _belongs(headers[number], number, found.key)]
-    content: Scan | None = None
-    for place, number in enumerate(own):
-        position = content.position if content is not None else 0
-        read = _read_segment(disk, folder, found.key, number, headers[number], position)
-        if read is None:
-            continue
-        segment, content = read
-        following = own[place + 1] if place + 1 < len(own) else None
-        _take_in(found, segment, content, None if following is None else headers[following])
-        if following is not None:
-            segment.seal()
-    _find_the_end(found, content, mark)
+    own = {file.number: file for file in files if _belongs(file, found.key)}
+    snapshot = read_snapshot(disk, folder, snapshot_name)
+    if snapshot is None or snapshot.key != found.key:
+        snapshot = IndexSnapshot()
+    _Recovery(disk, folder, found, own, snapshot).run(mark)
     return found
 
 
 def _clear_aside(disk: Disk, folder: Path, names: list[str]) -> None:
     for name in names:
-        if name.endswith(_ASIDE):
+        if name.endswith(ASIDE_SUFFIX):
             try:
                 disk.remove(folder / name)
             except OSError:
@@ -81,70 +86,240 @@ def _clear_aside(disk: Disk, folder: Path, names: list[str]) -> None:
                 pass
 
 
-def _read_header(disk: Disk, folder: Path, number: int) -> SegmentHeader | None:
-    segment = Segment(disk, folder, 0, number, 1)
+def _look_at(disk: Disk, folder: Path, number: int) -> _SegmentFile | None:
     try:
-        return SegmentHeader.unpack(disk.read(segment.open(), HEADER_SIZE, 0))
+        handle = disk.open(folder / segment_name(number))
     except OSError:
         return None
+    try:
+        size = disk.size(handle)
+        return _SegmentFile(number, size, SegmentHeader.unpack(disk.read(handle, HEADER_SIZE, 0)))
+    except OSError:
+        return _SegmentFile(number, 0, None)
     finally:
-        segment.close()
+        disk.close(handle)
 
 
-def _belongs(header: SegmentHeader | None, number: int, key: int) -> bool:
+def _belongs(file: _SegmentFile, key: int) -> bool:
     """Whether a file is one of this stream's; a damaged header leaves it to its records to tell."""
-    return header is None or (header.key == key and header.number == number)
+    return file.header is None or (file.header.key == key and file.header.number == file.number)
 
 
-def _read_segment(
-    disk: Disk, folder: Path, key: int, number: int, header: SegmentHeader | None, position: int
-) -> tuple[Segment, Scan] | None:
-    segment = Segment(disk, folder, key, number, position + 1)
-    if header is not None:
-        segment.first = header.first_sequence
-        segment.generation = header.generation
-        segment.high_water = header.high_water
-    try:
-        data = segment.read_all()
-    except OSError:
-        return None
-    content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)
-    if header is None and content.sequences:
-        segment.first = content.sequences[0]
-    segment.size = segment.end = max(content.end, HEADER_SIZE)
-    if segment.hasher is not None:
-        segment.hasher.update(data[: segment.size])
-    return segment, content
+class _Recovery:
+    """One pass over the segments, in the order of the log."""
+
+    def __init__(
+        self, disk: Disk, folder: Path, found: Recovered, files: dict[int, _SegmentFile], snapshot: IndexSnapshot
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._found = found
+        self._files = files
+        self._known = {segment.number: segment for segment in snapshot.segments}
+        self._known_last = max(self._known, default=0)
+        self._known_sequence = snapshot.last_sequence
+        # Up to here nothing is missing but what was noted, and whether damage follows.
+        self._position = snapshot.last_sequence
+        self._open_damage = 0
+        self._torn_bytes = 0
+        found.subjects = snapshot.subjects
+        found.last_sequence = snapshot.last_sequence
+        found.last_time_ns = snapshot.last_time_ns
+        found.missing = [(sequence, sequence) for sequence in snapshot.lost]
+        found.lost_bytes = snapshot.lost_bytes
+
+    def run(self, mark: Mark) -> None:
+        """Take in every segment, then find the end."""
+        numbers = sorted(self._known.keys() | self._files.keys())
+        for place, number in enumerate(numbers):
+            following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
+            segment = self._take_in(number, following)
+            if segment is not None:
+                self._found.segments.append(segment)
+                self._found.last_sequence = max(self._found.last_sequence, segment.high_water)
+        for segment in self._found.segments[:-1]:
+            segment.seal()
+        self._find_the_end(mark)
+
+    def _take_in(self, number: int, following: _SegmentFile | None) -> Segment | None:
+        file = self._files.get(number)
+        known = self._known.get(number)
+        if file is None:
+            if known is not None:
+                # The log is removed from its front; what is missing in between was taken by somebody else.
+                self._note_absent(known, set(), lost=number > min(self._files, default=0))
+            return None
+        as_known = (
+            known is not None
+            and file.header is not None
+            and file.header.generation == known.generation
+            and file.size >= known.size
+        )
+        if known is None:
+            return self._read(file, following)
+        if as_known and number != self._known_last:
+            return known
+        if as_known and (segment := self._read_on(known, following)) is not None:
+            return segment
+        return self._read_again(file, known, following)
+
+    # The ways to take in a segment
+
+    def _read(self, file: _SegmentFile, following: _SegmentFile | None) -> Segment | None:
+        """A segment that the snapshot does not know: read it all."""
+        segment = self._new(file, self._position + 1)
+        content = self._scan(segment, segment.first - 1)
+        if content is None:
+            return None
+        if file.header is None and content.end == HEADER_SIZE:
+            # A power cut left no more of it than its name.
+            following = None
+        self._note(segment, content, following)
+        add_rows(segment, content, self._found.subjects)
+        self._mend_header(segment, file, content)
+        return segment
+
+    def _read_on(self, known: Segment, following: _SegmentFile | None) -> Segment | None:
+        """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
+        try:
+            data = known.read_all()
+        except OSError:
+            return None
+        known.hasher = xxh3_64(data[: known.size])
+        if known.digest is None or known.hasher.intdigest() != known.digest:
+            return None
+        known.verified = True
+        content = scan(data, known.size, known.seed, self._position)
+        if content.end > known.size:
+            self._found.unsynced.append(known)
+        known.hasher.update(data[known.size : content.end])
+        known.size = known.end = content.end
+        self._note(known, content, following)
+        add_rows(known, content, self._found.subjects)
+        return known
+
+    def _read_again(self, file: _SegmentFile, known: Segment, following: _SegmentFile | None) -> Segment | None:
+        """A segment that was rewritten or damaged since the snapshot: what was dead then stays dead."""
+        segment = self._new(file, known.first)
+        known.close()
+        position = self._position
+        content = self._scan(segment, segment.first - 1)
+        if content is None:
+            self._note_absent(known, set())
+            return None
+        self._position = max(position, content.position) if file.number == self._known_last else position
+        self._note(segment, content, following, rewritten=segment.generation != known.generation)
+        self._note_absent(known, set(content.sequences), lost=segment.generation == known.generation)
+        keep = [
+            place
+            for place, sequence in enumerate(content.sequences)
+            if sequence > self._known_sequence or ((row := known.row_of(sequence)) >= 0 and known.live[row])
+        ]
+        segment.dead_records = len(keep) < len(content.sequences)
+        fresh = content.only([place for place in keep if content.sequences[place] > self._known_sequence])
+        old = content.only([place for place in keep if content.sequences[place] <= self._known_sequence])
+        numbers = array("I", (known.subject_ids[known.row_of(sequence)] for sequence in old.sequences))
+        _extend(segment, old, numbers)
+        add_rows(segment, fresh, self._found.subjects)
+        self._mend_header(segment, file, content)
+        return segment
+
+    def _new(self, file: _SegmentFile, first: int) -> Segment:
+        segment = Segment(self._disk, self._folder, self._found.key, file.number, first)
+        if file.header is not None:
+            segment.first = file.header.first_sequence
+            segment.generation = file.header.generation
+            segment.high_water = file.header.high_water
+        return segment
+
+    def _mend_header(self, segment: Segment, file: _SegmentFile, content: Scan) -> None:
+        """Write a damaged header anew: it is one of the few places that know the stream's key."""
+        if file.header is not None:
+            return
+        segment.hasher = None
+        if content.end == HEADER_SIZE:
+            # Nothing was ever written behind it: the file begins anew.
+            segment.size = 0
+            segment.hasher = xxh3_64()
+            return
+        try:
+            self._disk.write(segment.open(), segment.header().pack(), 0)
+        except OSError:
+            # The mark knows the key as well.
+            pass
+
+    def _scan(self, segment: Segment, position: int) -> Scan | None:
+        try:
+            data = segment.read_all()
+        except OSError:
+            return None
+        finally:
+            segment.close()
+        content = scan(data, HEADER_SIZE, segment.seed, position)
+        self._found.unsynced.append(segment)
+        segment.size = segment.end = max(content.end, HEADER_SIZE)
+        if segment.hasher is not None:
+            segment.hasher.update(data[: segment.size])
+        return content
+
+    # What is noted on the way
+
+    def _note(
+        self, segment: Segment, content: Scan, following: _SegmentFile | None, *, rewritten: bool = False
+    ) -> None:
+        found = self._found
+        found.tombstones += content.tombstones
+        for first, last in content.tombstones:
+            segment.note_tombstone(first, last)
+        found.missing += content.missing
+        found.lost_bytes += content.damaged_bytes
+        found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
+        found.last_sequence = max(found.last_sequence, content.highest)
+        self._torn_bytes = content.torn_bytes
+        self._open_damage = content.highest if content.open_damage else 0
+        self._position = max(self._position, content.position)
+        next_header = following.header if following is not None else None
+        if next_header is None or next_header.number != segment.number + 1 or rewritten:
+            return
+        if content.position + 1 < next_header.first_sequence:
+            found.missing.append((content.position + 1, next_header.first_sequence - 1))
+            found.lost_bytes += content.torn_bytes
+            self._position = max(self._position, next_header.first_sequence - 1)
+
+    def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
+        """Rows of the snapshot that the file does not have; those that no tombstone explains are lost."""
+        subjects = self._found.subjects
+        for row in known.live_rows(0, len(known.live)):
+            sequence = known.sequence_of(row)
+            if sequence not in present:
+                subjects.remove(known.subject_ids[row], sequence)
+                if lost:
+                    self._found.missing.append((sequence, sequence))
+
+    def _find_the_end(self, mark: Mark) -> None:
+        """Find the last sequence that was ever used, and what is missing at the end of the log."""
+        found = self._found
+        found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
+        if self._torn_bytes and not mark.key:
+            # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
+            found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
+        position = self._position
+        safe = max(mark.synced, self._open_damage)
+        if position < safe:
+            found.missing.append((position + 1, safe))
+            found.lost_bytes += self._torn_bytes
+        # What was written and never known to be safe is no loss: nobody was promised anything.
+        position = max(position, safe)
+        if position < found.last_sequence:
+            found.dropped = (position + 1, found.last_sequence)
 
 
-def _take_in(found: Recovered, segment: Segment, content: Scan, following: SegmentHeader | None) -> None:
-    build_rows(segment, content, found.subjects)
-    found.segments.append(segment)
-    found.unsynced.append(segment)
-    found.tombstones += content.tombstones
-    for first, last in content.tombstones:
-        segment.note_tombstone(first, last)
-    found.missing += content.missing
-    found.lost_bytes += content.damaged_bytes
-    found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
-    found.last_sequence = max(found.last_sequence, content.highest, segment.high_water)
-    if (
-        following is not None
-        and following.number == segment.number + 1
-        and content.position + 1 < following.first_sequence
-    ):
-        found.missing.append((content.position + 1, following.first_sequence - 1))
-        found.lost_bytes += content.torn_bytes
-
-
-def build_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
+def add_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
     """Give a segment a living row for each message of a scan, and each subject its sequences."""
-    sequences = content.sequences
-    count = len(sequences)
     ids = subjects.ids
     tails = subjects.tails
     numbers: array[int] = array("I")
-    for subject, sequence in zip(content.subjects, sequences, strict=True):
+    for subject, sequence in zip(content.subjects, content.sequences, strict=True):
         number = ids.get(subject)
         if number is None:
             number = subjects.add(subject, sequence)
@@ -155,27 +330,24 @@ def build_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
             else:
                 subjects.grow(number, sequence)
         numbers.append(number)
-    segment.live_count = count
-    segment.live_bytes = sum(content.sizes)
-    segment.sizes, segment.times, segment.offsets = content.sizes, content.times, content.offsets
-    segment.subject_ids = numbers
-    segment.live = bytearray(b"\x01") * count
-    if count and sequences[-1] - segment.first + 1 != count:
-        segment.sequences = sequences
+    _extend(segment, content, numbers)
 
 
-def _find_the_end(found: Recovered, content: Scan | None, mark: Mark) -> None:
-    """Find the last sequence that was ever used, and what is missing at the end of the log."""
-    found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
-    if content is None:
-        if mark.synced:
-            found.missing.append((1, mark.synced))
+def _extend(segment: Segment, content: Scan, numbers: array[int]) -> None:
+    sequences = content.sequences
+    count = len(sequences)
+    if not count:
         return
-    if content.torn_bytes and not mark.key:
-        # Nothing but the torn bytes tells how many records were there: rather leave sequences out than use one twice.
-        found.last_sequence += content.torn_bytes // (OVERHEAD + 1) + 1
-    # What was written and never known to be safe is no loss: nobody was promised anything.
-    end = max(mark.synced, content.highest if content.open_damage else 0)
-    if content.position < end:
-        found.missing.append((content.position + 1, end))
-        found.lost_bytes += content.torn_bytes
+    if segment.sequences is None:
+        expected = segment.first + len(segment.live)
+        if sequences[0] != expected or sequences[-1] - sequences[0] + 1 != count:
+            segment.sequences = array("Q", range(segment.first, expected))
+    if segment.sequences is not None:
+        segment.sequences.extend(sequences)
+    segment.sizes.extend(content.sizes)
+    segment.times.extend(content.times)
+    segment.offsets.extend(content.offsets)
+    segment.subject_ids.extend(numbers)
+    segment.live.extend(b"\x01" * count)
+    segment.live_count += count
+    segment.live_bytes += sum(content.sizes)

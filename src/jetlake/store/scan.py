@@ -63,6 +63,16 @@ class Scan:
         self.end = end
         self.last_time_ns = 0
 
+    def only(self, places: list[int]) -> Scan:
+        """The messages at these places of the columns, without the rest."""
+        part = Scan(self.position, self.end)
+        part.sequences = array("Q", (self.sequences[place] for place in places))
+        part.offsets = array("I", (self.offsets[place] for place in places))
+        part.sizes = array("I", (self.sizes[place] for place in places))
+        part.times = array("q", (self.times[place] for place in places))
+        part.subjects = [self.subjects[place] for place in places]
+        return part
+
 
 def scan(data: bytes, start: int, seed: int, position: int) -> Scan:
     """Read all good records.
@@ -126,7 +136,7 @@ def scan(data: bytes, start: int, seed: int, position: int) -> Scan:
         damaged = True
         found.damaged_bytes += following - at
         at = following
-    found.torn_bytes = size - found.end
+    found.torn_bytes = max(size - found.end, 0)
     found.position = position
     found.highest = highest
     found.open_damage = damaged

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
@@ -102,7 +103,7 @@ class _Folder:
             StoreError: the disk refused; it is still there, or its rest is removed at the next start.
         """
         try:
-            taken = set(self.disk.list(self.path.parent))
+            taken = set(self.disk.names(self.path.parent))
             aside = next(
                 name for number in range(len(taken) + 1) if (name := f"{self.path.name}{_DELETED}{number}") not in taken
             )
@@ -158,8 +159,8 @@ class StoreFolder:
         self.path = store_dir / "jetstream"
 
     def accounts(self) -> list[str]:
-        """The folder names of the accounts that have streams, in order."""
-        return [path.name for path in _folders(self.disk, self.path)]
+        """The names of the accounts that have streams, in order."""
+        return [unquote(path.name) for path in _folders(self.disk, self.path)]
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
@@ -176,7 +177,7 @@ class StoreFolder:
 def _folders(disk: Disk, path: Path) -> list[Path]:
     """The folders in a folder, without those that are being removed."""
     found = []
-    for name in disk.list(path):
+    for name in disk.names(path):
         folder = path / name
         if _DELETED in name and disk.is_folder(folder):
             try:
@@ -190,7 +191,7 @@ def _folders(disk: Disk, path: Path) -> list[Path]:
 
 
 def _remove_tree(disk: Disk, path: Path) -> None:
-    for name in disk.list(path):
+    for name in disk.names(path):
         if disk.is_folder(path / name):
             _remove_tree(disk, path / name)
         else:

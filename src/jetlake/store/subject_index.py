@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.sequence_list import CHUNK, SequenceList
@@ -132,6 +132,14 @@ class SubjectIndex:
         self.tails.clear()
         self.older.clear()
         self._free.clear()
+        self._forget_matches()
+
+    def adopt(self, tails: Iterable[int | array[int]]) -> None:
+        """Take over tails that belong to the names that are here already; a name of b"" is free."""
+        self.tails.extend(tails)
+        self.ids.update(zip(self.names, range(len(self.names)), strict=True))
+        self._free.extend(number for number, name in enumerate(self.names) if not name)
+        self.ids.pop(b"", None)
         self._forget_matches()
 
     def _settle(self, number: int, tail: array[int]) -> None:

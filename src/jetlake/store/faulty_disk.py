@@ -1,0 +1,327 @@
+"""A disk in memory that does what disks do on a bad day: it forgets what was not synced, tears, flips, fills up, fails.
+
+Everything it decides comes from the random numbers it is given, so that a seed replays a bad day exactly.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+__all__ = ["FaultyDisk", "PowerCut"]
+
+_SECTOR = 512
+
+
+class PowerCut(BaseException):
+    """The power went in the middle of an operation; nothing in the process should survive it."""
+
+
+class _File:
+    """The bytes of a file as they are now, as they are safe, and the writes in between."""
+
+    __slots__ = ("data", "safe", "writes")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.safe = b""
+        self.writes: list[tuple[int, bytes | None]] = []
+        """Not synced: where and what; None stands for a cut at that place."""
+
+
+class _Folder:
+    """A folder, which is there as soon as it is made."""
+
+
+_Node = _File | _Folder
+_Names = dict[Path, _Node]
+
+
+class FaultyDisk:
+    """A `Disk` whose faults are set from outside.
+
+    Attributes:
+        operations: how many changes were asked of it so far.
+        cut_at: the number of the change in which the power goes; None for never.
+        capacity: how many bytes it takes before it is full; None for any number.
+        fault: asked before every operation, with its name and its path; raises `OSError` to make it fail.
+        bad_sectors: places, as (path, sector), that cannot be read.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.operations = 0
+        self.cut_at: int | None = None
+        self.capacity: int | None = None
+        self.fault: Callable[[str, Path], None] | None = None
+        self.bad_sectors: set[tuple[Path, int]] = set()
+        self._random = random
+        self._names: _Names = {}
+        self._safe_names: _Names = {}
+        # Changes of names that are not synced, by folder, in their order.
+        self._name_changes: dict[Path, list[Callable[[_Names], None]]] = {}
+        self._handles: dict[int, tuple[_File, Path]] = {}
+        self._next_handle = 1000
+
+    # Files
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        self._before("open", path)
+        node = self._names.get(path)
+        if node is None:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            self._change("create", path)
+            if not isinstance(self._names.get(path.parent), _Folder):
+                raise _error(errno.ENOENT, path)
+            node = _File()
+            self._rename(path.parent, _adding(path, node))
+        if isinstance(node, _Folder):
+            raise _error(errno.EISDIR, path)
+        self._next_handle += 1
+        self._handles[self._next_handle] = (node, path)
+        return self._next_handle
+
+    def close(self, handle: int) -> None:
+        self._file(handle)
+        del self._handles[handle]
+
+    def size(self, handle: int) -> int:
+        return len(self._file(handle)[0].data)
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        file, path = self._file(handle)
+        self._before("read", path)
+        if self.bad_sectors:
+            for sector in range(offset // _SECTOR, (offset + max(size, 1) - 1) // _SECTOR + 1):
+                if (path, sector) in self.bad_sectors:
+                    raise _error(errno.EIO, path)
+        return bytes(file.data[offset : offset + size])
+
+    def write(self, handle: int, data: bytes, offset: int) -> None:
+        file, path = self._file(handle)
+        self._before("write", path)
+        if self.capacity is not None:
+            room = self.capacity - sum(len(node.data) for node in self._names.values() if isinstance(node, _File))
+            growth = max(offset + len(data) - len(file.data), 0)
+            if growth > room:
+                # A full disk takes what it can, then refuses.
+                self._put(file, offset, data[: max(len(data) - growth + max(room, 0), 0)])
+                raise _error(errno.ENOSPC, path)
+        self._change("write", path, lambda: self._put(file, offset, data[: self._random.randint(0, len(data))]))
+        self._put(file, offset, data)
+
+    def _put(self, file: _File, offset: int, data: bytes) -> None:
+        if data:
+            file.writes.append((offset, data))
+            _apply(file.data, offset, data)
+
+    def truncate(self, handle: int, size: int) -> None:
+        file, path = self._file(handle)
+        self._before("truncate", path)
+        self._change("truncate", path)
+        file.writes.append((size, None))
+        _apply(file.data, size, None)
+
+    def sync(self, handle: int) -> None:
+        file, path = self._file(handle)
+        self._before("sync", path)
+        self._change("sync", path)
+        file.safe = bytes(file.data)
+        file.writes.clear()
+
+    # Names
+
+    def sync_folder(self, path: Path) -> None:
+        self._before("sync_folder", path)
+        self._change("sync_folder", path)
+        for change in self._name_changes.pop(path, []):
+            change(self._safe_names)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._before("replace", source)
+        self._change("replace", source)
+        node = self._names.get(source)
+        if node is None:
+            raise _error(errno.ENOENT, source)
+        self._rename(target.parent, _moving(source, target, node))
+
+    def remove(self, path: Path) -> None:
+        self._before("remove", path)
+        if path in self._names:
+            self._change("remove", path)
+            self._rename(path.parent, _removing(path))
+
+    def remove_folder(self, path: Path) -> None:
+        self._before("remove_folder", path)
+        self._change("remove_folder", path)
+        if self.names(path):
+            raise _error(errno.ENOTEMPTY, path)
+        self._rename(path.parent, _removing(path))
+
+    def make_folder(self, path: Path) -> None:
+        self._before("make_folder", path)
+        for folder in (*reversed(path.parents), path):
+            if folder not in self._names:
+                self._change("make_folder", folder)
+                self._names[folder] = self._safe_names[folder] = _Folder()
+
+    def names(self, path: Path) -> list[str]:
+        return sorted(name.name for name in self._names if name.parent == path and name != path)
+
+    def is_folder(self, path: Path) -> bool:
+        return isinstance(self._names.get(path), _Folder)
+
+    def _rename(self, folder: Path, change: Callable[[_Names], None]) -> None:
+        change(self._names)
+        self._name_changes.setdefault(folder, []).append(change)
+
+    # Bad days
+
+    def kill(self) -> None:
+        """The process is gone, the machine runs on: all that was written is there."""
+        self._handles.clear()
+        self.cut_at = None
+
+    def cut_power(self) -> None:
+        """Keep what was synced, and of everything else what chance leaves."""
+        self._handles.clear()
+        self.cut_at = None
+        for changes in self._name_changes.values():
+            for change in changes[: self._random.randint(0, len(changes))]:
+                change(self._safe_names)
+        self._name_changes.clear()
+        self._names = dict(self._safe_names)
+        for node in dict.fromkeys(self._names.values()):
+            if isinstance(node, _File):
+                self._forget_writes(node)
+
+    def _forget_writes(self, file: _File) -> None:
+        """Each write that was not synced is there, torn, or not; the disk may have taken them in any order."""
+        random = self._random
+        data = bytearray(file.safe)
+        style = random.random()
+        for offset, written in file.writes:
+            if written is None:
+                if random.random() < 0.5:
+                    _apply(data, offset, None)
+            elif style < 0.25 or random.random() < 0.5:
+                _apply(data, offset, written)
+            elif random.random() < 0.5:
+                self._tear(data, offset, written)
+        file.data = data
+        file.safe = bytes(data)
+        file.writes.clear()
+
+    def _tear(self, data: bytearray, offset: int, written: bytes) -> None:
+        """Some sectors of a write arrived."""
+        at = 0
+        while at < len(written):
+            stop = min(len(written), at + _SECTOR - (offset + at) % _SECTOR)
+            if self._random.random() < 0.5:
+                _apply(data, offset + at, written[at:stop])
+            at = stop
+
+    def flip(self, path: Path, offset: int, mask: int = 0x01) -> None:
+        """Flip bits of a byte, on the platter."""
+        file = self._file_at(path)
+        file.data[offset] ^= mask
+        if offset < len(file.safe):
+            safe = bytearray(file.safe)
+            safe[offset] ^= mask
+            file.safe = bytes(safe)
+
+    def cut(self, path: Path, size: int) -> None:
+        """Shorten a file, as somebody with an editor might."""
+        file = self._file_at(path)
+        del file.data[size:]
+        file.safe = file.safe[:size]
+
+    def content(self, path: Path) -> bytes:
+        """What a file holds now."""
+        return bytes(self._file_at(path).data)
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Give a file this content, safely."""
+        file = self._names.get(path)
+        if not isinstance(file, _File):
+            file = _File()
+            self._names[path] = self._safe_names[path] = file
+        file.data = bytearray(data)
+        file.safe = bytes(data)
+        file.writes.clear()
+
+    def files(self) -> list[Path]:
+        """All files, in order."""
+        return sorted(path for path, node in self._names.items() if isinstance(node, _File))
+
+    def open_handles(self) -> int:
+        """How many handles were not given back."""
+        return len(self._handles)
+
+    # Inside
+
+    def _file(self, handle: int) -> tuple[_File, Path]:
+        found = self._handles.get(handle)
+        if found is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return found
+
+    def _file_at(self, path: Path) -> _File:
+        node = self._names.get(path)
+        if not isinstance(node, _File):
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _before(self, operation: str, path: Path) -> None:
+        if self.fault is not None:
+            self.fault(operation, path)
+
+    def _change(self, operation: str, path: Path, half: Callable[[], None] | None = None) -> None:
+        """Count a change; the power may go in the middle of it, when perhaps half of it was done."""
+        self.operations += 1
+        if self.operations == self.cut_at:
+            if half is not None:
+                half()
+            raise PowerCut(f"{operation} {path}")
+
+
+def _apply(data: bytearray, offset: int, written: bytes | None) -> None:
+    if written is None:
+        del data[offset:]
+        data.extend(bytes(offset - len(data)))
+        return
+    if offset > len(data):
+        data.extend(bytes(offset - len(data)))
+    data[offset : offset + len(written)] = written
+
+
+def _adding(path: Path, node: _Node) -> Callable[[_Names], None]:
+    def change(names: _Names) -> None:
+        names[path] = node
+
+    return change
+
+
+def _removing(path: Path) -> Callable[[_Names], None]:
+    def change(names: _Names) -> None:
+        names.pop(path, None)
+
+    return change
+
+
+def _moving(source: Path, target: Path, node: _Node) -> Callable[[_Names], None]:
+    def change(names: _Names) -> None:
+        names.pop(source, None)
+        names[target] = node
+        if isinstance(node, _Folder):
+            for path in [path for path in names if source in path.parents]:
+                names[target / path.relative_to(source)] = names.pop(path)
+
+    return change
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))

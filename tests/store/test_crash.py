@@ -1,0 +1,265 @@
+"""Power cuts and kills at every moment: what was promised is there afterwards, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.store.faulty_disk import FaultyDisk, PowerCut
+from jetlake.store.file_store import FileStore
+from jetlake.store.interface import StoreLimits
+from jetlake.store.subject_filter import SubjectFilter
+
+FOLDER = Path("/streams/S/msgs")
+SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "300"))
+STEPS = 60
+
+Message = tuple[bytes, bytes, bytes]
+
+
+class Day:
+    """A store on a faulty disk, and what it has promised so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = FaultyDisk(Random(seed + 1))
+        self.written: dict[int, Message] = {}
+        """Everything that was ever appended and may be there."""
+        self.promised: set[int] = set()
+        """Synced, and nobody asked for its removal since."""
+        self.gone: set[int] = set()
+        """Its removal was asked for and synced."""
+        self.removed: set[int] = set()
+        """Its removal was asked for, not yet synced."""
+        self.trimmed: dict[int, int] = {}
+        """Promised, then removed to make room: for the newest message at that time, which must then be there."""
+        self.dropped: set[int] = set()
+        """All that was removed to make room, promised or not."""
+        self.safe_sequence = 0
+        self.limits = StoreLimits(
+            max_messages=self.random.choice([-1, 10, 40]),
+            max_per_subject=self.random.choice([-1, 1, 3]),
+            max_bytes=self.random.choice([-1, 2000]),
+        )
+        self.open()
+
+    def open(self) -> None:
+        self.store = FileStore(
+            self.disk,
+            FOLDER,
+            segment_bytes=self.random.choice([300, 1500, 6000]),
+            tail_bytes=200,
+            random_bytes=self.random.randbytes,
+        )
+
+    # What happens
+
+    def step(self) -> None:
+        action = self.random.choices(
+            [
+                self.append,
+                self.flush,
+                self.sync,
+                self.remove,
+                self.purge,
+                self.enforce,
+                self.skip,
+                self.read,
+                self.tidy,
+            ],
+            [40, 15, 20, 12, 3, 12, 3, 10, 10],
+        )[0]
+        action()
+
+    def append(self) -> None:
+        for _ in range(self.random.randint(1, 6)):
+            subject = b"s.%d" % self.random.randint(0, 5)
+            header = self.random.choice([b"", b"NATS/1.0\r\na: b\r\n\r\n"])
+            payload = self.random.randbytes(self.random.choice([0, 5, 30, 700]))
+            # The content is noted first: the power may go before the sequence is told.
+            self.written[self.store.last_sequence + 1] = (subject, header, payload)
+            self.store.append(subject, header, payload, self.random.randint(0, 10**6))
+
+    def flush(self) -> None:
+        self.store.flush()
+
+    def sync(self) -> None:
+        self.store.flush()
+        live = self.live()
+        removed = set(self.removed)
+        last = self.store.last_sequence
+        self.store.sync()
+        self.promised = live
+        self.gone |= removed
+        self.removed -= removed
+        self.safe_sequence = max(self.safe_sequence, last)
+
+    def remove(self) -> None:
+        live = sorted(self.live())
+        if live:
+            sequence = self.random.choice(live)
+            self.removed.add(sequence)
+            self.promised.discard(sequence)
+            self.store.remove(sequence, erase=self.random.random() < 0.3)
+
+    def purge(self) -> None:
+        before = self.live()
+        pattern = self.random.choice(
+            [None, SubjectFilter([b"s.1"]), SubjectFilter([b"s.*"]), SubjectFilter([b"s.2", b"s.3"])]
+        )
+        below = self.random.choice([None, self.random.randint(1, self.store.last_sequence + 3)])
+        # Any of them may be gone as soon as it was asked for.
+        doubtful = self.promised & before
+        self.promised -= doubtful
+        self.store.purge(pattern, below=below)
+        after = self.live()
+        self.removed |= before - after
+        self.promised |= doubtful & after
+
+    def enforce(self) -> None:
+        self.store.flush()
+        before = self.live()
+        last = max(before, default=0)
+        doubtful = set(self.promised)
+        for sequence in doubtful:
+            self.trimmed.setdefault(sequence, last)
+        self.promised.clear()
+        self.store.enforce(self.limits, 0)
+        after = self.live()
+        for sequence in doubtful & after:
+            del self.trimmed[sequence]
+        self.promised = doubtful & after
+        self.dropped |= before - after
+
+    def skip(self) -> None:
+        if self.random.random() < 0.1:
+            self.removed |= self.live()
+            self.promised.clear()
+            self.store.advance_to(self.store.last_sequence + self.random.randint(1, 10000))
+        else:
+            self.store.skip(self.random.choice([1, 1, 3, 5000]))
+
+    def read(self) -> None:
+        run = self.store.read(self.random.randint(1, self.store.last_sequence + 1), None, 20, 2000)
+        for message in run.messages:
+            assert self.written[message.sequence] == (message.subject, message.header, message.payload)
+
+    def tidy(self) -> None:
+        self.store.compact_step()
+
+    def restart(self) -> None:
+        state = self.state()
+        live = self.live()
+        lost = set(self.store.lost)
+        self.store.close()
+        assert self.disk.open_handles() == 0
+        self.open()
+        assert self.state() == state
+        assert self.live() == live
+        assert set(self.store.lost) <= lost
+
+    def state(self) -> tuple[object, ...]:
+        store = self.store
+        return (
+            # A purge of a store that was never used is not worth a record.
+            store.first_sequence if store.last_sequence else 0,
+            store.last_sequence,
+            store.messages,
+            store.bytes,
+            store.subjects(),
+            store.deleted_count,
+        )
+
+    def live(self) -> set[int]:
+        return set(sequences(self.store))
+
+    # What must hold after a crash
+
+    def check(self) -> None:
+        store = self.store
+        there = self.live()
+        for sequence in there:
+            message = store.get(sequence)
+            assert message is not None
+            assert self.written[sequence] == (message.subject, message.header, message.payload)
+        assert self.promised <= there, f"acknowledged and lost: {sorted(self.promised - there)}"
+        assert not self.gone & there, f"removed and back: {sorted(self.gone & there)}"
+        for sequence, cause in self.trimmed.items():
+            if sequence not in there and cause in self.written and cause not in there:
+                assert cause in self.removed | self.gone | self.dropped, (
+                    f"{sequence} made room for {cause}, which is not there"
+                )
+        assert store.last_sequence >= self.safe_sequence
+        assert not set(store.lost) & there
+        assert not set(store.lost) & (self.promised | self.gone)
+        assert store.messages == len(there)
+        assert store.bytes == sum(
+            (34 + len(header) if header else 30) + len(subject) + len(payload)
+            for subject, header, payload in (self.written[sequence] for sequence in there)
+        )
+        by_subject: dict[bytes, int] = {}
+        for sequence in there:
+            subject = self.written[sequence][0]
+            by_subject[subject] = by_subject.get(subject, 0) + 1
+        assert store.subjects() == by_subject
+        assert store.first_sequence == (min(there) if there else store.last_sequence + 1 if store.last_sequence else 0)
+
+    def recover(self) -> None:
+        """Open the store after a crash and believe what it says from now on."""
+        self.open()
+        self.check()
+        there = self.live()
+        # What recovery shows is as good as acknowledged, and it is synced.
+        self.promised = set(there)
+        self.removed.clear()
+        self.trimmed.clear()
+        for sequence in [sequence for sequence in self.written if sequence not in there]:
+            if sequence <= self.store.last_sequence:
+                # A hole in what was not synced is reported as lost, now and later.
+                if sequence not in self.store.lost:
+                    self.gone.add(sequence)
+            else:
+                del self.written[sequence]
+        self.safe_sequence = self.store.last_sequence
+
+
+def sequences(store: FileStore) -> list[int]:
+    found: list[int] = []
+    first = 1
+    while True:
+        run = store.read(first, None, 1000, 1 << 30)
+        if not run.messages:
+            return found
+        found += [message.sequence for message in run.messages]
+        first = run.next_sequence
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_power_cuts_lose_nothing_that_was_promised(block: int) -> None:
+    for seed in range(block * SEEDS // 10, (block + 1) * SEEDS // 10):
+        try:
+            run_day(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def run_day(seed: int) -> None:
+    day = Day(seed)
+    for _ in range(4):
+        day.disk.cut_at = day.disk.operations + day.random.randint(1, 60)
+        try:
+            for _ in range(STEPS):
+                day.step()
+                if day.random.random() < 0.03:
+                    day.restart()
+        except PowerCut:
+            pass
+        if day.random.random() < 0.2:
+            day.disk.kill()
+        else:
+            day.disk.cut_power()
+        day.recover()
