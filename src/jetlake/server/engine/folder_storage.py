@@ -50,8 +50,10 @@ class _ConsumerHome:
         self.journal.close()
 
     def delete(self) -> None:
-        # The folder first: with its first step the consumer is gone, and nothing needs to be written any more.
-        self._folder.delete()
+        # The folder first: with its first step the consumer is gone, and nothing needs to be written any more. It is
+        # not there when the whole stream went.
+        if self._folder.exists():
+            self._folder.delete()
         with suppress(StoreError):
             self.journal.close()
 

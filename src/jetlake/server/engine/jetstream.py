@@ -70,13 +70,16 @@ class JetStream:
         return stream
 
     def delete_stream(self, stream: Stream) -> None:
-        """Remove a stream with its consumers and all its files."""
-        stream.is_closed = True  # What goes as a whole is not swept after each consumer.
-        for consumer in tuple(stream.consumers.values()):
-            consumer.close(deleted=True)
+        """Remove a stream with its consumers and all its files.
+
+        Raises:
+            StoreError: the disk refused; the stream is as it was.
+        """
+        stream.delete()
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
-        stream.delete()
+        for consumer in tuple(stream.consumers.values()):
+            consumer.close(deleted=True)
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
 
     def _add(self, stream: Stream) -> Stream:

@@ -86,9 +86,13 @@ class Stream:
         self.touched()
 
     def update(self, config: StreamConfig) -> None:
-        """Take on a changed configuration, which has been checked; tighter limits apply at once."""
-        old, self.config = self.config, config
+        """Take on a changed configuration, which has been checked; tighter limits apply at once.
+
+        Raises:
+            StoreError: the disk refused, and nothing has changed.
+        """
         self.home.save(config, self.created_ns)
+        old, self.config = self.config, config
         self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
         self._limits = _store_limits(config)
         self._capture_subjects()
@@ -106,12 +110,16 @@ class Stream:
         self.home.close()
 
     def delete(self) -> None:
-        """Let go of everything, and remove the files."""
+        """Remove the files, then let go of everything.
+
+        Raises:
+            StoreError: the disk refused, and nothing has changed.
+        """
+        self.home.delete()
         self._detach()
         self.engine.commit.forget(self.store)
         self._reserve(-max(self.config.max_bytes, 0))
         self._account_bytes(-self._accounted_bytes)
-        self.home.delete()
 
     def _detach(self) -> None:
         self.is_closed = True

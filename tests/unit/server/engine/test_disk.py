@@ -1,0 +1,292 @@
+"""Streams on a bad disk: refused with the reason, nothing acknowledged is lost, nothing is seen that could vanish."""
+
+import errno
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.server.engine.folder_storage import FolderStorage
+from jetlake.store.faulty_disk import FaultyDisk, PowerCut
+from jetlake.store.stream_folder import StoreFolder
+
+ROOT = Path("/data")
+
+
+class Machine:
+    """A disk, and a server on it that can be stopped, killed, and cut off from its power."""
+
+    def __init__(self, make_harness, seed=0, **options):
+        self.disk = FaultyDisk(Random(seed))
+        self.disk.make_folder(ROOT)
+        self.reports = []
+        self._make_harness = make_harness
+        self._options = options
+        self.start()
+
+    def start(self):
+        storage = FolderStorage(StoreFolder(self.disk, ROOT), self.reports.append)
+        self.server = self._make_harness(storage, **self._options)
+
+    def restart(self):
+        self.server.engine.close()
+        now_ns = self.server.clock.now_ns()
+        self.start()
+        self.server.clock.advance((now_ns - self.server.clock.now_ns()) / 1e9)
+
+    def kill(self):
+        self.disk.kill()
+        self.start()
+
+    def cut_power(self):
+        self.disk.cut_at = None
+        self.disk.cut_power()
+        self.start()
+
+
+@pytest.fixture
+def machine(make_harness):
+    return Machine(make_harness)
+
+
+def refusal(answer):
+    return answer["error"]["code"], answer["error"]["err_code"]
+
+
+def test_streams_come_back_after_a_clean_stop(machine):
+    machine.server.create(max_msgs=5, description="kept")
+    for number in range(8):
+        machine.server.store("s.a", b"%d" % number, {"Nats-Msg-Id": str(number)})
+    machine.server.create("M", subjects=["m"], storage="memory")
+    before = machine.server.api("STREAM.INFO.S")
+    machine.restart()
+    after = machine.server.api("STREAM.INFO.S")
+    for answer in (before, after):
+        del answer["ts"]
+    assert after == before
+    assert list(machine.server.jetstream.streams) == ["S"], "what was in memory is gone"
+    assert machine.server.store("s.a", b"", {"Nats-Msg-Id": "7"})["duplicate"] is True
+    assert machine.server.store("s.a", b"", {"Nats-Msg-Id": "8"})["seq"] == 9
+    assert machine.server.api("INFO")["storage"] == machine.server.state()["bytes"]
+
+
+def test_an_update_and_a_deletion_outlive_a_kill(machine):
+    machine.server.create(max_msgs=5)
+    machine.server.create("T", subjects=["t"])
+    machine.server.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 7})
+    machine.server.api("STREAM.DELETE.T")
+    machine.cut_power()
+    assert machine.server.api("STREAM.INFO.S")["config"]["max_msgs"] == 7
+    assert machine.server.api("STREAM.NAMES")["streams"] == ["S"]
+
+
+def test_ids_are_known_again_after_a_kill(machine):
+    machine.server.create()
+    machine.server.store("s.a", b"", {"Nats-Msg-Id": "one"})
+    machine.restart()
+    machine.server.store("s.a", b"", {"Nats-Msg-Id": "two"})
+    machine.kill()
+    for name, sequence in (("one", 1), ("two", 2)):
+        assert machine.server.store("s.a", b"", {"Nats-Msg-Id": name}) == {
+            "stream": "S",
+            "seq": sequence,
+            "duplicate": True,
+        }
+    answer = machine.server.store("s.a", b"", {"Nats-Expected-Last-Msg-Id": "one"})
+    assert answer["error"]["description"] == "wrong last msg ID: two"
+
+
+def test_a_stream_without_ids_is_not_searched_for_them(machine, monkeypatch):
+    machine.server.create()
+    for _ in range(10):
+        machine.server.store("s.a", b"", {"k": "v"})
+    machine.kill()
+    stream = machine.server.jetstream.streams["S"]
+    assert stream.home.load_ids() is None
+    machine.server.store("s.a", b"", {"Nats-Msg-Id": "one"})
+    assert stream.home.load_ids() is not None
+
+
+def test_damaged_ids_are_read_from_the_messages(machine):
+    machine.server.create()
+    machine.server.store("s.a", b"", {"Nats-Msg-Id": "one"})
+    machine.server.engine.close()
+    (path,) = [path for path in machine.disk.files() if path.name == "ids"]
+    machine.disk.flip(path, 10)
+    machine.start()
+    assert machine.server.store("s.a", b"", {"Nats-Msg-Id": "one"})["duplicate"] is True
+
+
+def test_a_full_disk_refuses_and_takes_again_when_there_is_room(machine):
+    stream = machine.server.create()
+    assert machine.server.store("s.a", b"kept")["seq"] == 1
+    machine.disk.capacity = sum(len(machine.disk.content(path)) for path in machine.disk.files()) + 100
+    answers = [machine.server.store("s.a", b"x" * 200) for _ in range(3)]
+    assert {refusal(answer) for answer in answers} == {(503, 10077)}
+    assert "no space left on device" in answers[0]["error"]["description"]
+    assert machine.server.state()["messages"] == 1
+    assert stream.store.get(1).payload == b"kept"
+    assert machine.server.api("STREAM.CREATE.T", {"name": "T"})["error"]["err_code"] == 10077
+    machine.disk.capacity = None
+    assert machine.server.store("s.a", b"fits")["seq"] == 2
+    machine.kill()
+    assert [machine.server.jetstream.streams["S"].store.get(number).payload for number in (1, 2)] == [b"kept", b"fits"]
+
+
+def test_a_full_disk_refuses_the_batch_but_not_the_one_before(machine):
+    machine.server.create(max_msgs=3)
+    for number in range(3):
+        machine.server.publish("s.a", b"%d" % number, reply=b"_INBOX.a.%d" % number)
+    machine.server.engine.flush()
+    machine.disk.capacity = 0
+    for number in range(3, 6):
+        machine.server.publish("s.a", b"%d" % number, reply=b"_INBOX.a.%d" % number)
+    machine.server.turn()
+    answers = {frame.subject[-1:]: json.loads(frame.payload) for frame in machine.server.client.take()}
+    assert [answers[b"%d" % number]["seq"] for number in range(6)] == [1, 2, 3, 0, 0, 0]
+    assert machine.server.state()["messages"] == 3
+
+
+def test_two_batches_of_one_turn_are_refused_together(machine):
+    machine.server.create(max_msgs=3)
+    machine.disk.capacity = 0
+    machine.server.publish("s.a", b"one", reply=b"_INBOX.a.1")
+    machine.server.engine.store_received()
+    machine.server.publish("s.a", b"two", {"Nats-Expected-Last-Sequence": "1"}, reply=b"_INBOX.a.2")
+    machine.server.turn()
+    answers = [json.loads(frame.payload) for frame in machine.server.client.take()]
+    assert [refusal(answer)[1] for answer in answers] == [10077, 10071]
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failing_disk_refuses_and_stays_readable(machine, operation):
+    stream = machine.server.create()
+    assert machine.server.store("s.a", b"kept")["seq"] == 1
+
+    def fail(name, path):
+        if name == operation and path.suffix == ".seg":
+            raise OSError(errno.EIO, "Input/output error")
+
+    machine.disk.fault = fail
+    answer = machine.server.store("s.a", b"lost")
+    assert refusal(answer) == (503, 10077) and "input/output error" in answer["error"]["description"]
+    assert stream.visible_sequence == 1
+    machine.disk.fault = None
+    answer = machine.server.store("s.a", b"after")
+    if operation == "write":
+        assert answer["seq"] == 2
+    else:
+        assert refusal(answer) == (503, 10077), "nobody knows what the disk has: not before a restart"
+    assert machine.server.api("STREAM.MSG.GET.S", {"seq": 1})["message"]["data"] == "a2VwdA=="
+    machine.kill()
+    assert machine.server.store("s.a", b"again")["seq"] >= 2
+    assert machine.server.api("STREAM.MSG.GET.S", {"seq": 1})["message"]["data"] == "a2VwdA=="
+
+
+def test_a_failed_sync_of_one_stream_leaves_others_alone(machine):
+    machine.server.create("A", subjects=["a"])
+    machine.server.create("B", subjects=["b"])
+
+    def fail(name, path):
+        if name == "sync" and "A" in path.parts and path.suffix == ".seg":
+            raise OSError(errno.EIO, "Input/output error")
+
+    machine.disk.fault = fail
+    machine.server.publish("a", b"", reply=b"_INBOX.x.a")
+    machine.server.publish("b", b"", reply=b"_INBOX.x.b")
+    machine.server.turn()
+    answers = {frame.subject[-1:]: json.loads(frame.payload) for frame in machine.server.client.take()}
+    assert refusal(answers[b"a"]) == (503, 10077)
+    assert answers[b"b"] == {"stream": "B", "seq": 1}
+
+
+def test_a_read_only_disk(machine):
+    machine.server.create(max_msgs=10)
+    machine.server.store("s.a", b"kept")
+
+    def fail(name, path):
+        if name not in ("read", "open", "sync"):
+            raise OSError(errno.EROFS, "Read-only file system")
+
+    machine.disk.fault = fail
+    for request in (
+        lambda: machine.server.store("s.a"),
+        lambda: machine.server.store("s.a", b"", {"Nats-Msg-Id": "x"}),
+        lambda: machine.server.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 5}),
+        lambda: machine.server.api("STREAM.DELETE.S"),
+        lambda: machine.server.api("STREAM.CREATE.T", {"name": "T"}),
+    ):
+        answer = request()
+        assert "read-only file system" in answer["error"]["description"], answer
+    info = machine.server.api("STREAM.INFO.S")
+    assert "config" in info, info
+    assert info["config"]["max_msgs"] == 10
+    assert machine.server.api("STREAM.MSG.GET.S", {"seq": 1})["message"]["seq"] == 1
+    machine.disk.fault = None
+    machine.restart()
+    assert machine.server.store("s.a")["seq"] == 2
+
+
+def test_a_stream_without_a_readable_configuration_is_left_alone(machine):
+    machine.server.create()
+    machine.server.store("s.a", b"kept")
+    machine.server.engine.close()
+    for path in machine.disk.files():
+        if path.name.startswith("meta"):
+            machine.disk.flip(path, 40)
+    machine.start()
+    assert machine.server.api("STREAM.NAMES")["streams"] is None
+    assert len(machine.reports) == 1 and "S" in machine.reports[0]
+    answer = machine.server.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    assert "could not be opened" in answer["error"]["description"], "its messages may still be saved by hand"
+    assert machine.server.api("STREAM.CREATE.T", {"name": "T"})["did_create"] is True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_cuts_lose_nothing_that_was_acknowledged(make_harness, seed):
+    """Publish, purge and delete until the power goes somewhere in a change of the disk; then look what is there."""
+    random = Random(seed)
+    machine = Machine(make_harness, seed)
+    machine.server.create(max_msgs=random.choice([-1, 20]), duplicate_window=3_600_000_000_000)
+    promised = {}
+    removed_up_to = tried_up_to = 0
+    number = 0
+    seen = {}
+    for _ in range(6):
+        machine.disk.cut_at = machine.disk.operations + random.randint(1, 60)
+        try:
+            while True:
+                for _ in range(random.randint(1, 10)):
+                    number += 1
+                    reply = b"_INBOX.n.%d" % number
+                    machine.server.publish("s.a", b"%d" % number, {"Nats-Msg-Id": str(number)}, reply=reply)
+                machine.server.turn()
+                for frame in machine.server.client.take():
+                    answer = json.loads(frame.payload)
+                    if "seq" in answer and "error" not in answer:
+                        promised[answer["seq"]] = int(frame.subject.rpartition(b".")[2])
+                if random.random() < 0.1:
+                    upper = random.randint(1, max(promised, default=1))
+                    tried_up_to = max(tried_up_to, upper - 1)
+                    if "success" in machine.server.api("STREAM.PURGE.S", {"seq": upper}):
+                        removed_up_to = max(removed_up_to, upper - 1)
+        except PowerCut:
+            pass
+        machine.cut_power()
+        stream = machine.server.jetstream.streams["S"]
+        limit = stream.config.max_msgs
+        last = stream.store.last_sequence
+        for sequence, value in promised.items():
+            message = stream.store.get(sequence)
+            if sequence <= removed_up_to:
+                assert message is None
+            elif message is None:
+                assert sequence <= max(tried_up_to, last - limit if limit > 0 else 0)
+            else:
+                assert message.payload == b"%d" % value
+            assert seen.setdefault(sequence, value) == value
+        for sequence in range(stream.store.first_sequence, last + 1):
+            message = stream.store.get(sequence)
+            if message is not None:
+                assert seen.setdefault(sequence, int(message.payload)) == int(message.payload)
