@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -24,30 +25,39 @@ if TYPE_CHECKING:
 
 __all__ = ["FolderLock", "jetstream_folder", "start_engine"]
 
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
 
 class FolderLock:
     """The claim of one server on its store directory; the system takes it back when the process dies.
 
+    A directory that can only be read cannot be claimed, and needs not be: nobody writes there.
+
     Raises:
-        ConfigError: the folder cannot be made or written to, or another server has it.
+        ConfigError: the directory cannot be made or opened, or another server has it.
     """
 
     def __init__(self, options: JetStreamOptions) -> None:
-        path = Path(options.store_dir) / "jetstream.lock"
+        folder = Path(jetstream_folder(options))
+        self._handle = -1
         try:
-            Path(jetstream_folder(options)).mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"could not create storage directory {options.store_dir}: {error.strerror}") from None
-        try:
+            if not folder.is_dir():
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._handle)
-            raise ConfigError(f"storage directory {options.store_dir} is in use by another server") from None
+        except BlockingIOError:
+            self.release()
+            raise ConfigError(f"storage directory {folder} is in use by another server") from None
+        except OSError as error:
+            self.release()
+            if error.errno not in _READ_ONLY or not folder.is_dir():
+                raise ConfigError(f"could not use storage directory {folder}: {error.strerror}") from None
 
     def release(self) -> None:
-        """Give the folder back."""
-        os.close(self._handle)
+        """Give the directory back."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
 
 def jetstream_folder(options: JetStreamOptions) -> str:
@@ -62,7 +72,7 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
         StoreError: what lies in the folder cannot be read.
     """
     folder = jetstream_folder(options)
-    storage = FolderStorage(StoreFolder(disk, Path(options.store_dir)), server.log.warn)
+    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.warn)
     engine = Engine(server.clock, _engine_options(server, options, folder), storage)
     _log_start(server, engine, folder)
     for name, account_limits in limits.items():
