@@ -21,6 +21,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         uncertain: stream sequences, as (first, last), whose deliveries a damaged record must have told of: they count
             as delivered and are neither acknowledged nor known to be pending, so that they have to be delivered again
             if they are the consumer's.
+        lost_track: consumer sequences were skipped, so that deliveries must have been told of in records that are lost.
     """
 
     delivered_consumer: int = 0
@@ -30,12 +31,13 @@ class ConsumerState(msgspec.Struct, kw_only=True):
     pending: dict[int, tuple[int, int, int]] = {}
     deliveries: dict[int, int] = {}
     uncertain: list[tuple[int, int]] = []
+    lost_track: bool = False
 
     def deliver_run(self, first_consumer: int, sequences: Iterable[int], time_ns: int) -> None:
         """Messages were delivered for the first time, with consecutive consumer sequences."""
         consumer = first_consumer
         stream = self.delivered_stream
-        lost_track = first_consumer > self.delivered_consumer + 1
+        lost_track = self.lost_track or first_consumer > self.delivered_consumer + 1
         for sequence in sequences:
             if lost_track and sequence > stream + 1:
                 self.uncertain.append((stream + 1, sequence - 1))
@@ -43,6 +45,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             self.pending[sequence] = (consumer, time_ns, 1)
             stream = max(stream, sequence)
             consumer += 1
+        self.lost_track = False
         self.delivered_consumer = max(self.delivered_consumer, consumer - 1)
         self.delivered_stream = stream
 
@@ -52,8 +55,10 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         self.pending[sequence] = (first, time_ns, count)
         if count > 1:
             self.deliveries[sequence] = count
+        if consumer > self.delivered_consumer + 1:
+            self.lost_track = True
+        self._reach(sequence, is_gap=self.lost_track)
         self.delivered_consumer = max(self.delivered_consumer, consumer)
-        self.delivered_stream = max(self.delivered_stream, sequence)
         self._settle(sequence)
 
     def exhaust(self, sequence: int) -> None:
@@ -64,6 +69,8 @@ class ConsumerState(msgspec.Struct, kw_only=True):
 
     def acknowledge(self, first: int, last: int) -> None:
         """These messages are done."""
+        # What was not delivered cannot be done: a record is missing.
+        self._reach(last, is_gap=True)
         if last - first > len(self.pending) + len(self.deliveries):
             for held in (self.pending, self.deliveries):
                 for sequence in [sequence for sequence in held if first <= sequence <= last]:
@@ -82,6 +89,14 @@ class ConsumerState(msgspec.Struct, kw_only=True):
     def raise_floor(self, consumer: int, stream: int) -> None:
         """Everything up to here is acknowledged."""
         self.floor_consumer, self.floor_stream = consumer, stream
+        if stream > self.delivered_stream:
+            self.delivered_consumer, self.delivered_stream = max(self.delivered_consumer, consumer), stream
+
+    def _reach(self, sequence: int, *, is_gap: bool) -> None:
+        """Deliveries came at least to here; in a gap, those in between are not known."""
+        if is_gap and sequence > self.delivered_stream + 1:
+            self.uncertain.append((self.delivered_stream + 1, sequence - 1))
+        self.delivered_stream = max(self.delivered_stream, sequence)
 
     def _settle(self, sequence: int) -> None:
         if self.uncertain:
