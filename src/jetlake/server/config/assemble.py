@@ -9,8 +9,15 @@ from typing import Any
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
-from jetlake.server.config.options import GLOBAL_ACCOUNT, JetStreamOptions, Options, Secret, TlsOptions, User
-from jetlake.server.config.reader import DEFAULT_STORE_DIR, read_file
+from jetlake.server.config.options import (
+    DEFAULT_STORE_DIR,
+    GLOBAL_ACCOUNT,
+    JetStreamOptions,
+    Options,
+    Secret,
+    TlsOptions,
+    User,
+)
 
 __all__ = ["Assembled", "assemble", "options_from_settings"]
 
@@ -56,6 +63,8 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
     doubts: list[str] = []
     path = flags.get("config", "")
     if path:
+        from jetlake.server.config.reader import read_file
+
         from_file, findings = read_file(path, environment)
         settings.update(from_file)
         settings["config_file"] = os.fspath(path)

@@ -7,6 +7,7 @@ from msgspec import Struct, structs
 from jetlake.errors import ConfigError
 
 __all__ = [
+    "DEFAULT_STORE_DIR",
     "GLOBAL_ACCOUNT",
     "SYSTEM_ACCOUNT",
     "AccountOptions",
@@ -23,6 +24,7 @@ __all__ = [
 
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
+DEFAULT_STORE_DIR = "jetlake-data"
 
 KIB = 1024
 MIB = 1024 * 1024

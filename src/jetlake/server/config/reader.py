@@ -10,6 +10,7 @@ from jetlake.errors import ConfigError
 from jetlake.model.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.options import (
+    DEFAULT_STORE_DIR,
     SYSTEM_ACCOUNT,
     JetStreamOptions,
     TlsOptions,
@@ -17,9 +18,7 @@ from jetlake.server.config.options import (
 from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.users import read_accounts, read_authorization
 
-__all__ = ["DEFAULT_STORE_DIR", "read_config", "read_file"]
-
-DEFAULT_STORE_DIR = "jetlake-data"
+__all__ = ["read_config", "read_file"]
 
 _LAME_DUCK_MIN_S = 30.0
 _NOT_BUILT = "this server does not have it"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote
+from typing import Any
+from urllib.parse import parse_qsl
+
+from msgspec import DecodeError
+from msgspec.json import decode
 
 __all__ = ["BadQueryError", "Query"]
 
 
 class BadQueryError(ValueError):
     """A key of the query has a value that it cannot have; the request is answered with 400."""
+
+
+# Keys that requests over NATS spell differently from those over HTTP.
+_SPELLINGS = {"subscriptions": "subs", "account": "acc", "consumer": "consumers"}
 
 
 class Query:
@@ -21,7 +29,31 @@ class Query:
             raise BadQueryError("too many keys in the query") from None
         self._values: dict[str, str] = {}
         for key, value in pairs:
-            self._values.setdefault(unquote(key), value)
+            self._values.setdefault(key, value)
+
+    @classmethod
+    def from_json(cls, body: bytes) -> Query:
+        """The same from the JSON object of a request over NATS; an empty body asks for nothing special."""
+        query = cls()
+        if not body.strip():
+            return query
+        try:
+            given = decode(body, type=dict[str, Any])
+        except (DecodeError, RecursionError):
+            raise BadQueryError("the request is no JSON object") from None
+        for key, value in given.items():
+            text = ("1" if value else "0") if isinstance(value, bool) else str(value)
+            query._values[key] = text
+            query._values.setdefault(_SPELLINGS.get(key, key), text)
+        if given.get("subscriptions_detail"):
+            query._values["subs"] = "detail"
+        return query
+
+    def narrowed(self, **values: str) -> Query:
+        """The same query with these keys set so."""
+        query = Query()
+        query._values = {**self._values, **values}
+        return query
 
     def text(self, name: str) -> str:
         """The value; empty when the key is missing."""

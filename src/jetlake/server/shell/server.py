@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
+import sys
 from base64 import urlsafe_b64encode
 from collections import deque
 from pathlib import Path
@@ -32,6 +32,7 @@ from jetlake.server.shell.connect_options import ConnectOptions
 from jetlake.server.shell.connection import Connection
 from jetlake.server.shell.listener import listen
 from jetlake.server.shell.log import Log, LoggerLog
+from jetlake.server.shell.system_requests import answer_system_requests
 from jetlake.server.shell.tls import server_context
 from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["ClosedTotals", "Server"]
 
 _SECOND_NS = 1_000_000_000
+_RUNTIME = "python" + sys.version.partition(" ")[0]
 
 # Connections that have ended and are still shown on request.
 _CLOSED_KEPT = 1000
@@ -195,6 +197,7 @@ class Server:
                 await self._start_monitoring()
             if self.wants_jetstream:
                 self._start_jetstream()
+            answer_system_requests(self)
             await self._start_listening()
         except BaseException:
             await self._release()
@@ -493,7 +496,7 @@ class Server:
             "version": COMPATIBLE_VERSION,
             "jetlake": JETLAKE_VERSION,
             "proto": PROTOCOL,
-            "go": f"python{platform.python_version()}",
+            "go": _RUNTIME,
             "host": host or options.host,
             "port": int(port) if port else self._port,
             "headers": True,
