@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Generic, TypeVar
 
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.block import Block
-from jetlake.store.interface import BULK_REMOVAL, Run, StoreLimits
+from jetlake.store.interface import BULK_REMOVAL, Incoming, Run, StoreLimits
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 from jetlake.store.subject_index import SubjectIndex
@@ -50,6 +50,13 @@ class IndexedStore(ABC, Generic[BlockType]):
 
     @abstractmethod
     def append(self, subject: bytes, header: bytes, payload: bytes, time_ns: int) -> int: ...
+
+    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+        first = self.last_sequence + 1
+        append = self.append
+        for subject, _, header, payload in messages:
+            append(subject, header, payload, time_ns)
+        return first
 
     @abstractmethod
     def flush(self) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -11,7 +11,10 @@ import msgspec
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["BULK_REMOVAL", "MessageStore", "Run", "StoreLimits"]
+__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreLimits"]
+
+Incoming = tuple[bytes, bytes, bytes, bytes]
+"""A message on its way in: subject, something that does not concern the store, header, payload."""
 
 BULK_REMOVAL = 1024
 """When one call removes more messages than this, `on_purged` is called once instead of `on_removed` for each."""
@@ -54,7 +57,7 @@ class MessageStore(Protocol):
         last_time_ns: when the newest was stored, also after its removal; 0 when there never was one.
         subject_count: how many different subjects the messages have.
         deleted_count: how many sequences between the first and the last have no message.
-        lost: sequences whose messages the disk no longer gives back, ascending.
+        lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
         lost_bytes: how many bytes of the files could not be understood.
         durable: whether acknowledgements have to wait for `sync`.
         on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
@@ -88,6 +91,17 @@ class MessageStore(Protocol):
 
         Raises:
             StoreError: an earlier `sync` failed, so that nothing more can be promised.
+        """
+        ...
+
+    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+        """Store messages under consecutive sequences and return the first; the same as one `append` for each.
+
+        Args:
+            messages: at least one.
+
+        Raises:
+            StoreError: as with `append`; none of them is stored.
         """
         ...
 

@@ -430,6 +430,40 @@ class Account:
             taker.delivered += len(frames)
             taker.subscriber.send(b"".join(frames))
 
+    def acknowledge(self, replies: list[bytes], text: bytes, first_sequence: int) -> None:
+        """Answer consecutive messages of a stream: to each reply goes `<text><sequence>}`, to an empty one nothing.
+
+        As with `answer`, neighbours that go to one inbox leave in one piece.
+        """
+        frames: list[bytes] = []
+        append = frames.append
+        taker: Subscription | None = None
+        inbox: bytes | None = None
+        middle = b""  # what stands between reply and sequence
+        digits = len(b"%d" % first_sequence)
+        limit = 10**digits
+        for sequence, reply in enumerate(replies, first_sequence):
+            dot = reply.rfind(b".")
+            if reply[:dot] != inbox or sequence >= limit:
+                if sequence >= limit:
+                    digits += 1
+                    limit *= 10
+                if taker is not None and frames:
+                    taker.delivered += len(frames)
+                    taker.subscriber.send(b"".join(frames))
+                    frames.clear()
+                inbox = reply[:dot]
+                taker = self._inbox(inbox) if dot > 0 else None
+                if taker is not None:
+                    middle = b" %b %d\r\n%b" % (taker.sid, len(text) + digits + 1, text)
+            if taker is not None:
+                append(b"MSG %b%b%d}\r\n" % (reply, middle, sequence))
+            elif reply:
+                self.publish(reply, b"", b"", b"%b%d}" % (text, sequence))
+        if taker is not None and frames:
+            taker.delivered += len(frames)
+            taker.subscriber.send(b"".join(frames))
+
     def _inbox(self, prefix: bytes) -> Subscription | None:
         """The one subscription that takes everything on `prefix.<token>`; None when it is not as simple as that."""
         if not prefix:

@@ -63,14 +63,38 @@ Received = tuple[bytes, bytes, bytes, bytes]
 
 
 class Batch:
-    """What one cycle stored, and who hears of it when it is durable."""
+    """What one cycle stored, and who hears of it when it is durable.
 
-    __slots__ = ("acks", "announced", "bytes", "interested", "last_sequence", "republished", "subjects")
+    Attributes:
+        acks: where each acknowledgement goes, and what it says; of messages that were looked at one by one.
+        replies: where the acknowledgements go of messages that were stored as one run; empty for those without.
+        first_sequence: of the run's first message.
+        subjects: of the messages stored, for the consumers to count.
+        announced: so many of them were counted.
+        bytes: what the messages take.
+        republished: what is to be published again.
+        interested: the consumers that have something new to see.
+        last_sequence: the stream's, when all of them were stored.
+    """
+
+    __slots__ = (
+        "acks",
+        "announced",
+        "bytes",
+        "first_sequence",
+        "interested",
+        "last_sequence",
+        "replies",
+        "republished",
+        "subjects",
+    )
 
     def __init__(self) -> None:
         self.acks: list[tuple[bytes, bytes]] = []
-        self.subjects: list[bytes] = []  # of the messages stored
-        self.announced = 0  # so many of them were counted by consumers
+        self.replies: list[bytes] = []
+        self.first_sequence = 0
+        self.subjects: list[bytes] = []
+        self.announced = 0
         self.bytes = 0
         self.republished: list[tuple[bytes, bytes, bytes]] = []
         self.interested: dict[Consumer, None] = {}
@@ -87,6 +111,7 @@ class Intake:
         self._store = stream.store
         self._engine = stream.engine
         self._received: list[Received] = []
+        self._is_plain = True  # nothing received so far has headers, or is too large
         self._waiting = 0
         self._waiting_bytes = 0
         self._sweep_timer: Timer | None = None
@@ -98,7 +123,8 @@ class Intake:
         config = self._stream.config
         self.deduplication.resize(config.duplicate_window)
         self._name = config.name.encode()
-        prefix = pub_ack_prefix(config.name, self._engine.options.domain).replace(b"%", b"%%")
+        self._ack_prefix = pub_ack_prefix(config.name, self._engine.options.domain)
+        prefix = self._ack_prefix.replace(b"%", b"%%")
         self._ack_template = prefix + b"%d}"
         self._duplicate_template = prefix + b"%d" + DUPLICATE_SUFFIX
         transform = config.subject_transform
@@ -122,11 +148,14 @@ class Intake:
         received = self._received
         if not received:
             self._engine.received(self)
+        if header or len(payload) > self._largest:
+            self._is_plain = False
         received.append((subject, reply, header, payload))
 
     def store_received(self, now_ns: int) -> None:
         """Store everything received so far as one batch, and have it acknowledged when it is durable."""
         received, self._received = self._received, []
+        is_plain, self._is_plain = self._is_plain, True
         if not received:
             return
         stream = self._stream
@@ -135,16 +164,16 @@ class Intake:
         if self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
             self._refuse_flood(received)
             return
-        last_before = store.last_sequence
+        last_before, bytes_before = store.last_sequence, store.bytes
         batch = Batch()
         try:
-            if self._has_rules or not self._has_ample_room(len(received)):
-                for subject, reply, header, payload in received:
-                    self._take(subject, reply, header, payload, now_ns, batch)
+            has_rules = self._has_rules or not self._has_ample_room(len(received))
+            if is_plain and not has_rules:
+                self._store_run(received, now_ns, batch)
             else:
-                self._store_plainly(received, now_ns, batch)
-            if batch.subjects:
-                self._settle(batch, now_ns)
+                self._store_each(received, now_ns, batch, has_rules)
+            batch.bytes = max(store.bytes - bytes_before, 0)
+            self._settle(batch, now_ns)
         except StoreError as error:
             self._refuse_all(received, error)
             return
@@ -161,15 +190,23 @@ class Intake:
             self._engine.commit.mark(store)
         self._engine.commit.when_durable(store, partial(self._release_waiting, len(received), batch))
 
-    def _store_plainly(self, received: list[Received], now_ns: int, batch: Batch) -> None:
-        """The short path: messages without headers on a stream whose rules they cannot break."""
+    def _store_run(self, received: list[Received], now_ns: int, batch: Batch) -> None:
+        """The short path: messages without headers, and no rule that one of them could break."""
+        batch.first_sequence = self._store.append_run(received, now_ns)
+        batch.replies = [message[1] for message in received]
+        if self._stream.consumers:
+            batch.subjects = [message[0] for message in received]
+        self.last_message_id = b""
+
+    def _store_each(self, received: list[Received], now_ns: int, batch: Batch, has_rules: bool) -> None:
+        """One message after the other, each by the rules that apply to it."""
         append = self._store.append
         template = self._ack_template
         acknowledge = batch.acks.append
         stored = batch.subjects.append
         largest = self._largest
         for subject, reply, header, payload in received:
-            if header or len(payload) > largest:
+            if has_rules or header or len(payload) > largest:
                 self._take(subject, reply, header, payload, now_ns, batch)
                 continue
             sequence = append(subject, b"", payload, now_ns)
@@ -248,7 +285,6 @@ class Intake:
         previous = store.last_sequence_for(subject) if republisher is not None else 0
         sequence = store.append(subject, header, payload, now_ns)
         batch.subjects.append(subject)
-        batch.bytes += len(payload)
         if rollup:
             self._announce(batch)
         if rollup == b"sub":
@@ -380,12 +416,17 @@ class Intake:
         if error is not None:
             refusal = encode_pub_ack_error(stream.name, api_error(10077, err=str(error)))
             batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
+            batch.acks += [(reply, refusal) for reply in batch.replies if reply]
+            batch.replies = []
             self.deduplication.forget_from(self._store.last_sequence + 1)
             stream.recount()
         elif not stream.is_closed:
             stream.show(batch.last_sequence)
-        if batch.acks and not stream.config.no_ack:
-            stream.account.answer(batch.acks)
+        if not stream.config.no_ack:
+            if batch.replies:
+                stream.account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
+            if batch.acks:
+                stream.account.answer(batch.acks)
         if error is None:
             for subject, header, payload in batch.republished:
                 stream.account.publish(subject, b"", header, payload)
