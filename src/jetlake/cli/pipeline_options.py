@@ -8,12 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from jetlake.cli.contexts import Target
-from jetlake.cli.session import EXIT_INTERRUPTED, Session, fail, guarded
+from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded
 from jetlake.cli.values import DURATION, PAIR
 from jetlake.client.server_address import parse_address
 from jetlake.errors import ConfigError
@@ -39,11 +39,15 @@ class PipelineRun:
     spec_out: str | None
     settings: PipelineSettings
 
-    def start(self, pipeline: Pipeline) -> None:
-        """Run it, or write it down as a declarative project; ends the process with its exit code."""
-        guarded(lambda: self._start(pipeline), self.session)
+    def start(self, build: Callable[[], Pipeline], *, prints: bool = False) -> None:
+        """Build it and run it, or write it down as a declarative project; ends the process with its exit code.
 
-    def _start(self, pipeline: Pipeline) -> None:
+        Args:
+            prints: the pipeline itself writes to standard output, so that its progress goes to standard error.
+        """
+        guarded(lambda: self._start(build(), sys.stderr if prints else sys.stdout), self.session)
+
+    def _start(self, pipeline: Pipeline, out: TextIO) -> None:
         if self.spec_out is not None:
             from jetlake.spark.pipelines.declarative import write_project
 
@@ -61,7 +65,7 @@ class PipelineRun:
         # After the session: Spark takes Ctrl-C for itself when it starts.
         with stop_on_signals(stopping) as received:
             try:
-                reporters = (reporter_for(), ServerReports(connection))
+                reporters = (reporter_for(out), ServerReports(connection))
                 run_pipeline(pipeline, spark, self.settings, reporters, stopping=stopping)
             finally:
                 spark.stop()
@@ -169,12 +173,9 @@ _OPTIONS = (
 )
 _FOLLOWING = (
     click.option("--follow/--once", help="Go on with what comes, or end when all is done.  [default: once]"),
-    click.option("--every", default="1s", show_default=True, type=DURATION, help="Time between batches, with --follow."),
+    click.option(
+        "--every", default="1s", show_default=True, type=DURATION, help="Time between batches, with --follow."
+    ),
     click.option("--source", multiple=True, type=PAIR, help="Any option of the jetstream source; may be given again."),
 )
 _SHARED = ("master", "conf", "checkpoint", "batch_messages", "log_level", "spec_out", "follow", "every", "source")
-
-
-def refuse(text: str) -> None:
-    """End the command because it was written wrong."""
-    fail(text, 2)

@@ -12,7 +12,7 @@ from jetlake.errors import ConfigError
 from jetlake.model.durations import parse_duration
 from jetlake.model.times import format_time, parse_time
 
-__all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "Start"]
+__all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "TIME", "Start"]
 
 _SIZE = re.compile(r"(?i)^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b?)\s*$")
 _DAYS = re.compile(r"^([0-9]+)([dwy])(.*)$")
@@ -99,6 +99,26 @@ class Deliver(click.ParamType[Start]):
         return Start(deliver_policy="by_start_time", opt_start_time=format_time(now_ns - ago_ns))
 
 
+class Time(click.ParamType[int]):
+    """A point in time, in nanoseconds since 1970: `2026-01-31T12:00:00Z`, `2026-01-31`, or how long ago: `2h`."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        for text in (value, f"{value}T00:00:00Z"):
+            try:
+                return parse_time(text)
+            except ConfigError:
+                pass
+        try:
+            ago_ns = Duration().convert(value, None, None)
+        except click.ClickException:
+            self.fail(f"{value!r} is no time; write it like 2026-01-31T12:00:00Z, 2026-01-31 or 2h (ago)", param, ctx)
+        return int(datetime.now().timestamp() * 1e9) - ago_ns
+
+
 class Pair(click.ParamType[tuple[str, str]]):
     """`KEY=VALUE`."""
 
@@ -134,3 +154,4 @@ class Sample(click.ParamType[str]):
 
 
 DURATION, SIZE, DELIVER, PAIR, HEADER, SAMPLE = Duration(), Size(), Deliver(), Pair(), Header(), Sample()
+TIME = Time()

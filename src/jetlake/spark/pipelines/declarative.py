@@ -1,0 +1,253 @@
+"""Writes a pipeline down as a project for Spark declarative pipelines (`spark-pipelines run`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jetlake.errors import ConfigError
+from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, Archive
+from jetlake.spark.pipelines.dead_letters import DeadLetters
+from jetlake.spark.pipelines.health import Health
+from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.runner import Pipeline
+from jetlake.spark.pipelines.settings import PipelineSettings
+from jetlake.spark.pipelines.sql import SqlPipeline, subject_expression
+from jetlake.spark.pipelines.sql_file import SqlSink, SqlSource, SqlStep, Watermark
+from jetlake.spark.pipelines.target import Target
+
+__all__ = ["definitions", "write_project"]
+
+# Secrets are read where the project runs, never written into it. A path is read there, anything else is the secret.
+_SECRETS = {
+    "auth.password": 'os.environ["JETLAKE_PASSWORD"]',
+    "auth.token": 'os.environ["JETLAKE_TOKEN"]',
+    "auth.credsSecret": 'Path(os.environ["JETLAKE_CREDS"]).read_text()',
+    "auth.nkeySecret": 'Path(os.environ["JETLAKE_NKEY"]).read_text().strip()',
+    "tls.keySecret": 'Path(os.environ["JETLAKE_KEY"]).read_text()',
+}
+
+_SPEC = """\
+# Run it with:  spark-pipelines --conf spark.sql.catalogImplementation=hive run --spec {spec}
+name: {name}
+storage: {storage}
+configuration:
+  spark.sql.session.timeZone: UTC
+  spark.sql.shuffle.partitions: "4"
+libraries:
+  - glob:
+      include: transformations/**
+"""
+
+_HEAD = '''\
+"""{title}, as written by `jetlake pipeline … --spec-out`. Every run takes what is new and ends."""
+
+import os
+from pathlib import Path
+
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+
+spark = SparkSession.active()
+
+SERVER = {server}
+'''
+
+
+def write_project(pipeline: Pipeline, settings: PipelineSettings, folder: Path) -> list[Path]:
+    """Write the project into a folder, and return its files.
+
+    Raises:
+        ConfigError: the pipeline does something that declarative pipelines can't, or the folder holds another project.
+    """
+    body = definitions(pipeline, settings)
+    spec, module = folder / "spark-pipeline.yml", folder / "transformations" / "pipeline.py"
+    if spec.exists() or module.exists():
+        raise ConfigError(f"{folder} holds a project already: choose another folder, or remove it")
+    module.parent.mkdir(parents=True, exist_ok=True)
+    spec.write_text(
+        _SPEC.format(
+            spec=spec,
+            name=json.dumps(re.sub(r"[^A-Za-z0-9_]+", "_", pipeline.name)),
+            storage=json.dumps((folder / "storage").resolve().as_uri()),
+        )
+    )
+    module.write_text(body)
+    return [spec, module]
+
+
+def definitions(pipeline: Pipeline, settings: PipelineSettings) -> str:
+    """The project's Python file.
+
+    Raises:
+        ConfigError: the pipeline does something that declarative pipelines can't.
+    """
+    for kind, write in _WRITERS.items():
+        if isinstance(pipeline, kind):
+            title = pipeline.name[:1].upper() + pipeline.name[1:]
+            return _HEAD.format(title=title, server=_server(settings.connection)) + write(pipeline, settings)
+    raise ConfigError(f"{pipeline.name} can't be written as a declarative pipeline")
+
+
+def _server(connection: Mapping[str, str]) -> str:
+    lines = [f"    {key!r}: {_SECRETS.get(key, repr(value))}," for key, value in connection.items()]
+    return "\n".join(["{", *lines, "}"])
+
+
+def _source(settings: PipelineSettings, **options: Any) -> str:
+    """A streaming read; the server's options come from SERVER."""
+    bare = PipelineSettings(batch_messages=settings.batch_messages, source=settings.source)
+    return f"spark.readStream.format('jetstream').options(**SERVER, **{bare.source_options(**options)!r})"
+
+
+def _identifier(text: str) -> str:
+    name = re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")
+    return name if name and not name[0].isdigit() else f"t_{name}"
+
+
+def _table(name: str, format_name: str, partition_by: tuple[str, ...] = ()) -> str:
+    partitions = f", partition_cols={list(partition_by)!r}" if partition_by else ""
+    return f"@dp.table(name={name!r}, format={format_name!r}{partitions})\n"
+
+
+def _sink(name: str, stream: str, options: Mapping[str, str]) -> str:
+    settings = f"{{**SERVER, 'stream': {stream!r}, **{dict(options)!r}}}"
+    flow = f"@dp.append_flow(target={name!r}, name={name + '_flow'!r})"
+    return f"dp.create_sink({name!r}, 'jetstream', {settings})\n\n\n{flow}\n"
+
+
+def _place(target: Target, name: str, options: Mapping[str, str]) -> str:
+    """The decorator that brings rows to their target."""
+    if target.kind == "console":
+        raise ConfigError("a declarative pipeline writes tables and streams, not to the console: choose another target")
+    if target.kind == "stream":
+        return _sink(name, target.value, options)
+    return _table(_identifier(Path(target.value).name), target.kind)
+
+
+def _archive(pipeline: Any, settings: PipelineSettings) -> str:
+    if pipeline.format == "delta":
+        raise ConfigError(
+            "a declarative pipeline writes Delta tables only with Spark's own Delta: choose another format"
+        )
+    name = _identifier(Path(pipeline.target).name)
+    partitioning = pipeline.partitioning
+    columns = "".join(
+        f"\n    messages = messages.withColumn({column!r}, sql.expr({partitioning.expression(column)!r}))"
+        for column in partitioning.columns
+    )
+    read = _source(
+        settings, stream=pipeline.stream, subjects=",".join(pipeline.subjects), startingPosition=pipeline.start
+    )
+    return (
+        f"\n\n{_table(name, pipeline.format, partitioning.columns)}def {name}():\n"
+        f"    messages = {read}.schema({ARCHIVE_COLUMNS!r}).load(){columns}\n    return messages\n"
+    )
+
+
+def _replay(pipeline: Any, settings: PipelineSettings) -> str:
+    if not pipeline.pace.is_instant:
+        raise ConfigError("a declarative pipeline has no pace: leave out the rate or the original timing")
+    format_name = pipeline.format or "parquet"
+    if format_name == "delta":
+        raise ConfigError(
+            "a declarative pipeline reads Delta tables only with Spark's own Delta: choose another format"
+        )
+    conditions = "".join(
+        f"\n    messages = messages.where({condition!r})" for condition in pipeline.selection.conditions()
+    )
+    renamed = (
+        f"\n    messages = messages.mapInArrow(RenameSubjects({pipeline.subject_map!r}), messages.schema)"
+        if pipeline.subject_map
+        else ""
+    )
+    options = {"messageId": "source", "ledger": "none"}
+    return (
+        "\nfrom jetlake.spark.pipelines.replay_task import RenameSubjects\n\n\n"
+        f"{_sink('replayed', pipeline.target, options)}def replay():\n"
+        f"    reader = spark.readStream.format({format_name!r}).schema({ARCHIVE_COLUMNS!r})\n"
+        f"    messages = reader.load({pipeline.source!r})"
+        "\n    messages = messages.select('stream', 'sequence', 'subject', 'timestamp', 'headers', 'data')"
+        f"{conditions}{renamed}\n    return messages\n"
+    )
+
+
+def _health(pipeline: Any, settings: PipelineSettings) -> str:
+    read = _source(settings, **pipeline.source_options(), startingPosition=pipeline.start)
+    options = {"subject": pipeline.publish_subject(), "payloadFormat": "json"}
+    return (
+        "\nfrom jetlake.spark.pipelines.health import health_table\n\n\n"
+        f"{_place(pipeline.target, 'health', options)}def consumer_health():\n"
+        f"    return health_table({read}.load(), {pipeline.window!r}, {pipeline.late!r})\n"
+    )
+
+
+def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
+    read = _source(settings, **pipeline.source_options(), startingPosition=pipeline.start)
+    result = "letters"
+    if pipeline.target.kind == "stream":
+        result = f"letters_as_messages(letters, {pipeline.publish_subject!r})"
+    return (
+        "\nfrom jetlake.spark.pipelines.dead_letters import deaths, fetched, letters_as_messages\n\n\n"
+        f"{_place(pipeline.target, 'dead_letters', {})}def letters():\n"
+        f"    letters = fetched(deaths({read}.load(), {pipeline.remember!r}), SERVER)\n    return {result}\n"
+    )
+
+
+def _sql(pipeline: Any, settings: PipelineSettings) -> str:
+    spec = pipeline.spec
+    pieces = ["\nfrom jetlake.spark.pipelines.sql import with_payload\n"]
+    pieces += [_sql_source(source, settings) for source in spec.sources]
+    pieces += [_sql_step(step) for step in spec.steps]
+    for sink in spec.sinks:
+        if sink.mode != "append":
+            raise spec.fail(sink.line, f"a declarative pipeline only appends: mode {sink.mode} can't be written as one")
+        pieces.append(_sql_sink(sink))
+    return "".join(pieces)
+
+
+def _watermark(watermark: Watermark | None) -> str:
+    return f".withWatermark({watermark.column!r}, {watermark.delay!r})" if watermark is not None else ""
+
+
+def _view(name: str, rows: str) -> str:
+    return f"\n\n@dp.temporary_view(name={name!r})\ndef {name}():\n    return {rows}\n"
+
+
+def _sql_source(source: SqlSource, settings: PipelineSettings) -> str:
+    options = {"stream": str(source.stream), "subjects": ",".join(source.subjects), "startingPosition": source.start}
+    if source.schema:
+        options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
+        options |= {"badRows": "column"} if source.bad_rows == "drop" else {}
+    read = f"{_source(settings, **options)}.load()"
+    rows = f"with_payload({read}, {source.bad_rows == 'drop'!r})" if source.schema else read
+    return _view(source.name, f"{rows}{_watermark(source.watermark)}")
+
+
+def _sql_step(step: SqlStep) -> str:
+    # Tables of the same project are read as streams, so that a query over them is one, too.
+    query = f"spark.sql({str(step.sql)!r})"
+    return _view(step.name, f"{query}{_watermark(step.watermark)}")
+
+
+def _sql_sink(sink: SqlSink) -> str:
+    name = _identifier(sink.name)
+    subject = f".withColumn('subject', sql.expr({subject_expression(sink.subject)!r}))" if sink.subject else ""
+    if sink.target.is_folder:
+        place = _table(_identifier(Path(sink.target.value).name), sink.target.kind, sink.partition_by)
+    else:
+        place = _place(sink.target, name, {"payloadFormat": sink.payload})
+    return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}\n"
+
+
+_WRITERS: dict[type, Callable[[Any, PipelineSettings], str]] = {
+    Archive: _archive,
+    Replay: _replay,
+    Health: _health,
+    DeadLetters: _dead_letters,
+    SqlPipeline: _sql,
+}

@@ -1,0 +1,84 @@
+"""The few file operations that pipelines need, on any file system that Spark can write to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from jetlake.errors import SparkError
+
+__all__ = ["FileSystem"]
+
+
+class FileSystem:
+    """A folder, asked through Spark's own file system layer; paths are relative to it."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        context = spark.sparkContext
+        jvm = context._jvm
+        assert jvm is not None
+        self._path_of = jvm.org.apache.hadoop.fs.Path
+        self._utilities = jvm.org.apache.hadoop.io.IOUtils
+        self._bytes_out = jvm.java.io.ByteArrayOutputStream
+        try:
+            path = self._path_of(root)
+            self._system = path.getFileSystem(context._jsc.hadoopConfiguration())
+        except Py4JJavaError as error:
+            raise SparkError(f"folder {root!r} can't be used: {error.java_exception.getMessage()}") from None
+        self._root = self._system.makeQualified(path)
+        self.root = str(self._root.toString())
+
+    def path(self, relative: str = "") -> str:
+        """The whole path, for Spark's readers and writers."""
+        return f"{self.root}/{relative}" if relative else self.root
+
+    def _at(self, relative: str) -> Any:
+        return self._path_of(self._root, relative) if relative else self._root
+
+    def exists(self, relative: str = "") -> bool:
+        """Whether there is a file or folder."""
+        return bool(self._system.exists(self._at(relative)))
+
+    def files(self, relative: str = "") -> dict[str, int]:
+        """All files below a folder with their sizes, in order of their paths; none when it does not exist."""
+        if not self.exists(relative):
+            return {}
+        found = {}
+        prefix = len(self.root) + 1
+        listing = self._system.listFiles(self._at(relative), True)
+        while listing.hasNext():
+            status = listing.next()
+            found[str(status.getPath().toString())[prefix:]] = int(status.getLen())
+        return dict(sorted(found.items()))
+
+    def delete(self, relative: str) -> None:
+        """Remove a file or a folder; one that is not there is no error."""
+        self._system.delete(self._at(relative), True)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another place on the same file system, over what is there."""
+        place = self._at(target)
+        self._system.mkdirs(place.getParent())
+        self._system.delete(place, False)
+        if not self._system.rename(self._at(source), place):
+            raise SparkError(f"file {self.path(source)} could not be moved to {self.path(target)}")
+
+    def read_json(self, relative: str) -> Any:
+        """The value in a file; None when there is no such file."""
+        if not self.exists(relative):
+            return None
+        stream = self._system.open(self._at(relative))
+        collected = self._bytes_out()
+        self._utilities.copyBytes(stream, collected, 65536, True)
+        return json.loads(bytes(collected.toByteArray()))
+
+    def write_json(self, relative: str, value: Any) -> None:
+        """Put the value into a file, which afterwards has either the old or the new content."""
+        aside = f"{relative}.new"
+        stream = self._system.create(self._at(aside), True)
+        stream.write(bytearray(json.dumps(value, indent=1).encode()))
+        stream.close()
+        self.move(aside, relative)

@@ -1,0 +1,121 @@
+"""The executors' half of a replay: publishes rows in order, each when it is due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from jetlake.errors import RowPublishError
+from jetlake.model.transforms import Transform, compile_transform
+from jetlake.spark.options import SinkOptions
+from jetlake.spark.pipelines.pacing import Pace, slots
+from jetlake.spark.publisher import Publisher
+from jetlake.spark.row_encoder import OutgoingMessage, RowEncoder, RowIds
+
+__all__ = ["REPLAY_RESULT", "RenameSubjects", "ReplayTask"]
+
+REPLAY_RESULT = "rows bigint, duplicates bigint"
+"""What a task says at its end."""
+
+_SUBJECTS_KNOWN_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class ReplayTask:
+    """Publishes the rows of a partition, sorted by sequence.
+
+    Attributes:
+        schema: the rows: stream, sequence, subject, timestamp, headers, data.
+        options: the sink's options as texts.
+        subject_map: pairs of a pattern and what it becomes; the first that matches counts.
+        began_s: wall time at which the replay began.
+        first_time_s: when its first message was stored.
+        rows_before: rows that were replayed before these.
+    """
+
+    schema: StructType
+    options: tuple[tuple[str, str], ...]
+    subject_map: tuple[tuple[str, str], ...]
+    pace: Pace
+    began_s: float
+    first_time_s: float
+    rows_before: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Publish, and give one row with the figures."""
+        options = SinkOptions.of(dict(self.options))
+        publisher = Publisher(options)
+        encoder = RowEncoder(self.schema, options)
+        if self.pace.is_instant:
+            publisher.publish_all(self._messages(batches, encoder))
+        else:
+            self._publish_paced(batches, encoder, publisher)
+        yield pa.RecordBatch.from_pydict({"rows": [publisher.count], "duplicates": [publisher.duplicates]})
+
+    def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingMessage]:
+        first_row = 0
+        rename = _renaming(self.subject_map)
+        for batch in batches:
+            for message in encoder.encode(batch, RowIds("", 0), first_row):
+                yield message._replace(subject=rename(message.subject))
+            first_row += batch.num_rows
+
+    def _publish_paced(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder, publisher: Publisher) -> None:
+        row = self.rows_before
+        for batch in batches:
+            times_s = [value / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+            messages = list(self._messages(iter([batch]), encoder))
+            due = [self.pace.due_s(row + index, time_s, self.first_time_s) for index, time_s in enumerate(times_s)]
+            for slot in slots(due):
+                _sleep_until(self.began_s + slot.due_s)
+                publisher.publish_all([messages[index] for index in slot.rows])
+            row += batch.num_rows
+
+
+@dataclass(frozen=True)
+class RenameSubjects:
+    """Renames the subjects of messages, for a replay that is written by Spark's own sink."""
+
+    subject_map: tuple[tuple[str, str], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows with other subjects."""
+        rename = _renaming(self.subject_map)
+        for batch in batches:
+            subjects = [rename(subject.encode()).decode() for subject in batch.column("subject").to_pylist()]
+            place = batch.schema.get_field_index("subject")
+            yield batch.set_column(place, batch.schema.field(place), pa.array(subjects, pa.string()))
+
+
+def _sleep_until(wall_s: float) -> None:
+    while (left_s := wall_s - time.time()) > 0:
+        time.sleep(min(left_s, 1.0))
+
+
+def _renaming(subject_map: tuple[tuple[str, str], ...]) -> Callable[[bytes], bytes]:
+    transforms: list[Transform] = [compile_transform(source, target) for source, target in subject_map]
+    known: dict[bytes, bytes] = {}
+
+    def rename(subject: bytes) -> bytes:
+        renamed = known.get(subject)
+        if renamed is not None:
+            return renamed
+        for transform in transforms:
+            found = transform.apply(subject)
+            if found is not None:
+                renamed = found
+                break
+        else:
+            if transforms:
+                raise RowPublishError(0, subject.decode("utf-8", "replace"), "no subject map of the replay matches it")
+            renamed = subject
+        if len(known) >= _SUBJECTS_KNOWN_MAX:
+            known.clear()
+        known[subject] = renamed
+        return renamed
+
+    return rename

@@ -1,0 +1,192 @@
+"""Runs a pipeline to its end: watches its queries, tells how far it is, and stops cleanly when asked."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jetlake.errors import JetlakeError, SparkError
+from jetlake.spark.pipelines.progress import BatchDone, Reporter, Summary, lag_of
+from jetlake.spark.pipelines.settings import PipelineSettings
+
+__all__ = ["Pipeline", "Run", "explain", "run_pipeline", "stop_on_signals"]
+
+_LOOK_EVERY_S = 0.2
+_FINISH_BATCH_S = 30.0
+
+_CAUSES = (
+    re.compile(r"jetlake\.errors\.\w+: (.+)"),
+    # A Python error inside Spark comes as its whole traceback; the last line says what happened.
+    re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception): .+)", re.MULTILINE),
+)
+
+
+class Pipeline(Protocol):
+    """Something that can be run."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """What a person wants to read at the beginning: from where to where, and where the checkpoint is."""
+
+    def run(self, run: Run) -> None:
+        """Do it, and return when it is done or `run.stopping` is set."""
+
+
+@dataclass
+class Run:
+    """One run of a pipeline: what it works with and what it has done so far."""
+
+    spark: SparkSession
+    settings: PipelineSettings
+    reporters: tuple[Reporter, ...]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    batches: int = 0
+    rows: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None) -> None:
+        """Count a batch and tell everybody."""
+        self.batches += 1
+        self.rows += rows
+        rate = rows / duration_s if duration_s > 0 else 0.0
+        done = BatchDone(query, batch, rows, self.rows, rate, lag, duration_s)
+        for reporter in self.reporters:
+            reporter.batch(done)
+
+    def watch(self, queries: list[StreamingQuery]) -> None:
+        """Follow streaming queries until all have ended; one that fails ends the others.
+
+        Raises:
+            SparkError: a query failed; the text is the reason without Spark's own words around it.
+        """
+        seen = {query.id: -1 for query in queries}
+        names = {query.id: query.name if len(queries) > 1 else "" for query in queries}
+        try:
+            while any(query.isActive for query in queries) and not self.stopping.is_set():
+                fresh = [self._report(query, names[query.id], seen) for query in queries]
+                if not any(fresh) and all(_is_idle(query) for query in queries):
+                    for reporter in self.reporters:
+                        reporter.waiting()
+                if any(not query.isActive and query.exception() is not None for query in queries):
+                    break
+                self.stopping.wait(_LOOK_EVERY_S)
+        finally:
+            for query in queries:
+                _stop(query)
+            for query in queries:
+                self._report(query, names[query.id], seen)
+        for query in queries:
+            error = query.exception()
+            if error is not None:
+                raise SparkError(explain(error)) from None
+
+    def _report(self, query: StreamingQuery, name: str, seen: dict[str, int]) -> bool:
+        """Tell of the batches since the last look."""
+        fresh = [progress for progress in query.recentProgress if progress["batchId"] > seen[query.id]]
+        for progress in fresh:
+            seen[query.id] = progress["batchId"]
+            # A batch without rows closes windows or moves the place past other subjects: nothing to tell of.
+            if progress["numInputRows"]:
+                duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+                lag = lag_of(progress["sources"])
+                self.batch_done(name, progress["batchId"], progress["numInputRows"], duration_s, lag)
+        return bool(fresh)
+
+
+def _is_idle(query: StreamingQuery) -> bool:
+    status = query.status
+    return not status["isDataAvailable"] and not status["isTriggerActive"]
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Let the batch under way finish, within limits, and stop: a batch that is cut off would only be done again."""
+    deadline_s = time.monotonic() + _FINISH_BATCH_S
+    while query.isActive and query.status["isTriggerActive"] and query.status["isDataAvailable"]:
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(0.05)
+    query.stop()
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    settings: PipelineSettings,
+    reporters: tuple[Reporter, ...] = (),
+    *,
+    stopping: threading.Event | None = None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Summary:
+    """Run it to the end.
+
+    Raises:
+        SparkError, JetlakeError: it failed; the reporters were told before.
+    """
+    run = Run(spark, settings, reporters, stopping or threading.Event())
+    began_s = now_s()
+    for reporter in reporters:
+        reporter.began(pipeline.name, pipeline.facts(settings))
+    try:
+        pipeline.run(run)
+    except BaseException as error:
+        text = str(error) if isinstance(error, JetlakeError) else explain(error)
+        _ended(run, "failed", now_s() - began_s, text)
+        if isinstance(error, (PySparkException, Py4JError)):
+            raise SparkError(text) from None
+        raise
+    return _ended(run, "stopped" if run.stopping.is_set() else "finished", now_s() - began_s)
+
+
+def _ended(run: Run, state: str, duration_s: float, error: str = "") -> Summary:
+    summary = Summary(state, run.batches, run.rows, duration_s, tuple(run.facts.items()), error)
+    for reporter in run.reporters:
+        reporter.ended(summary)
+    return summary
+
+
+def explain(error: BaseException) -> str:
+    """The reason that a user can act on: what our own code said, or the first line of what Spark says."""
+    text = str(error)
+    for cause in _CAUSES:
+        found = cause.findall(text)
+        if found:
+            return str(found[-1]).strip()
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+@contextmanager
+def stop_on_signals(stopping: threading.Event) -> Iterator[list[int]]:
+    """Set the event on Ctrl-C and SIGTERM while the block runs; a second one is not held back.
+
+    Gives a list in which the signal is found afterwards.
+    """
+    received: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if received:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        received.append(number)
+        stopping.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

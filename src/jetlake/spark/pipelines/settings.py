@@ -1,0 +1,70 @@
+"""What all pipelines are told: the server, the checkpoint, when to stop, how much at once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from jetlake.errors import ConfigError
+from jetlake.spark.options import ConnectionOptions
+
+__all__ = ["PipelineSettings", "default_checkpoint"]
+
+
+@dataclass(frozen=True)
+class PipelineSettings:
+    """How a pipeline runs, apart from what it does.
+
+    Attributes:
+        connection: the options of `format("jetstream")` that say how to reach the server.
+        checkpoint: the folder where the pipeline's place is kept; empty for the pipeline's own choice.
+        follow: go on with what comes, instead of ending when all that is there is done.
+        every_s: time from one batch to the next while following.
+        batch_messages: most messages of one batch.
+        source: further options of the source, such as `failOnDataLoss`.
+    """
+
+    connection: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: str = ""
+    follow: bool = False
+    every_s: float = 1.0
+    batch_messages: int = 500_000
+    source: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.every_s < 0:
+            raise ConfigError(f"the time between batches is {self.every_s} s: it can't be negative")
+        if self.batch_messages < 1:
+            raise ConfigError(f"a batch of {self.batch_messages} messages: it takes at least one")
+
+    @property
+    def connection_options(self) -> ConnectionOptions:
+        """The connection, checked."""
+        return ConnectionOptions.of(self.connection)
+
+    def source_options(self, **more: Any) -> dict[str, str]:
+        """The options of a streaming read; those that are None or empty are left out."""
+        own = {key: str(value) for key, value in more.items() if value not in (None, "", ())}
+        return {**self.connection, "maxMessagesPerTrigger": str(self.batch_messages), **self.source, **own}
+
+    def triggered(self, frame: DataFrame, name: str, checkpoint: str) -> DataStreamWriter:
+        """The beginning of a streaming write with name, checkpoint and trigger."""
+        writer = frame.writeStream.queryName(name).option("checkpointLocation", checkpoint)
+        if self.follow:
+            return writer.trigger(processingTime=f"{round(self.every_s * 1000)} milliseconds")
+        return writer.trigger(availableNow=True)
+
+
+def default_checkpoint(kind: str, *parts: str) -> str:
+    """A folder of the user's own for a pipeline that writes to no folder; the same one for the same parts."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+    words = "-".join([kind, *(part for part in parts[:1] if part.isidentifier()), digest])
+    return str(Path(base) / "jetlake" / "checkpoints" / words)

@@ -1,0 +1,103 @@
+"""Starts the streaming query that brings rows to their target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jetlake.errors import ConfigError, NotFoundError
+from jetlake.model.stream import StreamConfig
+from jetlake.protocol.subjects import is_subset
+from jetlake.spark.connection import retrying
+from jetlake.spark.ledger import Ledger
+from jetlake.spark.options import ConnectionOptions, SinkOptions
+from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.runner import Run
+from jetlake.spark.pipelines.target import Target
+from jetlake.spark.stream_api import StreamApi
+
+__all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "start_folder", "start_stream"]
+
+DUPLICATE_WINDOW_S = 3600.0
+"""How long a stream that a pipeline makes for itself knows message ids again."""
+
+
+def start_folder(
+    run: Run,
+    frame: DataFrame,
+    target: Target,
+    *,
+    name: str,
+    checkpoint: str,
+    mode: str = "append",
+    partition_by: Sequence[str] = (),
+) -> StreamingQuery:
+    """Add every batch to the folder once; in mode `complete` the folder always holds the latest result."""
+    sink = FolderSink(run.spark, target.value, target.kind, partition_by)
+
+    def add(batch_frame: DataFrame, batch: int) -> None:
+        # Results are small, and a batch that only closes windows brings none: no file for nothing.
+        kept = batch_frame.persist()
+        try:
+            if mode == "complete":
+                sink.replace_all(kept.coalesce(1), batch)
+            elif not kept.isEmpty():
+                sink.add(kept.coalesce(1), batch)
+        finally:
+            kept.unpersist()
+
+    return run.settings.triggered(frame, name, checkpoint).outputMode(mode).foreachBatch(add).start()
+
+
+def start_stream(
+    run: Run, frame: DataFrame, target: Target, *, name: str, checkpoint: str, mode: str = "append", **options: str
+) -> StreamingQuery:
+    """Publish every row of every batch once."""
+    writer = run.settings.triggered(frame, name, checkpoint).outputMode(mode)
+    sink = {**run.settings.connection, "stream": target.value, **options}
+    if mode != "update":
+        return writer.format("jetstream").options(**sink).start()
+    # Spark lets Python sinks append only. Publishing what changed is appending too, in a batch write of its own with
+    # the ids and the ledger that a streaming write would have.
+    ledger = Ledger(SinkOptions.of(sink))
+
+    def publish(rows: DataFrame, batch: int) -> None:
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or checkpoint
+        if not ledger.has(query, batch):
+            rows.write.format("jetstream").options(**sink, runId=f"{query}/{batch}").mode("append").save()
+            ledger.add(query, batch)
+
+    return writer.foreachBatch(publish).start()
+
+
+def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
+    """Make sure that the stream exists and takes that subject; one that is missing is made for `<name>.>`.
+
+    Returns:
+        What was done, for people to read; empty when nothing was.
+
+    Raises:
+        ConfigError: the stream exists and takes other subjects.
+    """
+
+    def ask(api: StreamApi) -> str:
+        try:
+            config = api.stream_info(name).config
+        except NotFoundError:
+            own = StreamConfig.of(name, subjects=[f"{name}.>"], allow_direct=True, duplicate_window=DUPLICATE_WINDOW_S)
+            if is_subset(subject.encode(), f"{name}.>".encode()):
+                api.create_stream(own)
+                return f"stream {name} was made for {name}.>"
+            raise ConfigError(
+                f"stream {name} does not exist: create it for {subject}, or publish to {name}.… and it is made for you"
+            ) from None
+        if not any(is_subset(subject.encode(), pattern.encode()) for pattern in config.subjects):
+            raise ConfigError(
+                f"stream {name} does not take {subject}, but {', '.join(config.subjects)}: choose one of these with "
+                "--subject"
+            )
+        return ""
+
+    return retrying(options, lambda link: ask(StreamApi(link, options.domain, options.request_timeout_s)))

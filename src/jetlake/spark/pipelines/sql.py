@@ -1,0 +1,233 @@
+"""SQL from streams to streams, files or the console: a file is checked as a whole, and then started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jetlake.errors import JetlakeError
+from jetlake.spark.options import SinkOptions
+from jetlake.spark.pipelines.console import print_rows
+from jetlake.spark.pipelines.folder_sink import NOTES
+from jetlake.spark.pipelines.runner import Run, explain
+from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
+from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
+from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Watermark
+from jetlake.spark.row_encoder import RowEncoder
+
+__all__ = ["SqlPipeline", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"\(?line (\d+),? pos (\d+)\)?")
+_COLUMN = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True)
+class SqlPipeline:
+    """Runs the file: one streaming query a sink."""
+
+    spec: SqlFile
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"sql {self.spec.name}"
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """From where to where."""
+        return {
+            "file": self.spec.file,
+            "sources": ", ".join(source.stream for source in self.spec.sources),
+            "sinks": ", ".join(str(sink.target) for sink in self.spec.sinks),
+        }
+
+    def checkpoint(self, sink: SqlSink, settings: PipelineSettings) -> str:
+        """Where a sink's place is kept: inside its folder, or in a folder of the user's own."""
+        if settings.checkpoint:
+            return f"{settings.checkpoint.rstrip('/')}/{sink.name}"
+        if sink.target.is_folder:
+            return f"{sink.target.value.rstrip('/')}/{NOTES}/checkpoint"
+        servers = settings.connection.get("servers", "")
+        return default_checkpoint("sql", sink.name, servers, str(Path(self.spec.file).resolve()), str(sink.target))
+
+    def run(self, run: Run) -> None:
+        """Check everything, start every sink, and follow them."""
+        tables = checked_tables(run.spark, self.spec, run.settings)
+        frames = {sink.name: self._checked(run, sink, tables[sink.table.lower()]) for sink in self.spec.sinks}
+        queries: list[StreamingQuery] = []
+        try:
+            for sink in self.spec.sinks:
+                start = partial(self._start, run, sink, frames[sink.name])
+                queries += [_located(self.spec, sink.line, start)]
+        except BaseException:
+            for query in queries:
+                query.stop()
+            raise
+        finally:
+            for name in tables:
+                run.spark.catalog.dropTempView(name)
+        run.watch(queries)
+
+    def _checked(self, run: Run, sink: SqlSink, table: DataFrame) -> DataFrame:
+        """The rows as the sink takes them.
+
+        Raises:
+            ConfigError: they do not fit; names the line.
+        """
+        frame = table
+        if sink.subject:
+            frame = _located(
+                self.spec, sink.line, lambda: table.withColumn("subject", sql.expr(subject_expression(sink.subject)))
+            )
+            frame.schema  # noqa: B018 - analysed here, so that a wrong column is found here
+        for column in sink.partition_by:
+            if column not in frame.columns:
+                raise self.spec.fail(sink.line, f"partition_by names {column}, which {sink.table} does not have")
+        if sink.target.kind == "stream":
+            options = {**run.settings.connection, "stream": sink.target.value, "payloadFormat": sink.payload}
+            _located(self.spec, sink.line, lambda: RowEncoder(frame.schema, SinkOptions.of(options)))
+            if sink.subject:
+                example = wildcard_subject(sink.subject)
+                made = _located(
+                    self.spec,
+                    sink.line,
+                    lambda: ensure_stream(run.settings.connection_options, sink.target.value, example),
+                )
+                if made:
+                    run.facts[f"made for {sink.name}"] = made
+        _located(self.spec, sink.line, lambda: _check_mode(run.spark, frame, sink.mode))
+        return frame
+
+    def _start(self, run: Run, sink: SqlSink, frame: DataFrame) -> StreamingQuery:
+        name = f"{self.spec.name}/{sink.name}"
+        checkpoint = self.checkpoint(sink, run.settings)
+        if sink.target.kind == "stream":
+            return start_stream(
+                run, frame, sink.target, name=name, checkpoint=checkpoint, mode=sink.mode, payloadFormat=sink.payload
+            )
+        if sink.target.is_folder:
+            return start_folder(
+                run,
+                frame,
+                sink.target,
+                name=name,
+                checkpoint=checkpoint,
+                mode=sink.mode,
+                partition_by=sink.partition_by,
+            )
+        writer = run.settings.triggered(frame, name, checkpoint).outputMode(sink.mode)
+        return writer.foreachBatch(lambda rows, batch: print_rows(rows.collect())).start()
+
+
+def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSettings) -> dict[str, DataFrame]:
+    """All tables of the file by their names in small letters, registered as views for each other.
+
+    Raises:
+        ConfigError: a stream is missing, a schema or a query is wrong; names the line.
+    """
+    tables: dict[str, DataFrame] = {}
+    for source in spec.sources:
+        line = source.schema.line if source.schema else source.line
+        frame = _located(spec, line, partial(_read, spark, source, settings))
+        tables[source.name.lower()] = _marked(spec, frame, source.watermark)
+        tables[source.name.lower()].createOrReplaceTempView(source.name)
+    for step in spec.steps:
+        frame = _located(spec, step.sql.line, partial(spark.sql, step.sql), in_sql=True)
+        tables[step.name.lower()] = _marked(spec, frame, step.watermark)
+        tables[step.name.lower()].createOrReplaceTempView(step.name)
+    return tables
+
+
+def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
+    options = settings.source_options(
+        stream=source.stream, subjects=",".join(source.subjects), startingPosition=source.start
+    )
+    if not source.schema:
+        return spark.readStream.format("jetstream").options(**options).load()
+    options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
+    if source.bad_rows == "drop":
+        options["badRows"] = "column"
+    frame = spark.readStream.format("jetstream").options(**options).load()
+    return with_payload(frame, source.bad_rows == "drop")
+
+
+def with_payload(frame: DataFrame, drop_bad: bool) -> DataFrame:
+    """The payload's fields beside the message's own columns; of two with one name the payload's counts."""
+    if drop_bad:
+        frame = frame.where("bad_reason is null")
+    fields = frame.schema["value"].dataType.fieldNames()  # type: ignore[attr-defined]
+    own = [name for name in ("stream", "sequence", "subject", "timestamp", "headers") if name not in fields]
+    return frame.select(*own, "value.*")
+
+
+def _marked(spec: SqlFile, frame: DataFrame, watermark: Watermark | None) -> DataFrame:
+    if watermark is None:
+        return frame
+    if watermark.column not in frame.columns:
+        columns = ", ".join(frame.columns)
+        raise spec.fail(
+            watermark.line, f"the watermark's column {watermark.column} does not exist; there are {columns}"
+        )
+    kind = frame.schema[watermark.column].dataType.simpleString()
+    if kind not in ("timestamp", "timestamp_ntz"):
+        raise spec.fail(watermark.line, f"the watermark's column {watermark.column} is {kind}, not a timestamp")
+    return frame.withWatermark(watermark.column, watermark.delay)
+
+
+def _located(spec: SqlFile, line: int, action: Callable[[], T], *, in_sql: bool = False) -> T:
+    """Run it; what goes wrong is told with the line, which SQL itself may know better."""
+    try:
+        return action()
+    except (AnalysisException, ParseException) as error:
+        text = str(error)
+        place = _PLACE.search(text)
+        if in_sql and place is not None:
+            line += int(place[1]) - 1
+        raise spec.fail(line, _sentence(text)) from None
+    except PySparkException as error:
+        raise spec.fail(line, explain(error)) from None
+    except JetlakeError as error:
+        raise spec.fail(line, str(error)) from None
+
+
+def _sentence(text: str) -> str:
+    """The first line of Spark's complaint, without its class, its state and the place in the text."""
+    first = explain(Exception(text)) if "jetlake.errors." in text else text.strip().splitlines()[0]
+    first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", _PLACE.sub("", first))
+    return re.sub(r"[.;\s]*SQLSTATE: \w+.*$", "", first).strip()
+
+
+def _check_mode(spark: SparkSession, frame: DataFrame, mode: str) -> None:
+    """Let Spark say now, and not when other sinks run already, whether it can write this in that mode."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    plan = frame._jdf.queryExecution().analyzed()
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, output_mode)
+
+
+def subject_expression(template: str) -> str:
+    """`revenue.{country}` as SQL."""
+    pieces = []
+    for index, piece in enumerate(_COLUMN.split(template)):
+        if index % 2:
+            pieces.append(f"cast(`{piece.strip()}` as string)")
+        elif piece:
+            pieces.append("'" + piece.replace("\\", "\\\\").replace("'", "\\'") + "'")
+    return f"concat({', '.join(pieces)})"
+
+
+def wildcard_subject(template: str) -> str:
+    """`revenue.{country}` as the pattern of the subjects it makes: a token with a column in it may be anything."""
+    tokens = _COLUMN.sub("\0", template).split(".")
+    return ".".join("*" if "\0" in token else token for token in tokens)
