@@ -251,6 +251,8 @@ class Client:
                 if connection.state is ConnectionState.CONNECTED:
                     await connection.flush(timeout_s)
         except (TimeoutError, RequestTimeoutError):
+            for subscription in self._subscriptions:
+                subscription.abandon()
             raise DrainTimeoutError(f"draining took longer than {timeout_s:g} s; the rest was cut off") from None
         except ClientConnectionError:
             pass  # The connection broke meanwhile: there is nobody left to drain to.

@@ -186,8 +186,10 @@ class Connection:
         if self._ping_timer is not None:
             self._ping_timer.cancel()
         self._fail_pongs(DisconnectedError("the connection was lost before the server had answered"))
-        # What was not handed to the socket yet was never sent, so it belongs on the next connection.
-        unsent, self._out = self._out, []
+        # What was not handed to the socket yet was never sent, so it belongs on the next connection. Subscriptions are
+        # made there anyway, and pings were meant for this one.
+        unsent = [frame for frame in self._out if frame.startswith((b"PUB ", b"HPUB "))]
+        self._out = []
         reason = error or ClientConnectionError("the server closed the connection")
         if not self.options.reconnect or (isinstance(error, AuthorizationError) and self._expired_for_good()):
             self._emit(self.options.on_disconnected, reason)

@@ -200,6 +200,13 @@ class Subscription(Receiver):
             if late:
                 raise RequestTimeoutError(f"the callback of {self.subject.decode()!r} did not finish in {timeout_s} s")
 
+    def abandon(self) -> None:
+        """End it at once, in the middle of its callback if that is at work."""
+        self._connection.unsubscribe(self)
+        self.ended(None)
+        if self._worker is not None:
+            self._worker.cancel()
+
     async def __aenter__(self) -> Subscription:
         return self
 

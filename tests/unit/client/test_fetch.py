@@ -1,0 +1,237 @@
+"""Fetches against a server that is a script."""
+
+import asyncio
+
+import pytest
+from fake_server import delivery, ended, status
+
+from jetlake.errors import (
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    HeartbeatMissedError,
+    PullStatusError,
+)
+
+
+@pytest.fixture
+async def consumer(fake):
+    fake.serve_consumer()
+    client = await fake.connect()
+    return await client.jetstream().consumer("S", "C")
+
+
+def begin(work):
+    async def run():
+        return await work
+
+    return asyncio.create_task(run())
+
+
+async def test_a_full_fetch(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    assert fake.pulls()[0].batch == 3
+    assert fake.pulls()[0].expires == 5_000_000_000
+    fake.deliver(fake.pull_reply(), delivery(1), delivery(2))
+    fake.deliver(fake.pull_reply(), delivery(3))
+    assert [message.metadata.stream_seq for message in await fetch] == [1, 2, 3]
+
+
+async def test_an_empty_fetch_is_an_empty_list(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, ended(408, "Request Timeout", 3, inbox=inbox))
+    assert await fetch == []
+
+
+async def test_the_inbox_is_used_again_without_subscribing_anew(fake, clock, consumer):
+    for number in range(1, 6):
+        fetch = begin(consumer.fetch(1))
+        await clock.settle()
+        fake.deliver(fake.pull_reply(), delivery(number))
+        await fetch
+    inboxes = {reply.rpartition(b".")[0] for reply in replies(fake)}
+    assert len(inboxes) == 1
+    assert len(set(replies(fake))) == 5
+
+
+async def test_concurrent_fetches_have_inboxes_of_their_own(fake, clock, consumer):
+    first, second = begin(consumer.fetch(1)), begin(consumer.fetch(1))
+    await clock.settle()
+    one, other = replies(fake)
+    assert one.rpartition(b".")[0] != other.rpartition(b".")[0]
+    fake.deliver(other, delivery(2))
+    fake.deliver(one, delivery(1))
+    assert (await first)[0].metadata.stream_seq == 1
+    assert (await second)[0].metadata.stream_seq == 2
+
+
+async def test_a_late_status_of_an_earlier_fetch_does_not_end_the_next(fake, clock, consumer):
+    first = begin(consumer.fetch(1, max_bytes=1000))
+    await clock.settle()
+    old = fake.pull_reply()
+    fake.deliver(old, delivery(1))
+    await first
+    second = begin(consumer.fetch(1))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), ended(409, "Batch Completed", 0, 900, inbox=old))
+    await clock.settle()
+    assert not second.done()
+    fake.deliver(fake.pull_reply(), delivery(2))
+    assert len(await second) == 1
+
+
+async def test_a_fetch_that_was_given_up_leaves_no_inbox_behind(fake, clock, consumer):
+    fetch = begin(consumer.fetch(1))
+    await clock.settle()
+    old = fake.pull_reply()
+    fetch.cancel()
+    await clock.settle()
+    assert fake.sid(fake.wire, old) is None
+    again = begin(consumer.fetch(1))
+    await clock.settle()
+    assert fake.pull_reply().rpartition(b".")[0] != old.rpartition(b".")[0]
+    fake.deliver(fake.pull_reply(), delivery(1))
+    await again
+
+
+async def test_messages_as_they_come(fake, clock, consumer):
+    iterator = aiter(consumer.fetch(3))
+    first = asyncio.create_task(anext(iterator))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, delivery(1))
+    assert (await first).metadata.stream_seq == 1
+    fake.deliver(inbox, delivery(2), ended(408, "Request Timeout", 1, inbox=inbox))
+    assert [message.metadata.stream_seq async for message in iterator] == [2]
+
+
+async def test_an_error_without_messages_is_raised(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, status(409, "Consumer Deleted", inbox))
+    with pytest.raises(ConsumerDeletedError):
+        await fetch
+
+
+async def test_an_error_after_messages_does_not_lose_them(fake, clock, consumer):
+    pull = consumer.fetch(3)
+    fetch = begin(pull)
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, delivery(1), status(409, "Consumer Deleted", inbox))
+    assert len(await fetch) == 1
+    assert isinstance(pull.error, ConsumerDeletedError)
+
+    iterator = aiter(consumer.fetch(3))
+    first = asyncio.create_task(anext(iterator))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, delivery(1), status(400, "Bad Request", inbox))
+    await first
+    with pytest.raises(PullStatusError):
+        await anext(iterator)
+
+
+async def test_nobody_answers(fake, clock, consumer):
+    fake.remove_consumer()
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, status(503, "", inbox))
+    with pytest.raises(ConsumerNotFoundError):
+        await fetch
+
+
+async def test_a_missed_heartbeat(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=30, idle_heartbeat=5))
+    await clock.settle()
+    assert fake.pulls()[0].idle_heartbeat == 5_000_000_000
+    inbox = fake.pull_reply()
+    await clock.advance(8)
+    fake.deliver(inbox, status(100, "Idle Heartbeat", inbox))
+    await clock.advance(8)
+    assert not fetch.done()
+    await clock.advance(2)
+    with pytest.raises(HeartbeatMissedError):
+        await fetch
+    assert fake.sid(fake.wire, inbox) is None
+
+
+async def test_a_silent_server_is_given_up_a_little_after_the_expiry(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=5))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    await clock.advance(5.9)
+    assert not fetch.done()
+    await clock.advance(0.2)
+    assert await fetch == []
+    assert fake.sid(fake.wire, inbox) is None
+
+
+async def test_a_lost_connection(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3))
+    await clock.settle()
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError):
+        await fetch
+    # And with messages in hand, they are not lost.
+    await clock.settle()
+    pull = consumer.fetch(3)
+    fetch = begin(pull)
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), delivery(1))
+    fake.wire.lose()
+    assert len(await fetch) == 1
+    assert isinstance(pull.error, DisconnectedError)
+
+
+async def test_what_was_not_taken_goes_back(fake, clock, consumer):
+    iterator = aiter(consumer.fetch(3))
+    first = asyncio.create_task(anext(iterator))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), delivery(1), delivery(2))
+    await first
+    await iterator.aclose()
+    await clock.settle()
+    frames = [frame for frame in fake.wire.frames if getattr(frame, "subject", b"").startswith(b"$JS.ACK")]
+    assert [frame.payload for frame in frames] == [b"-NAK"]
+
+
+async def test_a_fetch_is_one_pull(fake, clock, consumer):
+    fetch = consumer.fetch(1)
+    task = begin(fetch)
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), delivery(1))
+    await task
+    with pytest.raises(RuntimeError, match="one pull"):
+        await fetch
+
+
+async def test_no_wait(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, no_wait=True))
+    await clock.settle()
+    assert (fake.pulls()[0].no_wait, fake.pulls()[0].expires) == (True, 0)
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, delivery(1), status(404, "No Messages", inbox))
+    assert len(await fetch) == 1
+
+
+async def test_next(fake, clock, consumer):
+    waiting = begin(consumer.next(timeout=2))
+    await clock.settle()
+    assert fake.pulls()[0].batch == 1
+    fake.deliver(fake.pull_reply(), delivery(1))
+    assert (await waiting).metadata.stream_seq == 1
+    waiting = begin(consumer.next(timeout=2))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, ended(408, "Request Timeout", 1, inbox=inbox))
+    assert await waiting is None
+
+
+def replies(fake):
+    return [frame.reply for frame in fake.published("$JS.API.CONSUMER.MSG.NEXT.S.C")]

@@ -1,0 +1,275 @@
+"""Pipelined publishing: the window, lost acknowledgements, broken connections."""
+
+import asyncio
+
+import pytest
+
+from jetlake.errors import (
+    ApiError,
+    ConnectionClosedError,
+    DecodeError,
+    DisconnectedError,
+    InvalidOptionError,
+    NoRespondersError,
+    PublishTimeoutError,
+    PublishWindowError,
+)
+
+
+def published(fake, wire=None):
+    return [frame for frame in (wire or fake.wire).frames if getattr(frame, "subject", b"").startswith(b"s.")]
+
+
+def acknowledge(fake, frame, seq, wire=None):
+    fake.reply(wire or fake.wire, frame.reply, b'{"stream":"S","seq":%d}' % seq)
+
+
+def refuse(fake, frame):
+    fake.reply(
+        fake.wire,
+        frame.reply,
+        b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 1"},"stream":"S","seq":0}',
+    )
+
+
+NOBODY = b"NATS/1.0 503\r\n\r\n"
+
+
+@pytest.fixture
+async def js(fake):
+    client = await fake.connect()
+    return client.jetstream(timeout=5, publish_window=3)
+
+
+async def test_acknowledgements_are_matched_in_any_order(fake, clock, js):
+    pending = [await js.publish_async(f"s.{number}") for number in range(3)]
+    assert js.publish_async_pending == 3
+    await clock.settle()
+    for seq, frame in reversed(list(enumerate(published(fake), 1))):
+        acknowledge(fake, frame, seq)
+    assert js.publish_async_pending == 0
+    assert [(await one).seq for one in pending] == [1, 2, 3]
+    assert all(one.is_done for one in pending)
+    await js.publish_async_complete()
+
+
+async def test_one_write_for_a_turn(fake, clock, js):
+    writes = len(fake.wire.writes)
+    for number in range(3):
+        await js.publish_async(f"s.{number}")
+    await clock.settle()
+    assert len(fake.wire.writes) == writes + 1
+
+
+async def test_a_full_window_holds_the_publisher_back(fake, clock, js):
+    for number in range(3):
+        await js.publish_async(f"s.{number}")
+    fourth = asyncio.create_task(js.publish_async("s.4"))
+    await clock.settle()
+    assert not fourth.done()
+    assert len(published(fake)) == 3
+    acknowledge(fake, published(fake)[0], 1)
+    await clock.settle()
+    assert fourth.done()
+    assert len(published(fake)) == 4
+
+
+async def test_bytes_fill_the_window_too(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream(publish_window_bytes=100)
+    await js.publish_async("s.1", b"x" * 200)
+    second = asyncio.create_task(js.publish_async("s.2"))
+    await clock.settle()
+    assert not second.done()
+    acknowledge(fake, published(fake)[0], 1)
+    await clock.settle()
+    assert second.done()
+
+
+async def test_a_refusal_is_raised_where_it_is_awaited(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    waiting = asyncio.ensure_future(asyncio.wait_for(pending, 5))
+    await clock.settle()
+    refuse(fake, published(fake)[0])
+    with pytest.raises(ApiError, match="wrong last sequence"):
+        await waiting
+    # Who awaited it knows; nobody else has to.
+    await js.publish_async_complete()
+    assert fake.errors == []
+
+
+async def test_a_refusal_that_nobody_awaits_surfaces(fake, clock, js):
+    await js.publish_async("s.1")
+    await js.publish_async("s.2")
+    await clock.settle()
+    refuse(fake, published(fake)[0])
+    acknowledge(fake, published(fake)[1], 1)
+    with pytest.raises(PublishWindowError, match="1 messages were not acknowledged") as caught:
+        await js.publish_async_complete()
+    assert [(subject, error.err_code) for subject, error in caught.value.failures] == [("s.1", 10071)]
+    assert [type(error) for error in fake.errors] == [PublishWindowError]
+    # Once told, it is told.
+    await js.publish_async_complete()
+
+
+async def test_a_stream_named_error_is_no_error(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    await clock.settle()
+    fake.reply(fake.wire, published(fake)[0].reply, b'{"stream":"error","seq":7}')
+    assert (await pending).stream == "error"
+
+
+async def test_an_answer_that_is_none(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    await clock.settle()
+    fake.reply(fake.wire, published(fake)[0].reply, b"hello")
+    with pytest.raises(DecodeError):
+        await pending
+
+
+async def test_a_lost_acknowledgement_surfaces(fake, clock, js):
+    await js.publish_async("s.1")
+    await clock.advance(3)
+    later = await js.publish_async("s.2")
+    await clock.advance(2)
+    assert js.publish_async_pending == 1
+    assert [type(error) for error in fake.errors] == [PublishWindowError]
+    assert isinstance(fake.errors[0].failures[0][1], PublishTimeoutError)
+    await clock.advance(3)
+    with pytest.raises(PublishTimeoutError):
+        await later
+    with pytest.raises(PublishWindowError):
+        await js.publish_async_complete()
+
+
+async def test_one_timer_for_the_window(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream(publish_window=1000)
+    before = len(clock._scheduled)
+    for number in range(500):
+        await js.publish_async(f"s.{number}")
+    assert len(clock._scheduled) == before + 1
+
+
+async def test_no_stream_yet_is_tried_again(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    await clock.settle()
+    frame = published(fake)[0]
+    fake.reply(fake.wire, frame.reply, b"", header=NOBODY)
+    await clock.advance(0.25)
+    assert len(published(fake)) == 2
+    acknowledge(fake, published(fake)[1], 1)
+    assert (await pending).seq == 1
+
+
+async def test_no_stream_at_all(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    for _ in range(3):
+        await clock.settle()
+        fake.reply(fake.wire, published(fake)[-1].reply, b"", header=NOBODY)
+        await clock.advance(0.25)
+    with pytest.raises(NoRespondersError):
+        await pending
+    assert len(published(fake)) == 3
+
+
+# Connections
+
+
+async def test_messages_with_an_id_are_sent_again_and_others_fail(fake, clock, js):
+    with_id = await js.publish_async("s.1", msg_id="a")
+    without = await js.publish_async("s.2")
+    await clock.settle()
+    fake.is_down = True
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError, match="may be stored or not"):
+        await without
+    assert not with_id.is_done
+    # What is published meanwhile waits and keeps its place behind.
+    third = await js.publish_async("s.3")
+    fake.is_down = False
+    await clock.advance(5)
+    assert [frame.subject for frame in published(fake)] == [b"s.1", b"s.3"]
+    for seq, frame in enumerate(published(fake), 1):
+        acknowledge(fake, frame, seq)
+    assert (await with_id).seq == 1
+    assert (await third).seq == 2
+    assert len([error for error in fake.errors if isinstance(error, PublishWindowError)]) <= 1
+
+
+async def test_time_without_a_connection_does_not_count(fake, clock, js):
+    pending = await js.publish_async("s.1", msg_id="a")
+    await clock.settle()
+    fake.is_down = True
+    fake.wire.lose()
+    for _ in range(10):
+        await clock.advance(5)
+    assert not pending.is_done
+    fake.is_down = False
+    await clock.advance(5)
+    await clock.advance(4)
+    acknowledge(fake, published(fake)[0], 1)
+    assert (await pending).seq == 1
+
+
+async def test_closing_fails_what_is_under_way(fake, clock, js):
+    pending = await js.publish_async("s.1")
+    await fake.clients[0].close()
+    with pytest.raises(ConnectionClosedError):
+        await pending
+    with pytest.raises(ConnectionClosedError):
+        await js.publish_async("s.2")
+
+
+async def test_complete_gives_up_in_time(fake, clock, js):
+    await js.publish_async("s.1")
+    waiting = asyncio.create_task(js.publish_async_complete(timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(PublishTimeoutError, match="1 messages"):
+        await waiting
+
+
+async def test_a_window_needs_room(fake, clock):
+    client = await fake.connect()
+    with pytest.raises(InvalidOptionError):
+        client.jetstream(publish_window=0)
+
+
+# One by one
+
+
+async def test_publish_waits_and_reads_the_acknowledgement(fake, clock, js):
+    fake.answers["s.1"] = b'{"stream":"S","seq":7,"duplicate": true}'
+    ack = await js.publish("s.1", b"x", msg_id="m")
+    assert (ack.stream, ack.seq, ack.duplicate) == ("S", 7, True)
+    assert b"Nats-Msg-Id: m" in published(fake)[0].header
+
+
+async def test_publish_tries_again_when_nobody_listens(fake, clock, js):
+    task = asyncio.create_task(js.publish("s.1", retries=1))
+    await clock.settle()
+    fake.reply(fake.wire, published(fake)[0].reply, b"", header=NOBODY)
+    await clock.settle()
+    await clock.advance(0.25)
+    assert len(published(fake)) == 2
+    fake.reply(fake.wire, published(fake)[1].reply, b"", header=NOBODY)
+    with pytest.raises(NoRespondersError):
+        await task
+
+
+async def test_publish_gives_up_in_time(fake, clock, js):
+    task = asyncio.create_task(js.publish("s.1", timeout=2))
+    await clock.settle()
+    await clock.advance(2)
+    with pytest.raises(PublishTimeoutError, match="may be stored"):
+        await task
+
+
+async def test_publish_raises_the_servers_refusal(fake, clock, js):
+    task = asyncio.create_task(js.publish("s.1", expected_last_sequence=3))
+    await clock.settle()
+    refuse(fake, published(fake)[0])
+    with pytest.raises(ApiError) as caught:
+        await task
+    assert caught.value.err_code == 10071

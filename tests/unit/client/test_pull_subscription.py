@@ -1,0 +1,182 @@
+"""The older pull subscription against a server that is a script (ADR-13)."""
+
+import asyncio
+
+import pytest
+from fake_server import consumer_info, delivery, ended, status
+
+from jetlake.errors import (
+    ConsumerDeletedError,
+    DisconnectedError,
+    InvalidOptionError,
+    NoRespondersError,
+    PullStatusError,
+    SubscriptionClosedError,
+)
+from jetlake.protocol.frames import Sub, Unsub
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.d"
+
+
+@pytest.fixture
+async def subscription(fake):
+    fake.serve_consumer("S", "d", durable_name="d")
+    js = (await fake.connect()).jetstream()
+    return await js.pull_subscribe(stream="S", durable="d")
+
+
+def pulls(fake):
+    return fake.pulls("S", "d")
+
+
+async def test_pull_n_takes_what_is_there(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(5))
+    await clock.settle()
+    assert (pulls(fake)[0].batch, pulls(fake)[0].no_wait, pulls(fake)[0].expires) == (5, True, 0)
+    inbox = fake.pull_reply("S", "d")
+    fake.deliver(inbox, delivery(1), delivery(2), status(404, "No Messages", inbox))
+    assert len(await task) == 2
+    await clock.settle()
+    assert len(pulls(fake)) == 1
+    assert fake.sid(fake.wire, inbox) is None
+
+
+async def test_pull_n_waits_if_nothing_is_there(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(5, timeout=5))
+    await clock.settle()
+    inbox = fake.pull_reply("S", "d")
+    sid = fake.sid(fake.wire, inbox)
+    fake.deliver(inbox, status(404, "No Messages", inbox))
+    await clock.settle()
+    assert (pulls(fake)[1].batch, pulls(fake)[1].no_wait, pulls(fake)[1].expires) == (5, False, 4_900_000_000)
+    # The same inbox, which ends by itself after the batch and the status that came first.
+    assert fake.pull_reply("S", "d") == inbox
+    assert Unsub(sid, 6) in fake.wire.frames
+    fake.deliver(inbox, delivery(1), ended(408, "Request Timeout", 4))
+    assert len(await task) == 1
+    await clock.settle()
+    assert Unsub(sid, 0) in fake.wire.frames
+
+
+async def test_pull_1_has_one_wildcard_inbox_for_all(fake, clock, subscription):
+    for number in range(3):
+        task = asyncio.create_task(subscription.fetch(1))
+        await clock.settle()
+        assert (pulls(fake)[-1].batch, pulls(fake)[-1].no_wait) == (1, True)
+        fake.deliver(fake.pull_reply("S", "d"), delivery(number + 1))
+        assert len(await task) == 1
+    wildcards = [frame for frame in fake.wire.frames if isinstance(frame, Sub) and frame.subject.endswith(b".*")]
+    # One of the requests, one of the fetches.
+    assert len(wildcards) == 2
+    assert len({frame.reply for frame in fake.published(NEXT)}) == 3
+
+
+async def test_pull_1_waits_on_an_inbox_of_its_own(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(1, timeout=5))
+    await clock.settle()
+    first = fake.pull_reply("S", "d")
+    fake.deliver(first, status(404, "No Messages", first))
+    await clock.settle()
+    second = fake.pull_reply("S", "d")
+    assert second.rpartition(b".")[0] != first.rpartition(b".")[0]
+    assert pulls(fake)[1].expires == 4_900_000_000
+    fake.deliver(second, delivery(1))
+    assert len(await task) == 1
+    await clock.settle()
+    assert fake.sid(fake.wire, second) is None
+
+
+async def test_two_fetches_of_one_at_once(fake, clock, subscription):
+    first, second = asyncio.create_task(subscription.fetch(1)), asyncio.create_task(subscription.fetch(1))
+    await clock.settle()
+    one, other = (frame.reply for frame in fake.published(NEXT))
+    assert fake.sid(fake.wire, one) != fake.sid(fake.wire, other)
+    fake.deliver(other, delivery(2))
+    fake.deliver(one, delivery(1))
+    assert (await first)[0].metadata.stream_seq == 1
+    assert (await second)[0].metadata.stream_seq == 2
+
+
+async def test_nothing_comes(fake, clock, subscription):
+    for batch in (1, 3):
+        task = asyncio.create_task(subscription.fetch(batch, timeout=2))
+        await clock.settle()
+        inbox = fake.pull_reply("S", "d")
+        fake.deliver(inbox, status(404, "No Messages", inbox))
+        await clock.settle()
+        await clock.advance(2)
+        assert await task == []
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("number", "words", "kind"),
+    [
+        (409, "Consumer Deleted", ConsumerDeletedError),
+        (409, "Consumer is push based", PullStatusError),
+        (400, "Bad Request", PullStatusError),
+        (599, "Unheard Of", PullStatusError),
+        (503, "", NoRespondersError),
+    ],
+)
+async def test_errors_are_raised(fake, clock, subscription, batch, number, words, kind):
+    task = asyncio.create_task(subscription.fetch(batch))
+    await clock.settle()
+    inbox = fake.pull_reply("S", "d")
+    fake.deliver(inbox, status(number, words, inbox))
+    with pytest.raises(kind):
+        await task
+
+
+async def test_a_lost_connection_is_raised_unless_there_are_messages(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(3))
+    await clock.settle()
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError):
+        await task
+    await clock.settle()
+    task = asyncio.create_task(subscription.fetch(3))
+    await clock.settle()
+    fake.deliver(fake.pull_reply("S", "d"), delivery(1))
+    fake.wire.lose()
+    assert len(await task) == 1
+
+
+@pytest.mark.parametrize(("batch", "timeout"), [(0, 1), (-1, 1), (True, 1), (1, 0), (1, -1)])
+async def test_bad_arguments(fake, clock, subscription, batch, timeout):
+    with pytest.raises(InvalidOptionError):
+        await subscription.fetch(batch, timeout)
+    assert pulls(fake) == []
+
+
+async def test_only_a_consumer_that_was_created_is_deleted(fake, clock, subscription):
+    await subscription.unsubscribe()
+    assert fake.published("$JS.API.CONSUMER.DELETE.S.d") == []
+    with pytest.raises(SubscriptionClosedError):
+        await subscription.fetch(1)
+    fake.answers["$JS.API.CONSUMER.INFO.S.e"] = {
+        "type": "io.nats.jetstream.api.v1.consumer_info_response",
+        "error": {"code": 404, "err_code": 10014, "description": "consumer not found"},
+    }
+    fake.answers["$JS.API.CONSUMER.DURABLE.CREATE.S.e"] = consumer_info("S", "e", "create")
+    fake.answers["$JS.API.CONSUMER.DELETE.S.e"] = {
+        "type": "io.nats.jetstream.api.v1.consumer_delete_response",
+        "success": True,
+    }
+    js = fake.clients[0].jetstream()
+    async with await js.pull_subscribe("s.1", "e", stream="S") as created:
+        assert created.owns_consumer
+    assert len(fake.published("$JS.API.CONSUMER.DELETE.S.e")) == 1
+
+
+async def test_binding_goes_on_though_the_consumer_cannot_be_looked_up(fake, clock):
+    fake.answers["$JS.API.CONSUMER.INFO.S.x"] = {
+        "type": "io.nats.jetstream.api.v1.consumer_info_response",
+        "error": {"code": 404, "err_code": 10014, "description": "consumer not found"},
+    }
+    js = (await fake.connect()).jetstream()
+    subscription = await js.pull_subscribe(stream="S", consumer="x")
+    task = asyncio.create_task(subscription.fetch(1))
+    await clock.settle()
+    fake.deliver(fake.pull_reply("S", "x"), delivery(1))
+    assert len(await task) == 1
