@@ -281,7 +281,7 @@ class Account:
                 continue
             if subscription.admits is not None and not subscription.admits(subject, reply):
                 continue
-            if subscription.max and not self._count_towards_end(subscription, 1):
+            if subscription.max and not self._may_take(subscription, 1):
                 continue
             subscription.delivered += 1
             taken += 1
@@ -319,19 +319,19 @@ class Account:
                 continue
             if member.admits is not None and not member.admits(subject, reply):
                 continue
-            if member.max and not self._count_towards_end(member, 1):
+            if member.max and not self._may_take(member, 1):
                 continue
             member.delivered += 1
             subscriber.send(_frame(subject, member.sid, reply, header if subscriber.headers else b"", payload))
             return True
         return False
 
-    def _count_towards_end(self, subscription: Subscription, count: int) -> int:
+    def _may_take(self, subscription: Subscription, count: int) -> int:
         """How many of `count` deliveries a subscription with a maximum may still get; it ends with the last."""
         left = subscription.max - subscription.delivered
-        if left <= count:
+        if left <= count and subscription.active:
             self._remove(subscription.subject, subscription)
-            if left > 0 and subscription.on_end is not None:
+            if subscription.on_end is not None:
                 subscription.on_end(subscription)
         return max(min(left, count), 0)
 
@@ -339,7 +339,7 @@ class Account:
         """Send the 503 to the origin's own subscription on the reply, if it has one."""
         for subscription in self.route(reply).plain:
             if subscription.subscriber is origin:
-                if subscription.max and not self._count_towards_end(subscription, 1):
+                if subscription.max and not self._may_take(subscription, 1):
                     continue
                 subscription.delivered += 1
                 header = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % subject
@@ -381,7 +381,7 @@ class Account:
             admits = subscription.admits
             messages = [message for message in messages if admits(message[0], message[1])]
         if subscription.max:
-            messages = messages[: self._count_towards_end(subscription, len(messages))]
+            messages = messages[: self._may_take(subscription, len(messages))]
         if not messages:
             return 0
         subscriber = subscription.subscriber

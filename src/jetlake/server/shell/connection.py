@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol, Subscriber):
         subscription = Subscription(subject, sid, self, queue)
         if self.permissions is not None:
             subscription.admits = self.permissions.filter_for(subject)
-        subscription.on_end = self._subscription_ended
+        subscription.on_end = self._subscription_spent
         self._subscriptions[sid] = subscription
         self.account.add(subscription)
 
@@ -320,6 +320,11 @@ class Connection(asyncio.Protocol, Subscriber):
     def _subscription_ended(self, subscription: Subscription) -> None:
         self._ended_deliveries += subscription.delivered
         self._subscriptions.pop(subscription.sid, None)
+
+    def _subscription_spent(self, subscription: Subscription) -> None:
+        """It ends with its maximum, whose last deliveries are under way and not counted yet."""
+        self._ended_deliveries += subscription.max - subscription.delivered
+        self._subscription_ended(subscription)
 
     def _answer_ping(self) -> None:
         self.send(PONG)

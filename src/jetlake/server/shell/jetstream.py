@@ -74,6 +74,7 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
     folder = jetstream_folder(options)
     storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.warn)
     engine = Engine(server.clock, _engine_options(server, options, folder), storage)
+    engine.report = server.log.error
     _log_start(server, engine, folder)
     for name, account_limits in limits.items():
         engine.enable(server.account(name), _account_limits(account_limits))

@@ -1,0 +1,301 @@
+"""Configuration files to options."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.assemble import options_from_settings
+from jetlake.server.config.conf import parse_text
+from jetlake.server.config.options import (
+    AccountOptions,
+    JetStreamLimits,
+    JetStreamOptions,
+    Options,
+    Permissions,
+    ResponsePermission,
+    Secret,
+    SubjectPermissions,
+    TlsOptions,
+    User,
+)
+from jetlake.server.config.reader import read_config
+
+
+def read(text):
+    settings, findings = read_config(parse_text(text, "conf", {}))
+    return options_from_settings(settings), findings
+
+
+def test_all_plain_keys():
+    options, findings = read(
+        """
+        host: 127.0.0.1, port: 4333, server_name: n, client_advertise: "a:1"
+        http: "127.0.0.1:8222", http_base_path: /nats
+        max_payload: 1KB, max_pending: 2MB, max_control_line: 1K, max_connections: 5, max_subs: 6
+        ping_interval: "30s", ping_max: 3, write_deadline: "5s"
+        lame_duck_duration: "1m", lame_duck_grace_period: "3s"
+        debug: true, trace: true, logtime: false, logtime_utc: true, log_file: /l, log_size_limit: 1MB
+        pid_file: /p, ports_file_dir: /d, max_traced_msg_len: 7
+        feature_flags { js_ack_fc_v2: true }
+        jetstream: true
+        store_dir: /s
+        """
+    )
+    assert options == Options(
+        host="127.0.0.1",
+        port=4333,
+        server_name="n",
+        client_advertise="a:1",
+        http_host="127.0.0.1",
+        http_port=8222,
+        http_base_path="/nats",
+        max_payload=1024,
+        max_pending=2 * 2**20,
+        max_control_line=1000,
+        max_connections=5,
+        max_subscriptions=6,
+        ping_interval_s=30.0,
+        ping_max=3,
+        write_deadline_s=5.0,
+        lame_duck_duration_s=60.0,
+        lame_duck_grace_period_s=3.0,
+        debug=True,
+        trace=True,
+        log_time=False,
+        log_time_utc=True,
+        log_file="/l",
+        log_size_limit=2**20,
+        pid_file="/p",
+        ports_file_dir="/d",
+        max_traced_msg_len=7,
+        ack_subject_v2=True,
+        jetstream=JetStreamOptions(store_dir="/s"),
+    )
+    assert (findings.notices, findings.doubts) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("listen: 4333", "127.0.0.1", 4333),
+        ('listen: "0.0.0.0:-1"', "0.0.0.0", -1),
+        ('listen: "[::1]:5"', "::1", 5),
+        ("net: 10.0.0.1", "10.0.0.1", 0),
+        ("LISTEN: 1.2.3.4:6", "1.2.3.4", 6),
+    ],
+)
+def test_addresses(text, host, port):
+    options, _ = read(text)
+    assert (options.host, options.port) == (host, port)
+
+
+def test_jetstream():
+    options, _ = read(
+        """jetstream { store_dir: /x, max_mem: 1G, max_file: 10GB, domain: hub, sync_interval: "2m", strict: false
+        limits { max_ack_pending: 10, max_request_batch: 5, duplicate_window: "1m" } }"""
+    )
+    assert options.jetstream == JetStreamOptions(
+        store_dir="/x",
+        max_memory=10**9,
+        max_storage=10 * 2**30,
+        domain="hub",
+        sync_interval_s=120.0,
+        strict=False,
+        max_ack_pending=10,
+        max_request_batch=5,
+        duplicate_window_s=60.0,
+    )
+    for text in ("jetstream: false", "jetstream: disabled", "jetstream { enabled: false }", "port: 1"):
+        assert read(text)[0].jetstream is None
+    for text in ("jetstream: enabled", "jetstream {}", "jetstream { sync_interval: always }"):
+        assert read(text)[0].jetstream == JetStreamOptions(store_dir="jetlake-data")
+
+
+def test_users_and_permissions():
+    options, _ = read(
+        """authorization {
+          timeout: 1.5
+          default_permissions { publish: none.> }
+          users: [
+            { user: a, password: p }
+            { user: b, pass: "$2a$11$x", permissions { publish: "x", subscribe: ["y", "z q"] } }
+            { user: c, permission { pub { allow: x, deny: [y] }, allow_responses: true } }
+            { user: d, permissions { allow_responses { max: 5, expires: "1m" } } }
+          ] }
+        no_auth_user: a"""
+    )
+    assert options.auth_timeout_s == 1.5
+    assert options.no_auth_user == "a"
+    assert options.users == (
+        User(name="a", password=Secret("p"), permissions=Permissions(publish=SubjectPermissions(allow=("none.>",)))),
+        User(
+            name="b",
+            password=Secret("$2a$11$x"),
+            permissions=Permissions(
+                publish=SubjectPermissions(allow=("x",)), subscribe=SubjectPermissions(allow=("y", "z q"))
+            ),
+        ),
+        User(
+            name="c",
+            password=Secret(""),
+            permissions=Permissions(
+                publish=SubjectPermissions(allow=("x",), deny=("y",)), responses=ResponsePermission()
+            ),
+        ),
+        User(
+            name="d",
+            password=Secret(""),
+            permissions=Permissions(
+                publish=SubjectPermissions(allow=()), responses=ResponsePermission(max=5, expires_s=60.0)
+            ),
+        ),
+    )
+
+
+def test_accounts():
+    options, findings = read(
+        """accounts {
+          A { users: [{user: a, password: p}], jetstream { max_mem: 1K, max_file: 2K, max_streams: 3, max_consumers: 4,
+              max_ack_pending: 5, mem_max_stream_bytes: 6, store_max_stream_bytes: 7, max_stream_bytes: true } }
+          B { users: [{user: b, password: p}], jetstream: enabled, exports: [{stream: x}] }
+          SYS { users: [{user: s, password: p}] }
+        }
+        system_account: SYS"""
+    )
+    assert options.accounts == (
+        AccountOptions(
+            name="A",
+            jetstream=JetStreamLimits(
+                max_memory=1000,
+                max_storage=2000,
+                max_streams=3,
+                max_consumers=4,
+                max_ack_pending=5,
+                memory_max_stream_bytes=6,
+                storage_max_stream_bytes=7,
+                max_bytes_required=True,
+            ),
+        ),
+        AccountOptions(name="B", jetstream=JetStreamLimits()),
+        AccountOptions(name="SYS"),
+    )
+    assert [(user.name, user.account) for user in options.users] == [("a", "A"), ("b", "B"), ("s", "SYS")]
+    assert options.system_account == "SYS"
+    assert findings.notices == ["conf:4:67: exports is ignored: accounts stay isolated from one another"]
+
+
+def test_tls():
+    options, _ = read(
+        'tls { cert_file: c, key_file: k, ca_file: a, verify: true, timeout: 0.5, handshake_first: "100ms" }\n'
+        "allow_non_tls: true"
+    )
+    assert options.tls == TlsOptions(
+        cert_file="c",
+        key_file="k",
+        ca_file="a",
+        verify=True,
+        timeout_s=0.5,
+        handshake_first=True,
+        handshake_first_fallback_s=0.1,
+    )
+    assert options.allow_non_tls
+    assert read("tls { cert_file: c, key_file: k, handshake_first: auto }")[0].tls.handshake_first_fallback_s == 0.05
+
+
+@pytest.mark.parametrize("key", ["cluster", "leafnodes", "gateway", "websocket", "mqtt"])
+def test_what_is_not_built_is_accepted_with_one_line(key):
+    options, findings = read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")
+    assert options.port == 1
+    assert findings.notices == [f"conf:2:0: {key} is ignored: this server does not have it"]
+
+
+def test_a_number_for_a_duration_is_doubtful():
+    options, findings = read("ping_interval: 30")
+    assert options.ping_interval_s == 30.0
+    assert findings.doubts == [
+        'conf:1:0: invalid use of field "ping_interval": ping_interval should be converted to a duration'
+    ]
+
+
+REFUSED = {
+    "\nbogus: 1": 'conf:2:0: unknown field "bogus"',
+    "jetstream { bogus: 1 }": 'conf:1:12: unknown field "bogus"',
+    "authorization { bogus: 2 }": 'conf:1:16: unknown field "bogus"',
+    "tls { bogus: 1, cert_file: c, key_file: k }": 'conf:1:6: unknown field "bogus"',
+    "port: abc": "conf:1:0: port must be an integer, not a string",
+    "debug: 1": "conf:1:0: debug must be true or false, not an integer",
+    "host: 5": "conf:1:0: host must be a string, not an integer",
+    "ping_interval: abc": "conf:1:0: error parsing ping_interval",
+    "ping_interval: true": "conf:1:0: ping_interval must be a duration",
+    "listen: abc": 'conf:1:0: could not parse address string "abc"',
+    "authorization: 5": "conf:1:0: expected a map, got an integer",
+    "authorization { user: a, token: t }": "Cannot have a user/pass and token",
+    "authorization { token: t, users: [] }": "token and a users array",
+    "authorization { users: [{user: a}, {user: a}] }": 'Duplicate user "a" detected',
+    "authorization { users: [{password: a}] }": "requires a user",
+    "authorization { users: [{nkey: UABC}] }": "Not a valid public nkey for a user",
+    "authorization { users: [5] }": "expected a map",
+    "authorization { users: [{user: a, permissions { publish: [5] }}] }": "expected a string in allow",
+    "authorization { users: [{user: a, permissions { publish: 'a..b' }}] }": '"a..b" is not a valid subject',
+    "authorization { auth_callout { } }": "auth_callout is not supported",
+    "accounts { $G { } }": '"$G" is a Reserved Account',
+    "accounts { A { users: [{user: a}] }, B { users: [{user: a}] } }": 'Duplicate user "a" detected',
+    "accounts { A { jetstream: maybe } }": "Expected 'enabled' or 'disabled'",
+    "jetstream: maybe": "Expected 'enabled' or 'disabled' for string value, got 'maybe'",
+    "jetstream { max_mem: 1XB }": "must be a size",
+    "jetstream { key: secret }": "key is not supported: the data would lie on the disk in the clear",
+    'jetstream { domain: "a.b" }': "invalid domain name",
+    "lame_duck_duration: 5s": "minimum is 30 seconds",
+    "lame_duck_duration: 30s\nlame_duck_grace_period: 40s": "strictly lower",
+    "tls { cert_file: a }": "missing 'key_file'",
+    "tls { cert_file: a, key_file: b, verify_and_map: true }": "verify_and_map is not supported",
+    "tls { cert_file: a, key_file: b, handshake_first: sometimes }": "handshake_first",
+    "operator: x.jwt": "operator is not supported",
+    "no_auth_user: x": "users/nkeys are not defined",
+    "no_auth_user: x\nauthorization { users: [{user: a}] }": "not present",
+    "system_account: X": "account missing",
+    'server_name: "a b"': "server name cannot contain spaces",
+    "max_payload: 100MB": "cannot be higher than max_pending",
+    "max_payload: 0": "max_payload must be above zero",
+    "port: 70000": "port must be between",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refused(text):
+    with pytest.raises(ConfigError) as raised:
+        read(text)
+    assert REFUSED[text] in str(raised.value)
+
+
+def test_secrets_never_show():
+    options, _ = read("authorization { users: [{user: a, password: hunter2}] }")
+    assert "hunter2" not in repr(options)
+    assert "hunter2" not in str(options.users)
+    token, _ = read("authorization { token: hunter2 }")
+    assert "hunter2" not in repr(token)
+
+
+KEYS = st.sampled_from(
+    ["port", "host", "listen", "jetstream", "authorization", "accounts", "tls", "users", "user", "password", "http",
+     "ping_interval", "max_payload", "permissions", "publish", "allow", "limits", "store_dir", "A", "bogus"]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.sampled_from(["true", "1", "-1", "x", '"a b"', "2m", "1.5", "[]", "{}", "$x", "enabled"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda entries: "[" + ", ".join(entries) + "]")
+        | st.lists(st.tuples(KEYS, inner), max_size=4).map(
+            lambda entries: "{ " + ", ".join(f"{key}: {value}" for key, value in entries) + " }"
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=6))
+def test_any_configuration_is_taken_or_refused(entries):
+    try:
+        read("\n".join(f"{key}: {value}" for key, value in entries))
+    except ConfigError as error:
+        assert str(error)
