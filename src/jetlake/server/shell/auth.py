@@ -106,13 +106,17 @@ def _is_hash(secret: Secret | None) -> bool:
 def _is_secret(expected: Secret, given: str) -> bool:
     """Compare in a time that does not depend on where the two differ."""
     if not expected.is_bcrypt():
-        return compare_digest(expected.reveal().encode(), given.encode())
+        return compare_digest(_bytes(expected.reveal()), _bytes(given))
     try:
         import bcrypt
     except ImportError:
         raise ConfigError("hashed passwords need the package bcrypt: install jetlake[server]") from None
     try:
         # A hash covers 72 bytes; what lies beyond has no say, as everywhere.
-        return bcrypt.checkpw(given.encode()[:72], expected.reveal().encode())
+        return bcrypt.checkpw(_bytes(given)[:72], _bytes(expected.reveal()))
     except ValueError:
         return False
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

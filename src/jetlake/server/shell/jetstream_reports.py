@@ -153,11 +153,7 @@ def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
     if query.flag("js-server-only") and not query.text("account"):
         return 200, {"status": "ok"}
     if engine is None:
-        if server.wants_jetstream or query.flag("js-enabled-only") or query.flag("js-enabled"):
-            return 503, _unavailable("JetStream not enabled")
-        if not query.text("account"):
-            return 200, {"status": "ok"}
-        return 503, _unavailable("JetStream not enabled")
+        return (503, _unavailable("JetStream not enabled")) if server.wants_jetstream else (200, {"status": "ok"})
     return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
 
 

@@ -185,6 +185,7 @@ def connections_report(server: Server, query: Query) -> dict[str, Any]:
         chosen += server.connections.values()
     if state != "open":
         chosen += server.closed_connections
+    query.flag("auth")  # a value that makes no sense is refused, also where no connection would show it
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
     chosen = [
         connection

@@ -1,0 +1,94 @@
+"""The committer: one sync at a time, off the loop, and its outcome told on the loop."""
+
+import asyncio
+import threading
+
+from jetlake.errors import JetlakeError
+from jetlake.server.engine.commit import Commit
+from jetlake.server.shell.committer import Committer, LatencyHistogram
+
+
+class Store:
+    def __init__(self, error=None):
+        self.error = error
+        self.threads = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def flush(self):
+        pass
+
+    def sync(self):
+        self.gate.wait(10)
+        self.threads.append(threading.current_thread())
+        if self.error is not None:
+            raise self.error
+
+
+async def run(store, waiters=1):
+    commit = Commit(always=True)
+    finished = asyncio.Event()
+    committer = Committer(commit, asyncio.get_running_loop(), finished.set)
+    outcomes = []
+    for _ in range(waiters):
+        commit.when_durable(store, outcomes.append)
+    commit.mark(store)
+    commit.flush()
+    committer.kick()
+    assert outcomes == []
+    await asyncio.wait_for(finished.wait(), 10)
+    await committer.stop()
+    return outcomes, committer
+
+
+async def test_waiters_are_released_after_a_sync_in_another_thread():
+    store = Store()
+    outcomes, committer = await run(store, waiters=3)
+    assert outcomes == [None, None, None]
+    assert store.threads != [threading.current_thread()]
+    assert committer.latency.count == 1
+
+
+async def test_errors_reach_the_waiters():
+    error = JetlakeError("disk gone")
+    outcomes, _ = await run(Store(error))
+    assert outcomes == [error]
+
+
+async def test_foreign_errors_are_translated():
+    outcomes, _ = await run(Store(RuntimeError("odd")))
+    assert isinstance(outcomes[0], JetlakeError)
+    assert "odd" in str(outcomes[0])
+
+
+async def test_one_sync_is_under_way_at_a_time():
+    store, commit = Store(), Commit(always=True)
+    store.gate.clear()
+    rounds = []
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: rounds.append(1))
+    for _ in range(5):
+        commit.mark(store)
+        commit.when_durable(store, lambda error: None)
+        commit.flush()
+        committer.kick()
+    store.gate.set()
+    while len(rounds) < 1:
+        await asyncio.sleep(0.001)
+    committer.kick()  # what came meanwhile shares the next
+    while len(rounds) < 2:
+        await asyncio.sleep(0.001)
+    committer.kick()
+    await committer.stop()
+    assert len(store.threads) == 2
+
+
+def test_histogram():
+    histogram = LatencyHistogram()
+    for seconds in (0.00005, 0.0002, 0.0002, 0.7, 5.0):
+        histogram.observe(seconds)
+    assert histogram.counts[0] == 1
+    assert histogram.counts[1] == 2
+    assert histogram.counts[-2] == 1
+    assert histogram.counts[-1] == 1
+    assert histogram.count == 5
+    assert round(histogram.sum_s, 4) == 5.7005
