@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
@@ -158,6 +158,12 @@ class Health:
             query = start_folder(run, table, self.target, name=self.name, checkpoint=checkpoint)
         run.watch([query])
 
+    def present_table(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+        """The table of all events that there are, open windows included; a batch query that changes nothing."""
+        options = {**settings.connection, **self.source_options(), "startingPosition": self.start}
+        events = spark.read.format("jetstream").options(**options).load()
+        return health_table(events, _spark_interval(self.window)).orderBy("minute", "stream", "consumer")
+
     def _stream(self, run: Run) -> DataFrame:
         options = run.settings.source_options(**self.source_options(), startingPosition=self.start)
         return run.spark.readStream.format("jetstream").options(**options).load()
@@ -165,10 +171,7 @@ class Health:
     def _show(self, run: Run) -> None:
         """Print tables: one of all there is, or of every batch what it changed."""
         if not run.settings.follow:
-            options = {**run.settings.connection, **self.source_options(), "startingPosition": self.start}
-            events = run.spark.read.format("jetstream").options(**options).load()
-            table = health_table(events, _spark_interval(self.window)).orderBy("minute", "stream", "consumer")
-            rows = table.collect()
+            rows = self.present_table(run.spark, run.settings).collect()
             run.batch_done("", 0, sum(row["acks"] for row in rows), 0.0, 0)
             print_rows(rows)
             return

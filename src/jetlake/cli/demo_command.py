@@ -1,0 +1,92 @@
+"""`jetlake demo`: the whole system once, in about two minutes."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import click
+
+from jetlake.cli.output import print_table
+from jetlake.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, fail
+from jetlake.errors import JetlakeError
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--orders", default=20_000, show_default=True, type=click.IntRange(100), help="How many orders.")
+@click.option("--folder", metavar="DIR", help="Where everything goes.  [default: a new folder among temporary files]")
+@click.option("--keep", is_flag=True, help="Leave the server and a dashboard running.")
+def demo(orders: int, folder: str | None, keep: bool) -> None:
+    """Run the whole system once and prove the counts.
+
+    Starts the embedded server, publishes orders with duplicates, lets workers ack, nak and time out, runs the archive,
+    an SQL aggregation and consumer health on local Spark, kills the archive and the server in between, and counts.
+    """
+    from jetlake.cli.demo.story import Story
+    from jetlake.spark.pipelines.console import text_table
+    from jetlake.spark.pipelines.health import HEALTH_COLUMNS
+
+    place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="jetlake-demo-"))
+    if place.exists() and any(place.iterdir()):
+        fail(f"folder {place} is not empty: choose another one", 2)
+    click.echo(f"The demonstration takes about two minutes; everything goes to {place}")
+    story = Story(place.resolve(), orders, click.echo)
+    holds = False
+    try:
+        lines = asyncio.run(story.run())
+        click.echo("\nHealth of the consumer, per minute:\n")
+        click.echo(text_table(HEALTH_COLUMNS, story.health_rows))
+        rows = [
+            (
+                line.what,
+                f"{line.count:,}",
+                "" if line.must_be is None else f"{line.must_be:,}",
+                _verdict(line),
+                line.because,
+            )
+            for line in lines
+        ]
+        print_table("The counts", ("", "count", "must be", "", ""), rows, numbers=(1, 2))
+        holds = all(line.holds for line in lines)
+        _show_results(story, place)
+        if keep:
+            address, pid = story.keep()
+            click.echo(f"\nThe server still runs at {story.server.url} (process {story.server.pid})")
+            click.echo(f"The dashboard is at {address} (process {pid})")
+            click.echo(f"End both with: kill {story.server.pid} {pid}")
+    except JetlakeError as error:
+        fail(f"the demonstration failed: {error}")
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    finally:
+        if not (keep and holds):
+            story.close()
+    if not holds:
+        fail("the counts do not agree", EXIT_FAILED)
+
+
+def _verdict(line: object) -> str:
+    from jetlake.cli.demo.proof import Check
+
+    assert isinstance(line, Check)
+    if line.must_be is None:
+        return ""
+    return "equal" if line.holds else "WRONG"
+
+
+def _show_results(story: object, place: Path) -> None:
+    from jetlake.cli.demo.story import Story
+
+    assert isinstance(story, Story)
+    read = (
+        "python -c \"import pyarrow.dataset as d; print(d.dataset('{}', partitioning='hive').to_table().to_pandas())\""
+    )
+    click.echo("Look at the results:")
+    click.echo(f"  the archive   {read.format(story.lake)}")
+    click.echo(f"  the revenue   {read.format(story.revenue)}")
+    click.echo(f"  the SQL       {story.sql_file}")
+    click.echo(f"  the streams   {story.server.command}   and then: jetlake -s {story.server.url} stream ls")
+    click.echo(f"  all of it     {place} (remove it when you have seen enough)")
