@@ -14,7 +14,7 @@ from jetlake.store.interface import StoreLimits
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")
-SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "300"))
+SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "200"))
 STEPS = 60
 
 Message = tuple[bytes, bytes, bytes]
@@ -52,6 +52,7 @@ class Day:
             FOLDER,
             segment_bytes=self.random.choice([300, 1500, 6000]),
             tail_bytes=200,
+            snapshot_bytes=3000,
             random_bytes=self.random.randbytes,
         )
 

@@ -8,16 +8,17 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_digest
 
 from jetlake.errors import StoreError
+from jetlake.store.compaction import rewrite, tombstones_in
 from jetlake.store.disk import Disk
 from jetlake.store.index_snapshot import IndexSnapshot, write_snapshot
 from jetlake.store.indexed_store import IndexedStore
-from jetlake.store.interface import Run
+from jetlake.store.interface import Incoming, Run
 from jetlake.store.mark import MarkFile
 from jetlake.store.message import StoredMessage
 from jetlake.store.record import HEADER_FLAG, HEADER_OVERHEAD, OVERHEAD, pack_tombstone
@@ -33,9 +34,12 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 """When a segment is this long, the next one begins."""
 TAIL_BYTES = 1024 * 1024
 """How much of what was written last stays in memory for those who read it next."""
+SNAPSHOT_BYTES = 64 * 1024 * 1024
+"""When so much was written, and half of what the store holds, house-keeping writes the index down."""
 
 _SKIP_ROWS_MAX = 4096
 _HELD_BACK_MAX = 65536
+_LOST_MAX = 100_000
 _OPEN_FILES_MAX = 16
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
@@ -54,6 +58,7 @@ class FileStore(IndexedStore[Segment]):
         folder: made when it is not there.
         segment_bytes: how long a segment grows.
         tail_bytes: how much of the newest data stays in memory.
+        snapshot_bytes: how much is written before house-keeping writes the index down.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
 
     Raises:
@@ -69,12 +74,14 @@ class FileStore(IndexedStore[Segment]):
         *,
         segment_bytes: int = SEGMENT_BYTES,
         tail_bytes: int = TAIL_BYTES,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._tail_bytes = tail_bytes
+        self._snapshot_bytes = snapshot_bytes
         self._random_bytes = random_bytes
         try:
             if not disk.is_folder(folder):
@@ -111,6 +118,7 @@ class FileStore(IndexedStore[Segment]):
         self._adopt(found)
         self._flushed_sequence = self._marked_sequence = self.last_sequence
         self._flushed_time_ns = self.last_time_ns
+        self._log_bytes = 0
         self._snapshot_generation = 0 if found.unsynced or found.dropped else self._flushed_generation
         self._make_safe()
 
@@ -144,7 +152,7 @@ class FileStore(IndexedStore[Segment]):
         for first, last in gone:
             self._kill_range(first, last)
         self._settle_first()
-        self.lost = _without(found.missing, gone)
+        self.lost = [sequence for sequence in _without(found.missing, gone) if self._locate(sequence) is None]
         self._forget_lost()
         self.lost_bytes = found.lost_bytes
         self._dead = [segment for segment in self._blocks[:-1] if not segment.live_count]
@@ -155,7 +163,8 @@ class FileStore(IndexedStore[Segment]):
         if found.unsynced:
             self._flushed_generation = 1
             for segment in found.unsynced:
-                segment.write_generation = segment.birth_generation = 1
+                segment.write_generation = 1
+                segment.birth_generation = int(segment.size > 0)
             self._dirty.update(dict.fromkeys(found.unsynced))
             self._folder_dirty = True
 
@@ -240,6 +249,85 @@ class FileStore(IndexedStore[Segment]):
             self.first_sequence = sequence
         self.messages += 1
         return sequence
+
+    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+        if self._failure is not None:
+            raise self._failure
+        first = self.last_sequence + 1
+        time_ns = max(time_ns, self.last_time_ns)
+        done = 0
+        while done < len(messages):
+            appended = self._append_fitting(messages[done:] if done else messages, time_ns)
+            if not appended:
+                self._roll()
+            done += appended
+        return first
+
+    def _append_fitting(self, messages: Sequence[Incoming], time_ns: int) -> int:
+        """Append as many of the messages as the segment takes, with one visit to each column; how many."""
+        segment = self._active
+        start = offset = segment.end
+        end = self._segment_bytes if segment.live else max(self._segment_bytes, start + _record_size(messages[0]))
+        seed = segment.seed
+        sequence = self.last_sequence
+        index = self._subjects
+        find = index.ids.get
+        tails = index.tails
+        records: list[bytes] = []
+        offsets: list[int] = []
+        sizes: list[int] = []
+        numbers: list[int] = []
+        add_record, add_offset, add_size, add_number = records.append, offsets.append, sizes.append, numbers.append
+        for subject, _, header, payload in messages:
+            subject_length = len(subject)
+            if header:
+                size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)
+            else:
+                size = OVERHEAD + subject_length + len(payload)
+            if offset + size > end:
+                break
+            sequence += 1
+            if header:
+                head = _pack_head(size | HEADER_FLAG, sequence, time_ns, subject_length)
+                body = b"".join((head, subject, _pack_number(len(header)), header, payload))
+            else:
+                body = _pack_head(size, sequence, time_ns, subject_length) + subject + payload
+            add_record(body)
+            add_record(xxh3_64_digest(body, seed))
+            number = find(subject)
+            if number is None:
+                number = index.add(subject, sequence)
+            else:
+                tail = tails[number]
+                if type(tail) is array and len(tail) < CHUNK:
+                    tail.append(sequence)
+                else:
+                    index.grow(number, sequence)
+            add_offset(offset)
+            add_size(size)
+            add_number(number)
+            offset += size
+        count = len(sizes)
+        if not count:
+            return 0
+        if not segment.pending:
+            self._unflushed.append(segment)
+        segment.pending += records
+        segment.end = offset
+        segment.offsets.extend(offsets)
+        segment.sizes.extend(sizes)
+        segment.subject_ids.extend(numbers)
+        segment.times.extend([time_ns] * count)
+        segment.live.extend(b"\x01" * count)
+        segment.live_count += count
+        segment.live_bytes += offset - start
+        if not self.messages:
+            self.first_sequence = self.last_sequence + 1
+        self.last_sequence = sequence
+        self.last_time_ns = time_ns
+        self.bytes += offset - start
+        self.messages += count
+        return count
 
     def _new_segment(self, first: int) -> Segment:
         segment = Segment(self._disk, self._folder, self._key, self._next_number, first)
@@ -350,8 +438,9 @@ class FileStore(IndexedStore[Segment]):
             self._held_back.popleft()
         with self._lock:
             self._flushed_generation += 1
-            for segment in self._unflushed:
-                if not segment.write_generation:
+            for segment, size in zip(self._unflushed, sizes, strict=True):
+                self._log_bytes += segment.size - size
+                if not size:
                     segment.birth_generation = self._flushed_generation
                     self._folder_dirty = True
                 segment.write_generation = self._flushed_generation
@@ -558,7 +647,10 @@ class FileStore(IndexedStore[Segment]):
             and segment.write_generation <= synced
             and 0 < active.birth_generation <= synced
             and not self._is_held_back(segment)
-            and not (segment.tombstones_low and (self._folder_dirty or self._tombstones_needed(segment)))
+            and not (
+                segment.tombstones_low
+                and (self._folder_dirty or self._is_needed(segment, segment.tombstones_low, segment.tombstones_high))
+            )
         )
 
     def _last_of(self, segment: Segment) -> int:
@@ -572,19 +664,6 @@ class FileStore(IndexedStore[Segment]):
             return False
         last = self._last_of(segment)
         return any(first <= last and end >= segment.first for _, first, end in self._held_back)
-
-    def _tombstones_needed(self, segment: Segment) -> bool:
-        """Whether an older file still holds records that only this segment's tombstones say are gone."""
-        for other in self._blocks:
-            if other is segment:
-                return False
-            if (
-                other.dead_records
-                and other.first <= segment.tombstones_high
-                and self._last_of(other) >= segment.tombstones_low
-            ):
-                return True
-        return False
 
     def _forget_segment(self, segment: Segment) -> None:
         segment.close()
@@ -601,7 +680,60 @@ class FileStore(IndexedStore[Segment]):
         if self.lost and self.lost[0] < self._starts[0]:
             self.lost = self.lost[bisect_left(self.lost, self._starts[0]) :]
 
+    # House-keeping
+
     def compact_step(self) -> bool:
+        if self._failure is not None or self._closed:
+            return False
+        self.flush()
+        for segment in self._blocks:
+            if segment is self._active or not segment.size:
+                continue
+            if not segment.verified:
+                self._check(segment)
+                return True
+            if segment.live_bytes < segment.worth_below and self._may_rewrite(segment):
+                self._rewrite(segment)
+                return True
+        if self._log_bytes > max(self._snapshot_bytes, self.bytes // 2) and not self._held_back:
+            self.sync()
+            self._write_snapshot()
+        return False
+
+    def _may_rewrite(self, segment: Segment) -> bool:
+        return (
+            segment.size > self._segment_bytes // 64
+            and segment.write_generation <= self._synced_generation
+            and not self._is_held_back(segment)
+        )
+
+    def _rewrite(self, segment: Segment) -> None:
+        """Write a segment anew without what died in it."""
+        try:
+            data = segment.read_all(segment.size)
+            tombstones = tombstones_in(segment, data)
+            foreign = [(first, end) for first, end in _merged(tombstones) if self._is_needed(segment, first, end)]
+            if foreign != tombstones:
+                self._drop_snapshot()
+            if self._folder_dirty:
+                # The tombstones of a file that is gone may go when it cannot come back.
+                self._disk.sync_folder(self._folder)
+            rewrite(segment, data, self._last_of(segment), foreign, self.last_time_ns)
+        except OSError as error:
+            raise StoreError.of(f"rewrite segment {segment.number}", error) from error
+        segment.write_generation = 0
+
+    def _is_needed(self, segment: Segment, first: int, last: int) -> bool:
+        """Whether an older file needs a tombstone of this segment, for records it still holds or never held.
+
+        One that was rewritten explains itself.
+        """
+        for other in self._blocks:
+            if other is segment:
+                return False
+            explains_itself = other.generation > 0 and not other.dead_records
+            if not explains_itself and other.first <= last and self._last_of(other) >= first:
+                return True
         return False
 
     def close(self) -> None:
@@ -637,6 +769,7 @@ class FileStore(IndexedStore[Segment]):
             # The next start reads the log instead.
             return
         self._snapshot_generation = self._flushed_generation
+        self._log_bytes = 0
 
     def _drop_snapshot(self) -> None:
         """Remove the snapshot: tombstones go that explain to it where its messages have gone."""
@@ -659,6 +792,11 @@ class FileStore(IndexedStore[Segment]):
             self._disk.remove_folder(self._folder)
         except OSError as error:
             raise StoreError.of(f"remove the folder {self._folder}", error) from error
+
+
+def _record_size(message: Incoming) -> int:
+    subject, _, header, payload = message
+    return (HEADER_OVERHEAD if header else OVERHEAD) + len(subject) + len(header) + len(payload)
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -685,6 +823,6 @@ def _without(ranges: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list
                 at = gone[place][1] + 1
                 continue
             stop = min(last, starts[place + 1] - 1) if place + 1 < len(starts) else last
-            left.extend(range(at, stop + 1))
+            left.extend(range(at, min(stop + 1, at + _LOST_MAX - len(left))))
             at = stop + 1
     return left

@@ -112,6 +112,9 @@ class IndexedStore(ABC, Generic[BlockType]):
 
     # One message
 
+    def has(self, sequence: int) -> bool:
+        return self._locate(sequence) is not None
+
     def get(self, sequence: int) -> StoredMessage | None:
         found = self._locate(sequence)
         if found is None:

@@ -140,6 +140,10 @@ class MessageStore(Protocol):
         """Whether something was flushed that is not known to be on the disk."""
         ...
 
+    def has(self, sequence: int) -> bool:
+        """Whether there is a message of that sequence; the disk is not asked."""
+        ...
+
     def get(self, sequence: int) -> StoredMessage | None:
         """The message of that sequence, if it is there.
 

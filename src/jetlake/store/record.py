@@ -67,6 +67,11 @@ class Record(msgspec.Struct, gc=False, frozen=True):
     payload: bytes
     end: int
 
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it says that sequences are gone, rather than holding a message or the rest of one."""
+        return self.sequence & (TOMBSTONE | ERASED) == TOMBSTONE
+
 
 def seed_of(key: int, segment_number: int) -> int:
     """The seed of a segment's hashes, from the stream's own random key."""

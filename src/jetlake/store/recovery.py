@@ -168,12 +168,18 @@ class _Recovery:
     def _read(self, file: _SegmentFile, following: _SegmentFile | None) -> Segment | None:
         """A segment that the snapshot does not know: read it all."""
         segment = self._new(file, self._position + 1)
-        content = self._scan(segment, segment.first - 1)
+        content = self._scan(segment, segment.first - 1 if file.header is not None else None)
         if content is None:
             return None
+        if file.header is None and not content.sequences:
+            content.position = max(content.position, self._position)
+        elif file.header is None:
+            segment.first = content.sequences[0]
+            if (file.number - 1) in self._files and segment.first > self._position + 1:
+                self._found.missing.append((self._position + 1, segment.first - 1))
         if file.header is None and content.end == HEADER_SIZE:
-            # A power cut left no more of it than its name.
-            following = None
+            self._pass_over(segment, content)
+            return None
         self._note(segment, content, following)
         add_rows(segment, content, self._found.subjects)
         self._mend_header(segment, file, content)
@@ -232,23 +238,30 @@ class _Recovery:
             segment.high_water = file.header.high_water
         return segment
 
+    def _pass_over(self, segment: Segment, content: Scan) -> None:
+        """A file that tells nothing: a power cut left no more of it than its name, or it is not ours."""
+        self._found.unsynced.remove(segment)
+        self._torn_bytes = content.torn_bytes
+        if content.torn_bytes:
+            return
+        try:
+            self._disk.remove(segment.path)
+        except OSError:
+            # It is in nobody's way.
+            pass
+
     def _mend_header(self, segment: Segment, file: _SegmentFile, content: Scan) -> None:
         """Write a damaged header anew: it is one of the few places that know the stream's key."""
         if file.header is not None:
             return
         segment.hasher = None
-        if content.end == HEADER_SIZE:
-            # Nothing was ever written behind it: the file begins anew.
-            segment.size = 0
-            segment.hasher = xxh3_64()
-            return
         try:
             self._disk.write(segment.open(), segment.header().pack(), 0)
         except OSError:
             # The mark knows the key as well.
             pass
 
-    def _scan(self, segment: Segment, position: int) -> Scan | None:
+    def _scan(self, segment: Segment, position: int | None) -> Scan | None:
         try:
             data = segment.read_all()
         except OSError:

@@ -74,13 +74,15 @@ class Scan:
         return part
 
 
-def scan(data: bytes, start: int, seed: int, position: int) -> Scan:
+def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
     """Read all good records.
 
     Args:
         start: where the first record begins.
-        position: the last sequence before these records.
+        position: the last sequence before these records; None when nobody knows it.
     """
+    is_first = position is None
+    position = position or 0
     found = Scan(position, start)
     add_sequence = found.sequences.append
     add_offset = found.offsets.append
@@ -110,12 +112,12 @@ def scan(data: bytes, start: int, seed: int, position: int) -> Scan:
                     add_size(length)
                     add_time(time_ns)
                     add_subject(data[at + 22 : at + 22 + subject_length])
-                    if damaged and sequence > position + 1:
+                    if damaged and sequence > position + 1 and not is_first:
                         found.missing.append((position + 1, sequence - 1))
                     position = sequence
                     if sequence > highest:
                         highest = sequence
-                    damaged = False
+                    damaged = is_first = False
                 else:
                     first = last = sequence & SEQUENCE_MASK
                     if sequence & ERASED == 0 and length == OVERHEAD + 8:

@@ -73,6 +73,10 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
         )
         return body + _HASH.pack(xxh3_64_intdigest(body))
 
+    def at_generation(self, generation: int) -> SegmentHeader:
+        """The same header for a rewritten file."""
+        return msgspec.structs.replace(self, generation=generation)
+
     @staticmethod
     def unpack(data: bytes) -> SegmentHeader | None:
         """The header, or None when these bytes are none of this version."""
@@ -113,6 +117,7 @@ class Segment(Block):
         tombstones_low, tombstones_high: the sequences its tombstones speak of lie between these; 0 when it has none.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
+        worth_below: rewriting is worth its while when fewer bytes than this live; -1 until the segment is full.
     """
 
     __slots__ = (
@@ -138,6 +143,7 @@ class Segment(Block):
         "tombstones_high",
         "tombstones_low",
         "verified",
+        "worth_below",
         "write_generation",
     )
 
@@ -162,6 +168,7 @@ class Segment(Block):
         self.tombstones_high = 0
         self.write_generation = 0
         self.birth_generation = 0
+        self.worth_below = -1
         self.handle: int | None = None
         self._tail: list[bytes] = []
         self._tail_offsets: list[int] = []
@@ -243,6 +250,7 @@ class Segment(Block):
         if self.hasher is not None:
             self.digest = self.hasher.intdigest()
             self.hasher = None
+        self.worth_below = (self.live_bytes if self.generation else self.size) // 2
         self.drop_tail()
         self.shrink()
 
