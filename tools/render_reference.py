@@ -7,11 +7,21 @@ A test compares the pages with what this draws; run it again when the test says 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
+import click
+
+from jetlake.cli.app import app
 from jetlake.errors import ERROR_TABLE, api_error_of
+from jetlake.model import consumer, stream
 from jetlake.model.api import API_ROWS, Body, Route
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.stream import ConsumerLimits, StreamConfig, StreamSource
+from jetlake.server.config.flags import FLAGS
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -71,7 +81,99 @@ def _reply(route: Route) -> str:
     return f"`{route.reply.__name__}`" if route.reply else "messages"
 
 
-PAGES: dict[str, Callable[[], str]] = {"errors.md": errors_page, "api.md": api_page}
+def configuration_page() -> str:
+    """Every field of streams and consumers, with the words that stand beside it in the code."""
+    lines = [
+        "# Configuration of streams and consumers",
+        "",
+        "The names are those of the wire. As keyword arguments of the client durations are seconds or `timedelta`; on",
+        "the wire and on the values of `jetlake.model` they are nanoseconds. A field that is left out has its default.",
+    ]
+    for kind, module in (
+        (StreamConfig, stream),
+        (ConsumerLimits, stream),
+        (StreamSource, stream),
+        (ConsumerConfig, consumer),
+    ):
+        lines += ["", f"## {kind.__name__}", "", (kind.__doc__ or "").split("\n\n")[0], ""]
+        lines += ["| field | meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in _field_texts(module, kind.__name__)]
+    return "\n".join(lines) + "\n"
+
+
+def _field_texts(module: ModuleType, class_name: str) -> list[tuple[str, str]]:
+    """The fields of a class with the string that follows each."""
+    tree = ast.parse(Path(module.__file__ or "").read_text())
+    (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name]
+    found = []
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+            found.append((field.target.id, ast.literal_eval(text.value)))
+    return found
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def command_page() -> str:
+    """The tree of commands with their options."""
+    lines = [
+        "# The `jetlake` command",
+        "",
+        "Every command takes `--help`. Options of `jetlake` itself come before the command:",
+        "`jetlake -s nats://host:4222 stream ls`. Exit codes: 0 done, 1 refused or failed, 2 written wrong,",
+        "3 no server, 130 interrupted.",
+        "",
+        "`jetlake serve` takes nats-server's flags: see [serve.md](serve.md).",
+    ]
+    context = click.Context(app, info_name="jetlake")
+    _add_command(lines, context, "jetlake", app)
+    return "\n".join(lines) + "\n"
+
+
+def _add_command(lines: list[str], context: click.Context, path: str, command: click.Command) -> None:
+    lines += ["", f"## `{path}`", "", _cell(command.get_short_help_str(300))]
+    words = [parameter.make_metavar(context) for parameter in command.params if isinstance(parameter, click.Argument)]
+    if words:
+        lines += ["", f"`{path} {' '.join(words)}`"]
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    if options:
+        lines += ["", "| option | meaning |", "|---|---|"]
+        for option in options:
+            spelled = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+            lines.append(f"| {spelled} | {_cell(option.help or '')} |")
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and name != "serve":
+                _add_command(lines, context, f"{path} {name}", inner)
+
+
+def serve_page() -> str:
+    """The flags of the server."""
+    lines = [
+        "# Flags of `jetlake serve`",
+        "",
+        "One dash or two, `-flag value` or `-flag=value`; flags win over the file.",
+    ]
+    group = ""
+    for flag in FLAGS:
+        if flag.group != group:
+            group = flag.group
+            lines += ["", f"## {group}", "", "| flag | meaning |", "|---|---|"]
+        names = ", ".join(f"`-{name}`" if len(name) <= 3 else f"`--{name}`" for name in flag.names)
+        lines.append(f"| {names} {flag.shown.replace('<', '&lt;')} | {_cell(flag.help)} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "errors.md": errors_page,
+    "api.md": api_page,
+    "configuration.md": configuration_page,
+    "command.md": command_page,
+    "serve.md": serve_page,
+}
 
 
 def main() -> None:
