@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jetlake.errors import ApiError, DecodeError, StoreError, api_error
+from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
 from jetlake.model.api import Body, Match, Route, encode_error, match
 from jetlake.model.codec import decode, decode_strict, encode
 from jetlake.model.fields import Value
@@ -32,6 +32,9 @@ _MAY_BE_ANYTHING = frozenset({"STREAM.INFO", "STREAM.NAMES", "STREAM.LIST", "STR
 
 # Verbs whose success is no news: the audit tells of their failures only.
 _UNAUDITED = frozenset({"STREAM.MSG.GET", "CONSUMER.RESET"})
+
+# Verbs whose success is a promise about the stream's log.
+_REMOVES_MESSAGES = frozenset({"STREAM.PURGE", "STREAM.MSG.DELETE"})
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
@@ -83,25 +86,35 @@ class Api:
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
+        kind = found.route.reply
         audited = True
         try:
             response = encode(self._handle(found, reply, header, payload, origin))
             audited = found.route.verb not in _UNAUDITED
         except ApiError as error:
             self.errors += 1
-            response = encode_error(found.route.reply, error)
+            response = encode_error(kind, error)
         except StoreError as error:
             self.errors += 1
-            response = encode_error(found.route.reply, api_error(10077, err=str(error)))
+            response = encode_error(kind, api_error(10077, err=str(error)))
         self.total += 1
 
-        def answer() -> None:
+        def answer(error: JetlakeError | None) -> None:
+            said = response
+            if error is not None:
+                self.errors += 1
+                said = encode_error(kind, api_error(10077, err=str(error)))
             if reply:
-                self._jetstream.account.publish(reply, b"", b"", response)
+                self._jetstream.account.publish(reply, b"", b"", said)
             if audited:
-                self._jetstream.advisories.api_audit(subject, payload, response, origin)
+                self._jetstream.advisories.api_audit(subject, payload, said, origin)
 
-        self._jetstream.engine.when_settled(answer)
+        stream = self._jetstream.streams.get(found.stream) if found.route.verb in _REMOVES_MESSAGES else None
+        if stream is not None and stream.store.durable:
+            # What the disk could not be told may come back after a crash: nobody is told that it is gone.
+            self._jetstream.engine.commit.when_durable(stream.store, answer)
+        else:
+            self._jetstream.engine.when_settled(lambda: answer(None))
         return True
 
     def _handle(self, found: Match, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from jetlake.errors import JetlakeError
+from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.account import AccountLimits
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock
@@ -27,6 +27,8 @@ __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 
 # Journals that nobody waits for are written this much later at the latest.
 _SOON_NS = 100_000_000
+# Whoever could not read from the disk tries again after this pause.
+_STUCK_NS = 1_000_000_000
 
 
 class Intake(Protocol):
@@ -71,7 +73,10 @@ class Engine:
         self._received: list[Intake] = []
         self._ready: dict[Deliverer, None] = {}
         self._congested: dict[Deliverer, None] = {}
+        self._stuck: dict[Deliverer, None] = {}
         self._soon_timer: Timer | None = None
+        self.report: Callable[[str], None] = lambda _text: None
+        """Told of trouble with the disk that no answer tells of."""
         if options.sync_interval_ns:
             self._arm_sync()
 
@@ -122,6 +127,7 @@ class Engine:
         """It was closed."""
         self._ready.pop(deliverer, None)
         self._congested.pop(deliverer, None)
+        self._stuck.pop(deliverer, None)
 
     def wait_for_drain(self, deliverer: Deliverer) -> None:
         """Its taker has too much unwritten; `wake_congested` makes it ready again."""
@@ -167,8 +173,24 @@ class Engine:
         ready, self._ready = self._ready, {}
         now_ns = self.clock.now_ns()
         for deliverer in ready:
-            if deliverer.deliver(now_ns):
+            try:
+                has_more = deliverer.deliver(now_ns)
+            except StoreError as error:
+                # The disk does not answer: the others go on, and this one tries again.
+                self._wait_for_disk(deliverer, error)
+                continue
+            if has_more:
                 self._ready[deliverer] = None
+
+    def _wait_for_disk(self, deliverer: Deliverer, error: StoreError) -> None:
+        if not self._stuck:
+            self.report(f"JetStream - {error}")
+            self.timers.schedule(self.clock.now_ns() + _STUCK_NS, self._try_again)
+        self._stuck[deliverer] = None
+
+    def _try_again(self) -> None:
+        self._ready.update(self._stuck)
+        self._stuck.clear()
 
     def _flush_soon(self) -> None:
         self._soon_timer = None

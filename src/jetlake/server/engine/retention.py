@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from jetlake.model.enums import RetentionPolicy
+from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
     from jetlake.server.engine.consumer import Consumer
@@ -32,6 +33,7 @@ class Retention:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._interested: dict[bytes, tuple[Consumer, ...]] = {}
+        self._has_filters = False
 
     def interested(self, subject: bytes) -> tuple[Consumer, ...]:
         """The consumers whose filters match the subject."""
@@ -65,21 +67,25 @@ class Retention:
         if policy is RetentionPolicy.INTEREST and self._is_needed_by_others(consumer, sequence):
             return
         if stream.store.remove(sequence):
-            stream.touched()
+            # Soon is soon enough: after a crash the consumer's journal tells that the message is done.
+            stream.touched(soon=True)
 
     def _is_needed_by_others(self, consumer: Consumer, sequence: int) -> bool:
         consumers = self._stream.consumers
         if len(consumers) < 2:
             return False
-        message = self._stream.store.get(sequence)
-        if message is None:
-            return False
-        subject = message.subject
-        return any(other is not consumer and other.needs(sequence, subject) for other in self.interested(subject))
+        subject = b""
+        if self._has_filters:
+            message = self._stream.store.get(sequence)
+            if message is None:
+                return False
+            subject = message.subject
+        return any(other is not consumer and other.needs(sequence, subject) for other in consumers.values())
 
     def changed(self) -> None:
         """A consumer came, went or changed its filters."""
         self._interested.clear()
+        self._has_filters = any(consumer.config.filters for consumer in self._stream.consumers.values())
 
     def sweep(self) -> None:
         """Remove what no consumer needs: after one went, after a change of policy, after a restart.
@@ -90,22 +96,41 @@ class Retention:
         policy = stream.config.retention
         if policy is RetentionPolicy.LIMITS or not stream.store.messages:
             return
-        if not stream.consumers:
-            if policy is RetentionPolicy.INTEREST:
+        if policy is RetentionPolicy.INTEREST:
+            if not stream.consumers:
                 stream.store.purge()
-                stream.touched()
-            return
-        store = stream.store
+            elif self._has_filters:
+                self._remove_unwanted_subjects()
+        if stream.consumers:
+            self._remove_done(self._sweep_limit())
+        stream.touched()
+
+    def _remove_unwanted_subjects(self) -> None:
+        store = self._stream.store
+        unwanted = [subject for subject in store.subjects() if not self.interested(subject)]
+        if unwanted:
+            store.purge(SubjectFilter(unwanted))
+
+    def _sweep_limit(self) -> int:
+        """Behind this sequence every message is needed: by a consumer without filters that has yet to deliver it, or,
+        because nobody has delivered it, by whoever wants its subject."""
+        consumers = self._stream.consumers.values()
+        furthest = max(consumer.acks.delivered_stream for consumer in consumers)
+        slowest = min(
+            (consumer.acks.delivered_stream for consumer in consumers if not consumer.config.filters), default=furthest
+        )
+        return min(furthest, slowest)
+
+    def _remove_done(self, last_sequence: int) -> None:
+        """Remove messages up to there that nobody needs; a work queue keeps those that nobody wants yet."""
+        store = self._stream.store
         sequence = store.first_sequence
-        while sequence <= store.last_sequence:
-            run = store.read(sequence, None, _SWEEP_MESSAGES, _SWEEP_BYTES)
+        while sequence <= last_sequence:
+            run = store.read(sequence, None, _SWEEP_MESSAGES, _SWEEP_BYTES, last_sequence)
             for message in run.messages:
                 interested = self.interested(message.subject)
-                if not interested and policy is RetentionPolicy.WORKQUEUE:
-                    continue
-                if not any(consumer.needs(message.sequence, message.subject) for consumer in interested):
+                if interested and not any(consumer.needs(message.sequence, message.subject) for consumer in interested):
                     store.remove(message.sequence)
             if run.next_sequence <= sequence:
                 break
             sequence = run.next_sequence
-        stream.touched()

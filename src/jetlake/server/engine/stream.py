@@ -25,6 +25,8 @@ __all__ = ["Stream"]
 
 # Expired messages are removed in groups at least this far apart.
 _MAX_AGE_PAUSE_NS = 10_000_000
+# When the disk refused, the next try comes after this.
+_DISK_PAUSE_NS = 1_000_000_000
 
 # The store cleans up this long after a removal, and goes on in small steps while there is more.
 _CLEAN_UP_PAUSE_NS = 1_000_000_000
@@ -73,7 +75,7 @@ class Stream:
 
     def open(self) -> None:
         """Begin to capture its subjects and to let go of what is too old."""
-        self.intake.recover()
+        self.intake.ids.recover()
         self._reserve(max(self.config.max_bytes, 0))
         self._capture_subjects()
         self.enforce_limits(self.engine.clock.now_ns())
@@ -105,7 +107,7 @@ class Stream:
     def close(self) -> None:
         """Let go of everything but the files."""
         self._detach()
-        self.intake.save_ids()
+        self.intake.ids.save()
         self.engine.commit.forget(self.store)
         self.home.close()
 
@@ -140,6 +142,11 @@ class Stream:
 
     # Limits
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether something can grow too many, too large or too old."""
+        return self._limits is not None
+
     def enforce_limits(self, now_ns: int) -> None:
         """Remove what is over the limits, oldest first, and wait for the next message to grow too old."""
         limits = self._limits
@@ -153,13 +160,26 @@ class Stream:
 
     def _remove_expired(self) -> None:
         self._age_timer = None
-        self.enforce_limits(self.engine.clock.now_ns())
+        now_ns = self.engine.clock.now_ns()
+        try:
+            self.enforce_limits(now_ns)
+        except StoreError as error:
+            # Old messages stay a little longer.
+            self.engine.report(f"JetStream - {error}")
+            self._age_timer = self.engine.timers.schedule(now_ns + _DISK_PAUSE_NS, self._remove_expired)
         self.touched()
 
-    def touched(self) -> None:
-        """Messages were removed: the store's log and the account's numbers follow."""
+    def touched(self, *, soon: bool = False) -> None:
+        """Messages were removed: the store's log and the account's numbers follow.
+
+        Args:
+            soon: nobody waits for the log.
+        """
         if self.store.durable:
-            self.engine.commit.mark(self.store)
+            if soon:
+                self.engine.commit.mark_soon(self.store)
+            else:
+                self.engine.commit.mark(self.store)
         self.account_for_bytes()
         self._clean_up_later()
 
