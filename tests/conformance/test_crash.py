@@ -9,21 +9,12 @@ import random
 import time
 
 import pytest
+from pair import PatientWire
 from servers import make_server
-from wire import Wire
 
 ROUNDS = int(os.environ.get("JETLAKE_CRASH_ROUNDS", "8"))
 SEED = int(os.environ.get("JETLAKE_CRASH_SEED", "20261115"))
 WINDOW = 256
-
-
-class Patient(Wire):
-    """A raw client that stays long enough to be asked whether it is still there."""
-
-    async def line(self):
-        while (line := await super().line()) == b"PING":
-            await self.send(b"PONG\r\n")
-        return line
 
 
 class Journalist:
@@ -119,21 +110,21 @@ async def test_what_was_acknowledged_is_there_after_a_kill(sync):
     server = make_server("embedded", f'jetstream {{ store_dir: "STORE_DIR", sync_interval: "{sync}" }}', process=True)
     try:
         await server.start()
-        async with await Patient.open(server.host, server.port) as wire:
+        async with await PatientWire.open(server.host, server.port) as wire:
             await wire.hello()
             config = {"name": "CRASH", "subjects": ["crash.*"], "allow_direct": True}
             assert "error" not in (await wire.request("$JS.API.STREAM.CREATE.CRASH", config)).json
         checked = 1
         for _ in range(ROUNDS):
-            async with await Patient.open(server.host, server.port) as wire:
+            async with await PatientWire.open(server.host, server.port) as wire:
                 await wire.hello()
                 await journalist.publish_until_killed(server, wire, moments.uniform(0.0, 0.25))
             await server.start()
-            async with await Patient.open(server.host, server.port) as wire:
+            async with await PatientWire.open(server.host, server.port) as wire:
                 await wire.hello()
                 # What came in this round and some before it; all of it is read at the end.
                 checked = await journalist.check(wire, max(checked - 1000, 1))
-        async with await Patient.open(server.host, server.port) as wire:
+        async with await PatientWire.open(server.host, server.port) as wire:
             await wire.hello()
             await journalist.check(wire)
         assert len(journalist.sequences) > ROUNDS * 10
