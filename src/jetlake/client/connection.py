@@ -286,6 +286,11 @@ class Connection:
             self._backlog.append(frame)
             self._backlog_bytes += len(frame)
 
+    def forget_unsent(self, inbox: bytes) -> None:
+        """Do not send what was written while there is no server and names this inbox: its owner sees to it."""
+        self._backlog = [frame for frame in self._backlog if inbox not in frame]
+        self._backlog_bytes = sum(map(len, self._backlog))
+
     def send_now(self, frame: bytes) -> None:
         """Write the frame at once if it is the first of this turn, so that a lone request has no delay."""
         if self._turn_scheduled or self._wire is None:

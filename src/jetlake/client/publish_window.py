@@ -278,6 +278,7 @@ class PublishWindow(Receiver):
     def disconnected(self) -> None:
         """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
         self._is_connected = False
+        self._connection.forget_unsent(self._prefix)
         lost = [(token, pending) for token, pending in self._pending.items() if not pending._has_id]
         for token, pending in lost:
             del self._pending[token]

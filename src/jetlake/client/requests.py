@@ -73,7 +73,8 @@ class Requests(Receiver):
                 request.answer.set_result(message)
 
     def disconnected(self) -> None:
-        """Answers to what was sent on the lost connection will never come."""
+        """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
+        self._connection.forget_unsent(self._prefix)
         self._fail_all("the connection was lost while waiting for an answer")
 
     def ended(self, error: Exception | None) -> None:

@@ -153,6 +153,22 @@ async def test_requests_under_way_fail_and_do_not_wait_for_their_time_out(fake, 
         await task
 
 
+async def test_a_request_that_failed_is_not_sent_later(fake, clock):
+    client = await fake.connect()
+    fake.answers["warm"] = b"up"
+    await client.request("warm")
+    await clock.settle()
+    await client.publish("core", b"kept")
+    request = client.request("a")
+    answer = request.send(None)
+    # Both wait for the end of the turn, and the connection does not live to see it.
+    fake.wire.lose()
+    assert isinstance(answer.exception(), DisconnectedError)
+    request.close()
+    await clock.advance(5)
+    assert [frame.subject for frame in frames(fake.wire, Pub)] == [b"core"]
+
+
 async def test_a_request_without_a_connection_is_sent_on_the_next(fake, clock):
     client = await fake.connect()
     fake.is_down = True

@@ -197,6 +197,17 @@ async def test_messages_with_an_id_are_sent_again_and_others_fail(fake, clock, j
     assert len([error for error in fake.errors if isinstance(error, PublishWindowError)]) <= 1
 
 
+async def test_order_is_kept_though_some_were_written_in_the_turn_of_the_loss(fake, clock):
+    js = (await fake.connect()).jetstream()
+    await js.publish_async("s.1", msg_id="1")
+    await clock.settle()
+    await js.publish_async("s.2", msg_id="2")
+    fake.wire.lose()
+    await js.publish_async("s.3", msg_id="3")
+    await clock.advance(5)
+    assert [frame.subject for frame in published(fake)] == [b"s.1", b"s.2", b"s.3"]
+
+
 async def test_time_without_a_connection_does_not_count(fake, clock, js):
     pending = await js.publish_async("s.1", msg_id="a")
     await clock.settle()

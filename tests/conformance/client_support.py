@@ -1,0 +1,49 @@
+"""What the tests of the client share: clients that end with the test, streams with messages in them."""
+
+import asyncio
+
+import jetlake
+
+TIMEOUT_S = 15
+
+
+async def until(condition, timeout_s=TIMEOUT_S):
+    """Wait until the condition holds; it is checked every few milliseconds."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            result = condition()
+            if asyncio.iscoroutine(result):
+                result = await result
+            if result:
+                return result
+            await asyncio.sleep(0.005)
+
+
+async def filled(js, count, name="S", **options):
+    """A stream with so many messages, whose payloads count from 0, on `s.0` to `s.9`."""
+    stream = await js.create_stream(name, subjects=["s.>"], **options)
+    for number in range(count):
+        await js.publish_async(f"s.{number % 10}", b"%d" % number)
+    await js.publish_async_complete()
+    return stream
+
+
+def numbers(messages):
+    return [int(message.payload) for message in messages]
+
+
+class Clients:
+    """Opens clients and closes them at the end."""
+
+    def __init__(self):
+        self._open = []
+
+    async def __call__(self, server, **options):
+        url = options.pop("url", server.url)
+        client = await jetlake.connect(url, **options)
+        self._open.append(client)
+        return client
+
+    async def close(self):
+        for client in self._open:
+            await client.close()

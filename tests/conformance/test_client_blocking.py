@@ -1,0 +1,393 @@
+"""The client without await, on both servers: from this thread, from several, and interrupted."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from client_support import numbers
+
+import jetlake.blocking
+from jetlake.client.socket_connection import connect_socket
+from jetlake.errors import (
+    AuthorizationError,
+    ConnectionClosedError,
+    ConsumerDeletedError,
+    InvalidOptionError,
+    JetlakeError,
+    NoRespondersError,
+    NoServersError,
+    RequestTimeoutError,
+)
+
+
+async def in_thread(work, *arguments):
+    """Run blocking code beside the loop, which may hold the server."""
+    return await asyncio.to_thread(work, *arguments)
+
+
+def connected(test):
+    """Run the test in a thread, with a blocking client of the server."""
+
+    async def run(server):
+        def work():
+            with jetlake.blocking.connect(server.url) as client:
+                test(client)
+
+        await in_thread(work)
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def fill(js, count):
+    stream = js.create_stream("S", subjects=["s.>"])
+    for number in range(count):
+        js.publish_async("s.1", b"%d" % number)
+    js.publish_async_complete()
+    return stream
+
+
+@connected
+def test_core_messages(client):
+    assert client.is_connected
+    subscription = client.subscribe("a")
+    client.publish("a", b"1", headers={"K": "v"})
+    message = subscription.next(5)
+    assert (message.payload, message.headers["K"]) == (b"1", "v")
+    with pytest.raises(RequestTimeoutError):
+        subscription.next(0.01)
+    subscription.unsubscribe()
+    client.subscribe("echo", lambda message: message.respond(message.payload))
+    client.flush()
+    assert client.request("echo", b"x").payload == b"x"
+    with pytest.raises(NoRespondersError):
+        client.request("nobody")
+
+
+@connected
+def test_iterating_over_a_subscription(client):
+    with client.subscribe("a") as subscription:
+        for number in range(100):
+            client.publish("a", b"%d" % number)
+        received = []
+        for message in subscription:
+            received.append(int(message.payload))
+            if len(received) == 100:
+                break
+    assert received == list(range(100))
+
+
+@connected
+def test_streams_and_fetch(client):
+    js = client.jetstream()
+    stream = fill(js, 20)
+    assert js.stream_names() == ["S"]
+    assert stream.info().state.messages == 20
+    assert stream.get(3).payload == b"2"
+    assert js.publish("s.1", b"20", msg_id="x").seq == 21
+    consumer = stream.create_consumer("c", ack_wait=60)
+    messages = consumer.fetch(10)
+    assert numbers(messages) == list(range(10))
+    messages[0].ack_sync()
+    for message in messages[1:]:
+        message.ack()
+    client.flush()
+    assert consumer.info().num_ack_pending == 0
+    assert consumer.next(1).payload == b"10"
+    assert len(consumer.fetch(100, no_wait=True)) == 10
+    assert consumer.next(0.02) is None
+    assert stream.consumer_names() == ["c"]
+    stream.update(description="changed")
+    assert js.stream("S").config.description == "changed"
+    stream.delete()
+
+
+@connected
+def test_consume(client):
+    stream = fill(client.jetstream(), 500)
+    consumer = stream.create_consumer("c")
+    received = []
+    with consumer.consume(max_messages=50) as messages:
+        for message in messages:
+            message.ack()
+            received.append(int(message.payload))
+            if len(received) == 300:
+                break
+    assert received == list(range(300))
+    # What was fetched ahead went back and can be had at once.
+    with consumer.consume() as messages:
+        for batch in messages.batches():
+            for message in batch:
+                message.ack()
+                received.append(int(message.payload))
+            if len(set(received)) == 500:
+                break
+    assert sorted(set(received)) == list(range(500))
+
+
+@connected
+def test_handlers_run_in_threads(client):
+    stream = fill(client.jetstream(), 100)
+    seen, names = [], set()
+    done = threading.Event()
+
+    def handle(message):
+        seen.append(int(message.payload))
+        names.add(threading.current_thread().name)
+        message.ack()
+        if len(seen) == 100:
+            done.set()
+
+    with stream.create_consumer("c").consume(handle, concurrency=4):
+        assert done.wait(10)
+    assert sorted(seen) == list(range(100))
+    assert all(name.startswith("jetlake-handler") for name in names)
+
+
+@connected
+def test_errors_come_out_of_the_loop(client):
+    stream = fill(client.jetstream(), 3)
+    consumer = stream.create_consumer("c")
+    with consumer.consume() as messages:
+        assert numbers([messages.next(5) for _ in range(3)]) == [0, 1, 2]
+        consumer.delete()
+        with pytest.raises(ConsumerDeletedError):
+            messages.next(5)
+    with pytest.raises(InvalidOptionError):
+        consumer.fetch(0)
+    with pytest.raises(InvalidOptionError):
+        consumer.consume(concurrency=2)
+
+
+@connected
+def test_ordered(client):
+    stream = fill(client.jetstream(), 200)
+    received = []
+    for message in stream.ordered():
+        received.append(int(message.payload))
+        if len(received) == 200:
+            break
+    assert received == list(range(200))
+    ordered = stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=100)
+    assert numbers(ordered.fetch(3)) == [99, 100, 101]
+    assert numbers([ordered.next(1)]) == [102]
+
+
+@connected
+def test_the_older_workflow(client):
+    js = client.jetstream()
+    stream = fill(js, 10)
+    pull = js.pull_subscribe("s.>", "d")
+    assert numbers(pull.fetch(5)) == [0, 1, 2, 3, 4]
+    pull.unsubscribe()
+    push = js.subscribe("s.>")
+    assert numbers([push.next(5) for _ in range(10)]) == list(range(10))
+    push.unsubscribe()
+    seen = []
+    done = threading.Event()
+    queue = js.queue_subscribe("s.>", "q", lambda message: (seen.append(message), len(seen) == 10 and done.set()))
+    assert done.wait(10)
+    queue.unsubscribe()
+    assert stream.consumer_names() == []
+
+
+@connected
+def test_many_threads_share_a_client(client):
+    js = client.jetstream()
+    stream = js.create_stream("S", subjects=["s.>"])
+    failures = []
+
+    def publish(thread):
+        try:
+            for number in range(50):
+                js.publish(f"s.{thread}", b"%d" % number)
+                client.publish("core", b"x")
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert stream.info(subjects_filter=">").state.subjects == {f"s.{number}": 50 for number in range(8)}
+    consumer = stream.create_consumer("c")
+    received = []
+
+    def consume():
+        while batch := consumer.fetch(20, expires=0.3):
+            for message in batch:
+                message.ack()
+                received.append(message.metadata.stream_seq)
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(received) == list(range(1, 401))
+
+
+@connected
+def test_a_blocking_call_in_the_loops_thread_is_an_error_and_no_deadlock(client):
+    failures = []
+    done = threading.Event()
+
+    def work():
+        try:
+            client.flush()
+        except JetlakeError as error:
+            failures.append(error)
+        done.set()
+
+    client._thread.call_soon(work)
+    assert done.wait(10)
+    assert "own thread" in str(failures[0])
+
+
+async def test_closing(server):
+    def work():
+        client = jetlake.blocking.connect(server.url, name="closer")
+        subscription = client.subscribe("a")
+        client.close()
+        client.close()
+        for use in (
+            lambda: client.publish("a"),
+            lambda: client.request("a"),
+            lambda: client.subscribe("a"),
+            client.flush,
+        ):
+            with pytest.raises(ConnectionClosedError):
+                use()
+        with pytest.raises(ConnectionClosedError):
+            subscription.next(1)
+        assert not any(thread.name == "jetlake-closer" for thread in threading.enumerate())
+
+    await in_thread(work)
+
+
+async def test_connecting_in_vain(start):
+    server = await start('authorization { token: "secret" }', ["no_jetstream"])
+
+    def work():
+        with pytest.raises(AuthorizationError):
+            jetlake.blocking.connect(server.url)
+        with pytest.raises(NoServersError):
+            jetlake.blocking.connect("nats://127.0.0.1:1", connect_timeout=1)
+        with pytest.raises(InvalidOptionError):
+            jetlake.blocking.connect(ping_interval=0)
+        with pytest.raises(TypeError):
+            jetlake.blocking.connect(bogus=1)
+        jetlake.blocking.connect(server.url, token="secret").close()
+        assert not any(thread.name.startswith("jetlake-") for thread in threading.enumerate())
+
+    await in_thread(work)
+
+
+INTERRUPTED = """
+import sys, jetlake.blocking
+with jetlake.blocking.connect(sys.argv[1]) as client:
+    stream = client.jetstream().create_stream("S", subjects=["s.>"])
+    consumer = stream.create_consumer("c")
+    try:
+        with consumer.consume() as messages:
+            print("ready", flush=True)
+            for message in messages:
+                pass
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+print("closed", flush=True)
+"""
+
+
+async def test_ctrl_c_ends_a_waiting_loop(server):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", INTERRUPTED, server.url, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert await asyncio.wait_for(process.stdout.readline(), 20) == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    output, errors = await asyncio.wait_for(process.communicate(), 20)
+    assert output == b"interrupted\nclosed\n", errors.decode()
+    assert process.returncode == 0
+
+
+# The bare connection
+
+
+async def test_socket_connection(server):
+    def work():
+        with connect_socket(server.url, name="raw") as connection:
+            assert connection.server_version == connection.info.version
+            sid = connection.subscribe(b"a.*")
+            connection.publish(b"a.b", b"x", header=b"NATS/1.0\r\nK: v\r\n\r\n")
+            (message,) = connection.receive(5)
+            assert (message.subject, message.sid, message.payload) == (b"a.b", sid, b"x")
+            # What comes during a request is kept.
+            connection.publish(b"a.c", b"y")
+            assert b"account_info_response" in connection.request(b"$JS.API.INFO").payload
+            assert [one.payload for one in connection.receive(5)] == [b"y"]
+            connection.unsubscribe(sid)
+            connection.publish(b"a.b", b"x")
+            connection.flush()
+            with pytest.raises(RequestTimeoutError):
+                connection.receive(0.01)
+            with pytest.raises(NoRespondersError):
+                connection.request(b"nobody")
+            connection.subscribe(b"raw")
+            connection.publish(b"raw", b"z" * 100_000)
+            buffer = memoryview(bytearray(1 << 20))
+            fill = 0
+            while fill < 100_000:
+                fill += connection.recv_into(buffer[fill:], 5)
+            assert bytes(buffer[:fill]).startswith(b"MSG raw 3 100000\r\nzzz")
+            connection.handle_line(b"PING")
+            with pytest.raises(JetlakeError, match="Invalid Subject"):
+                connection.handle_line(b"-ERR 'Invalid Subject'")
+        assert connection.closed
+        with pytest.raises(ConnectionClosedError):
+            connection.send(b"PING\r\n")
+
+    await in_thread(work)
+
+
+async def test_a_socket_connection_whose_server_goes(start):
+    server = await start(flags=["no_jetstream"], process=True)
+    connection = await in_thread(connect_socket, server.url)
+    connection.subscribe(b"a")
+    await server.kill()
+    with pytest.raises(ConnectionClosedError):
+        await in_thread(connection.receive, 5)
+    assert connection.closed
+    with pytest.raises(NoServersError):
+        await in_thread(connect_socket, server.url)
+
+
+async def test_a_socket_connection_logs_in(start):
+    server = await start("authorization { user: u, password: p }", ["no_jetstream"])
+    (await in_thread(lambda: connect_socket(server.url, user="u", password="p"))).close()
+    with pytest.raises(AuthorizationError):
+        await in_thread(connect_socket, server.url)
+
+
+async def test_a_socket_connection_with_tls(start):
+    from test_client_core import TLS, client_context
+
+    server = await start(f"{TLS} }}", ["no_jetstream"])
+
+    def work():
+        with connect_socket(server.url, tls=client_context(), tls_hostname="localhost") as connection:
+            connection.subscribe(b"a")
+            connection.publish(b"a", b"x" * 500_000)
+            buffer = memoryview(bytearray(1 << 20))
+            fill = 0
+            while fill < 500_000:
+                fill += connection.recv_into(buffer[fill:], 5)
+            with pytest.raises(RequestTimeoutError):
+                connection.recv_into(buffer, 0.01)
+
+    await in_thread(work)

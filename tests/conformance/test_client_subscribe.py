@@ -1,0 +1,201 @@
+"""The older workflow on both servers: subscribe, queue_subscribe, pull_subscribe (ADR-13, ADR-15)."""
+
+import asyncio
+
+import pytest
+from client_support import Clients, filled, numbers, until
+
+from jetlake.errors import (
+    ConsumerNotFoundError,
+    NoRespondersError,
+    StreamNotFoundError,
+    SubscribeMismatchError,
+)
+
+
+@pytest.fixture
+async def clients():
+    clients = Clients()
+    yield clients
+    await clients.close()
+
+
+@pytest.fixture
+async def errors():
+    return []
+
+
+@pytest.fixture
+async def js(server, clients, errors):
+    return (await clients(server, on_error=errors.append)).jetstream()
+
+
+async def test_an_ephemeral_consumer_lives_as_long_as_its_subscription(js):
+    stream = await filled(js, 10)
+    subscription = await js.subscribe("s.>")
+    messages = [await subscription.next(5) for _ in range(10)]
+    assert numbers(messages) == list(range(10))
+    for message in messages:
+        await message.ack_sync()
+    info = await subscription.consumer_info()
+    assert (info.num_ack_pending, info.push_bound) == (0, True)
+    assert await stream.consumer_names() == [subscription.consumer_name]
+    await subscription.unsubscribe()
+    assert await stream.consumer_names() == []
+
+
+async def test_callbacks_acknowledge(js):
+    await filled(js, 50)
+    seen = []
+    subscription = await js.subscribe("s.>", lambda message: seen.append(int(message.payload)))
+    await until(lambda: len(seen) == 50)
+
+    async def acknowledged():
+        return (await subscription.consumer_info()).num_ack_pending == 0
+
+    await until(acknowledged)
+    await subscription.drain()
+
+
+async def test_a_durable_consumer_of_others_stays(js):
+    stream = await filled(js, 10)
+    first = await js.subscribe("s.>", durable="d")
+    for _ in range(4):
+        await (await first.next(5)).ack_sync()
+    with pytest.raises(SubscribeMismatchError, match="duplicate subscription"):
+        await js.subscribe("s.>", durable="d")
+    await first.unsubscribe()
+    assert await stream.consumer_names() == []
+    await stream._api.connection.flush(5)
+    # Made by hand, it outlives its subscriptions and keeps its place.
+    await js.api.connection.request_raw(
+        b"$JS.API.CONSUMER.DURABLE.CREATE.S.mine",
+        b"",
+        b'{"stream_name":"S","config":{"durable_name":"mine","deliver_subject":"d.here","ack_policy":"explicit"}}',
+        5,
+    )
+    for expected in (0, 1):
+        subscription = await js.subscribe(stream="S", consumer="mine")
+        assert not subscription.owns_consumer
+        message = await subscription.next(5)
+        assert int(message.payload) == expected
+        await message.ack_sync()
+        for _ in range(9 - expected):
+            (await subscription.next(5)).nak()
+        await subscription.unsubscribe()
+        await js.api.connection.flush(5)
+    assert await stream.consumer_names() == ["mine"]
+
+
+async def test_queues_share(js, server, clients):
+    await filled(js, 300)
+    counts = [0, 0, 0]
+    members = []
+
+    def counter(number):
+        def count(message):
+            counts[number] += 1
+
+        return count
+
+    for number in range(3):
+        other = (await clients(server)).jetstream()
+        members.append(await other.queue_subscribe("s.>", "workers", counter(number)))
+    assert [member.owns_consumer for member in members] == [True, False, False]
+    assert {member.consumer_name for member in members} == {"workers"}
+    for number in range(300):
+        await js.publish("s.1", b"%d" % number)
+    await until(lambda: sum(counts) == 600)
+    assert all(counts)
+    with pytest.raises(SubscribeMismatchError, match="without a queue"):
+        await js.subscribe("s.>", durable="workers")
+    with pytest.raises(SubscribeMismatchError, match="queue group 'workers'"):
+        await js.queue_subscribe("s.>", "others", durable="workers")
+
+
+async def test_mismatches(js):
+    stream = await filled(js, 3)
+    plain = await js.subscribe("s.1", durable="push")
+    with pytest.raises(SubscribeMismatchError, match="without a deliver group"):
+        await js.queue_subscribe("s.1", "q", durable="push")
+    with pytest.raises(SubscribeMismatchError, match="push based"):
+        await js.pull_subscribe("s.1", "push")
+    await plain.unsubscribe()
+    await stream.create_consumer("pull", filter_subject="s.2", ack_wait=10)
+    with pytest.raises(SubscribeMismatchError, match="pull subscription is required"):
+        await js.subscribe("s.2", durable="pull")
+    with pytest.raises(SubscribeMismatchError, match=r"not the subject 's\.1'"):
+        await js.pull_subscribe("s.1", "pull")
+    with pytest.raises(SubscribeMismatchError, match="ack_wait"):
+        await js.pull_subscribe("s.2", "pull", ack_wait=5)
+    assert numbers(await (await js.pull_subscribe("s.2", "pull", ack_wait=10)).fetch(1)) == [2]
+    with pytest.raises(ConsumerNotFoundError):
+        await js.subscribe("s.1", consumer="nobody")
+    with pytest.raises(StreamNotFoundError, match="no stream has the subject"):
+        await js.subscribe("elsewhere")
+    await js.create_stream("T", subjects=["t.>"])
+    with pytest.raises(StreamNotFoundError, match="2 streams have the subject"):
+        await js.subscribe(">")
+
+
+async def test_flow_control_and_heartbeats(js, errors):
+    stream = await js.create_stream("S", subjects=["s.>"], storage="memory")
+    payload = b"x" * 10_000
+    for _ in range(1000):
+        await js.publish_async("s.1", payload)
+    await js.publish_async_complete()
+    subscription = await js.subscribe("s.1", ack_policy="none", flow_control=True, idle_heartbeat=0.2)
+    received = 0
+    async for message in subscription:
+        assert len(message.payload) == 10_000
+        received += 1
+        if received == 1000:
+            break
+    # Ten megabytes are more than the server sends without an answer. Now it is idle, and heartbeats come.
+    await asyncio.sleep(0.5)
+    assert subscription.pending_messages == 0
+    assert errors == []
+    assert (await stream.info()).state.consumer_count == 1
+
+
+async def test_an_ordered_subscription(js):
+    await filled(js, 100)
+    subscription = await js.subscribe("s.>", ordered=True)
+    assert numbers([await subscription.next(5) for _ in range(100)]) == list(range(100))
+    await subscription.unsubscribe()
+    seen = []
+    subscription = await js.subscribe("s.3", lambda message: seen.append(int(message.payload)), ordered=True)
+    await until(lambda: len(seen) == 10)
+    assert seen == list(range(3, 100, 10))
+    await subscription.unsubscribe()
+
+
+async def test_pull_subscribe(js):
+    stream = await filled(js, 20)
+    subscription = await js.pull_subscribe("s.>", "worker")
+    assert subscription.owns_consumer
+    assert numbers(await subscription.fetch(5)) == [0, 1, 2, 3, 4]
+    assert numbers(await subscription.fetch()) == [5]
+    assert numbers(await subscription.fetch(100, timeout=1)) == list(range(6, 20))
+    assert await subscription.fetch(1, timeout=0.2) == []
+    assert await subscription.fetch(3, timeout=0.2) == []
+    waiting = asyncio.create_task(subscription.fetch(3, timeout=5))
+    single = asyncio.create_task(subscription.fetch(1, timeout=5))
+    await asyncio.sleep(0.05)
+    for number in range(20, 24):
+        await js.publish("s.1", b"%d" % number)
+    assert sorted(numbers(await waiting) + numbers(await single)) == [20, 21, 22, 23]
+    other = await js.pull_subscribe(stream="S", consumer="worker")
+    assert not other.owns_consumer
+    await subscription.unsubscribe()
+    assert await stream.consumer_names() == []
+    with pytest.raises(NoRespondersError):
+        await other.fetch(1, timeout=0.5)
+
+
+async def test_an_ephemeral_pull_subscription(js):
+    stream = await filled(js, 3)
+    async with await js.pull_subscribe("s.>") as subscription:
+        assert len(await subscription.fetch(3)) == 3
+        assert await stream.consumer_names() == [subscription.consumer_name]
+    assert await stream.consumer_names() == []
