@@ -21,10 +21,11 @@ class Route:
         plain: subscriptions that each get a copy.
         groups: per queue group its members, of which one gets the message.
         lone: the only taker, when that is one subscription without a queue; what deliveries usually find.
+        only_sink: the only taker, when that is one stream; what publishes to streams usually find.
         takers: how many copies a message makes.
     """
 
-    __slots__ = ("groups", "handlers", "lone", "plain", "sinks", "takers")
+    __slots__ = ("groups", "handlers", "lone", "only_sink", "plain", "sinks", "takers")
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
         sinks: dict[int, Receive] = {}
@@ -47,6 +48,7 @@ class Route:
         self.groups = tuple(tuple(members) for members in groups.values())
         self.takers = len(self.sinks) + len(self.handlers) + len(self.plain) + len(self.groups)
         self.lone = self.plain[0] if self.plain and self.takers == 1 else None
+        self.only_sink = self.sinks[0] if self.sinks and self.takers == 1 else None
 
     @property
     def congested(self) -> bool:

@@ -198,6 +198,7 @@ class Connection(asyncio.Protocol, Subscriber):
         messages = size = 0
         guarded = self._guarded
         publish = self.account.publish
+        find_route = self.account.literals.get
         rest = iter(frames)
         for frame in rest:
             if type(frame) is Pub:
@@ -217,6 +218,11 @@ class Connection(asyncio.Protocol, Subscriber):
                         break
                     guarded = self._guarded
                     publish = self.account.publish
+                    find_route = self.account.literals.get
+                    continue
+                route = find_route(subject)
+                if route is not None and (receive := route.only_sink) is not None:
+                    receive(subject, reply, header, payload, self)
                 else:
                     publish(subject, reply, header, payload, self)
             else:
@@ -228,6 +234,7 @@ class Connection(asyncio.Protocol, Subscriber):
                     break
                 guarded = self._guarded
                 publish = self.account.publish
+                find_route = self.account.literals.get
         self.in_msgs += messages
         self.in_bytes += size
 
