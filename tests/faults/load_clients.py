@@ -69,7 +69,13 @@ class NatsPy:
         return [(message.metadata.sequence.stream, message.data, message.ack_sync) for message in messages]
 
     async def close(self):
-        await self._client.close()
+        transport = self._client._transport
+        try:
+            await self._client.close()
+        finally:
+            # When its server is killed, nats-py may give up before it comes to this.
+            if transport is not None and transport._io_writer is not None:
+                transport._io_writer.transport.abort()
 
 
 CLIENTS = {client.name: client for client in (OurClient, NatsPy)}

@@ -398,7 +398,7 @@ class Consumer:
         acks = self.acks
         was_full = len(acks.pending) >= self._max_pending
         self.cursor.on_purged()
-        is_missing = (lambda sequence: store.get(sequence) is None) if store.messages else None
+        is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
         acks.forget_missing(store.first_sequence, is_missing)
         self.write_state()
         if self.delivery.has_takers or was_full:
@@ -496,7 +496,7 @@ class Consumer:
         self.cursor.on_purged()
         if state.uncertain:
             acks.recall(self._wanted_among(state.uncertain))
-        gone = [sequence for sequence in (*acks.pending, *acks.exhausted) if store.get(sequence) is None]
+        gone = [sequence for sequence in (*acks.pending, *acks.exhausted) if not store.has(sequence)]
         for sequence in gone:
             acks.ack(sequence, acks.pending.get(sequence, 0))
         if gone or state.uncertain:
