@@ -37,7 +37,8 @@ def tombstones_in(segment: Segment, data: bytes) -> list[tuple[int, int]]:
 def rewrite(segment: Segment, data: bytes, last: int, foreign: list[tuple[int, int]], time_ns: int) -> None:
     """Put a new file in the place of the segment's and its rows in the place of those here.
 
-    What is left out is told by tombstones in its place, so that a later reader knows that nothing is missing.
+    What is left out is told by tombstones in its place, so that a later reader knows that nothing is missing. The new
+    name is not yet safe when this returns: that is left to whoever syncs the folder.
 
     Args:
         data: the segment's bytes, known to be good.
@@ -105,4 +106,3 @@ def _replace(segment: Segment, content: bytes) -> None:
     disk.replace(aside, segment.path)
     segment.close()
     segment.drop_tail()
-    disk.sync_folder(segment.path.parent)

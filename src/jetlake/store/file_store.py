@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 from array import array
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -110,7 +110,9 @@ class FileStore(IndexedStore[Segment]):
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._dirty: dict[Segment, None] = {}
-        self._folder_dirty = False
+        # The same for the names in the folder.
+        self._names_changed = 0
+        self._names_synced = 0
         self._flushed_generation = 0
         self._synced_generation = 0
 
@@ -153,7 +155,6 @@ class FileStore(IndexedStore[Segment]):
             self._kill_range(first, last)
         self._settle_first()
         self.lost = [sequence for sequence in _without(found.missing, gone) if self._locate(sequence) is None]
-        self._forget_lost()
         self.lost_bytes = found.lost_bytes
         self._dead = [segment for segment in self._blocks[:-1] if not segment.live_count]
         if found.dropped is not None:
@@ -166,7 +167,7 @@ class FileStore(IndexedStore[Segment]):
                 segment.write_generation = 1
                 segment.birth_generation = int(segment.size > 0)
             self._dirty.update(dict.fromkeys(found.unsynced))
-            self._folder_dirty = True
+            self._names_changed += 1
 
     def _kill_range(self, first: int, last: int) -> None:
         if first <= self.first_sequence <= last and self.messages:
@@ -442,7 +443,7 @@ class FileStore(IndexedStore[Segment]):
                 self._log_bytes += segment.size - size
                 if not size:
                     segment.birth_generation = self._flushed_generation
-                    self._folder_dirty = True
+                    self._names_changed += 1
                 segment.write_generation = self._flushed_generation
             self._dirty.update(dict.fromkeys(self._unflushed))
         self._unflushed.clear()
@@ -532,7 +533,7 @@ class FileStore(IndexedStore[Segment]):
     # Sync
 
     def needs_sync(self) -> bool:
-        return self._flushed_generation > self._synced_generation or self._folder_dirty
+        return self._flushed_generation > self._synced_generation or self._names_changed > self._names_synced
 
     def sync(self) -> None:
         with self._sync_lock:
@@ -542,19 +543,19 @@ class FileStore(IndexedStore[Segment]):
                 generation = self._flushed_generation
                 sequence = self._flushed_sequence
                 dirty = list(self._dirty)
-                folder_dirty = self._folder_dirty
+                names_changed = self._names_changed
                 self._dirty.clear()
-                self._folder_dirty = False
             try:
                 for segment in dirty:
                     self._disk.sync(segment.open())
-                if folder_dirty:
+                if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
                 # Nobody knows any more what the disk has: promises end here, until a restart reads what is there.
                 self._failure = StoreError.of("make the stream's log safe", error)
                 raise self._failure from error
             self._synced_generation = generation
+            self._names_synced = names_changed
             if dirty:
                 self._mark.synced(sequence)
 
@@ -649,7 +650,10 @@ class FileStore(IndexedStore[Segment]):
             and not self._is_held_back(segment)
             and not (
                 segment.tombstones_low
-                and (self._folder_dirty or self._is_needed(segment, segment.tombstones_low, segment.tombstones_high))
+                and (
+                    self._names_changed > self._names_synced
+                    or self._is_needed(segment, segment.tombstones_low, segment.tombstones_high)
+                )
             )
         )
 
@@ -668,17 +672,14 @@ class FileStore(IndexedStore[Segment]):
     def _forget_segment(self, segment: Segment) -> None:
         segment.close()
         self._dead.remove(segment)
+        if self.lost:
+            last = self._last_of(segment)
+            self.lost = [sequence for sequence in self.lost if not segment.first <= sequence <= last]
         place = self._blocks.index(segment)
         del self._blocks[place], self._starts[place]
-        self._forget_lost()
         with self._lock:
             self._dirty.pop(segment, None)
-            self._folder_dirty = True
-
-    def _forget_lost(self) -> None:
-        """What was lost from files that have gone since is no longer worth telling."""
-        if self.lost and self.lost[0] < self._starts[0]:
-            self.lost = self.lost[bisect_left(self.lost, self._starts[0]) :]
+            self._names_changed += 1
 
     # House-keeping
 
@@ -715,13 +716,21 @@ class FileStore(IndexedStore[Segment]):
             foreign = [(first, end) for first, end in _merged(tombstones) if self._is_needed(segment, first, end)]
             if foreign != tombstones:
                 self._drop_snapshot()
-            if self._folder_dirty:
-                # The tombstones of a file that is gone may go when it cannot come back.
-                self._disk.sync_folder(self._folder)
+            # The tombstones of a file that is gone may go when it cannot come back.
+            self._sync_folder()
             rewrite(segment, data, self._last_of(segment), foreign, self.last_time_ns)
+            segment.write_generation = 0
+            self._names_changed += 1
+            self._sync_folder()
         except OSError as error:
             raise StoreError.of(f"rewrite segment {segment.number}", error) from error
-        segment.write_generation = 0
+
+    def _sync_folder(self) -> None:
+        """Make the names of the files safe, in this thread."""
+        with self._sync_lock:
+            if self._names_changed > self._names_synced:
+                self._disk.sync_folder(self._folder)
+                self._names_synced = self._names_changed
 
     def _is_needed(self, segment: Segment, first: int, last: int) -> bool:
         """Whether an older file needs a tombstone of this segment, for records it still holds or never held.

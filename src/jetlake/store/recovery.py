@@ -125,7 +125,9 @@ class _Recovery:
         found.subjects = snapshot.subjects
         found.last_sequence = snapshot.last_sequence
         found.last_time_ns = snapshot.last_time_ns
-        found.missing = [(sequence, sequence) for sequence in snapshot.lost]
+        # What was lost from files that have gone since is no longer worth telling.
+        oldest = min((file.header.first_sequence for file in files.values() if file.header is not None), default=0)
+        found.missing = [(sequence, sequence) for sequence in snapshot.lost if sequence >= oldest]
         found.lost_bytes = snapshot.lost_bytes
 
     def run(self, mark: Mark) -> None:

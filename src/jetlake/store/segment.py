@@ -369,6 +369,8 @@ class Segment(Block):
                 [self.subject_ids[row] for row in part],
                 names,
             )
+            if len(messages) < stop:
+                break
             place = stop
         return messages
 
@@ -394,7 +396,12 @@ class Segment(Block):
         names: list[bytes],
     ) -> list[StoredMessage]:
         """The messages of rows that lie close together, from one buffer. The hot loop of every reader."""
-        data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
+        try:
+            data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
+        except OSError:
+            if len(offsets) == 1:
+                raise
+            return self._load_before_fault(sequences, names)
         messages: list[StoredMessage] = []
         add = messages.append
         for sequence, offset, size, time_ns, number in zip(sequences, offsets, sizes, times, subject_ids, strict=True):
@@ -406,6 +413,16 @@ class Segment(Block):
             else:
                 payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
                 add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload : at + size - 8]))
+        return messages
+
+    def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
+        """The messages up to the first that the disk does not give back; that one raises when it is asked for."""
+        messages = [self.load(self.row_of(sequences[0]), names)]
+        for sequence in sequences[1:]:
+            try:
+                messages.append(self.load(self.row_of(sequence), names))
+            except OSError:
+                break
         return messages
 
     def read_all(self, size: int | None = None) -> bytes:

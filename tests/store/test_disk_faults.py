@@ -1,0 +1,280 @@
+"""A disk that is full, read-only or failing: publishes are refused, what was acknowledged stays, nothing is claimed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.errors import StoreError
+from jetlake.store.faulty_disk import FaultyDisk
+from jetlake.store.file_store import FileStore
+from jetlake.store.interface import StoreLimits
+from jetlake.store.subject_filter import SubjectFilter
+
+FOLDER = Path("/streams/S/msgs")
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk(Random(1))
+
+
+def open_store(disk: FaultyDisk, segment_bytes: int = 1 << 20) -> FileStore:
+    return FileStore(disk, FOLDER, segment_bytes=segment_bytes, random_bytes=Random(7).randbytes)
+
+
+def failing(number: int, *operations: str) -> Callable[[str, Path], None]:
+    def fault(operation: str, path: Path) -> None:
+        if operation in operations and path.name != "mark":
+            raise OSError(number, os.strerror(number), str(path))
+
+    return fault
+
+
+def sequences(store: FileStore) -> list[int]:
+    return [message.sequence for message in store.read(1, None, 10_000, 1 << 30).messages]
+
+
+def state(store: FileStore) -> tuple[object, ...]:
+    return (
+        store.first_sequence,
+        store.last_sequence,
+        store.last_time_ns,
+        store.messages,
+        store.bytes,
+        store.subjects(),
+        sequences(store),
+        store.count(3, SubjectFilter([b"s.1"])),
+        store.last_sequence_for(b"s.1"),
+    )
+
+
+def append(store: FileStore, count: int, size: int = 10) -> None:
+    for number in range(count):
+        store.append(b"s.%d" % (number % 3), b"", b"x" * size, number)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.ENOSPC, "no space left on device"),
+        (errno.EROFS, "read-only file system"),
+        (errno.EIO, "input/output error"),
+    ],
+)
+@pytest.mark.parametrize("segment_bytes", [150, 1 << 20])
+def test_a_write_that_fails_is_undone(disk: FaultyDisk, number: int, text: str, segment_bytes: int) -> None:
+    store = open_store(disk, segment_bytes)
+    append(store, 10)
+    store.flush()
+    store.sync()
+    before = state(store)
+    disk.fault = failing(number, "write")
+    append(store, 7)
+    store.append(b"new.subject", b"", b"", 10**6)
+    store.skip(2)
+    with pytest.raises(StoreError, match=text) as caught:
+        store.flush()
+    assert caught.value.errno == number
+    assert state(store) == before
+    assert not store.needs_flush()
+    disk.fault = None
+    append(store, 3)
+    assert store.last_sequence == 13
+    store.flush()
+    store.sync()
+    after = state(store)
+    disk.cut_power()
+    assert state(open_store(disk, segment_bytes)) == after
+
+
+@pytest.mark.parametrize("segment_bytes", [150, 1 << 20])
+def test_a_full_disk_takes_more_when_there_is_room_again(disk: FaultyDisk, segment_bytes: int) -> None:
+    store = open_store(disk, segment_bytes)
+    append(store, 3)
+    store.flush()
+    store.sync()
+    used = sum(len(disk.content(path)) for path in disk.files())
+    for room in range(0, 400, 7):
+        disk.capacity = used + room
+        before = state(store)
+        append(store, 8, size=60)
+        with pytest.raises(StoreError, match="no space left"):
+            store.flush()
+        assert state(store) == before
+        disk.capacity = None
+    append(store, 8)
+    store.flush()
+    store.sync()
+    after = state(store)
+    assert store.last_sequence == 11
+    disk.cut_power()
+    assert state(open_store(disk, segment_bytes)) == after
+
+
+def test_nothing_makes_room_for_a_message_that_cannot_be_stored(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 3)
+    store.flush()
+    disk.fault = failing(errno.ENOSPC, "write")
+    store.append(b"s.0", b"", b"newer", 99)
+    with pytest.raises(StoreError, match="no space left"):
+        store.enforce(StoreLimits(max_per_subject=1, max_messages=3), 0)
+    assert sequences(store) == [1, 2, 3]
+    rollup = store.append(b"s.0", b"", b"rollup", 99)
+    with pytest.raises(StoreError, match="no space left"):
+        store.purge(below=rollup, follows_append=True)
+    assert sequences(store) == [1, 2, 3]
+
+
+def test_removals_wait_for_a_disk_that_takes_them(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 6)
+    store.flush()
+    disk.fault = failing(errno.ENOSPC, "write")
+    assert store.remove(2)
+    store.purge(SubjectFilter([b"s.2"]))
+    append(store, 1)
+    with pytest.raises(StoreError):
+        store.flush()
+    assert store.needs_flush()
+    disk.fault = None
+    store.flush()
+    store.sync()
+    disk.cut_power()
+    assert sequences(open_store(disk)) == [1, 4, 5]
+
+
+def test_after_a_failed_sync_nothing_more_is_taken_and_all_can_be_read(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 3)
+    store.flush()
+    store.sync()
+    append(store, 3)
+    store.flush()
+    disk.fault = failing(errno.EIO, "sync")
+    assert store.needs_sync()
+    with pytest.raises(StoreError, match="cannot make the stream's log safe: input/output error"):
+        store.sync()
+    disk.fault = None
+    with pytest.raises(StoreError):
+        store.append(b"s.0", b"", b"", 1)
+    with pytest.raises(StoreError):
+        store.skip()
+    with pytest.raises(StoreError):
+        store.sync()
+    store.remove(1)
+    with pytest.raises(StoreError):
+        store.flush()
+    assert sequences(store) == [2, 3, 4, 5, 6]
+    store.close()
+    disk.cut_power()
+    assert sequences(open_store(disk))[:3] == [1, 2, 3]
+
+
+def test_what_cannot_be_cut_off_again_ends_appending(disk: FaultyDisk) -> None:
+    """The rest of a failed write could be taken for messages, if their sequences were used again."""
+    store = open_store(disk)
+    append(store, 3)
+    store.flush()
+    disk.fault = failing(errno.EIO, "write", "truncate")
+    append(store, 1)
+    with pytest.raises(StoreError):
+        store.flush()
+    disk.fault = None
+    with pytest.raises(StoreError, match="cannot cut off what a failed write left"):
+        store.append(b"s", b"", b"", 1)
+    assert sequences(store) == [1, 2, 3]
+
+
+def test_a_read_only_disk_can_be_read(disk: FaultyDisk) -> None:
+    store = open_store(disk, 150)
+    append(store, 10)
+    store.flush()
+    store.sync()
+    store.append(b"s.0", b"", b"torn", 10**6)
+    store.flush()
+    newest = disk.files()[-2]
+    disk.kill()
+    disk.cut(newest, len(disk.content(newest)) - 3)
+    disk.fault = failing(
+        errno.EROFS, "write", "truncate", "sync", "sync_folder", "create", "replace", "remove", "make_folder"
+    )
+    store = open_store(disk, 150)
+    assert sequences(store) == list(range(1, 11))
+    with pytest.raises(StoreError):
+        append(store, 1)
+        store.flush()
+    assert sequences(store) == list(range(1, 11))
+    store.compact_step()
+
+
+def test_a_folder_that_cannot_be_made_is_told(disk: FaultyDisk) -> None:
+    disk.fault = failing(errno.EACCES, "make_folder")
+    with pytest.raises(StoreError, match=r"cannot make the folder .*msgs: permission denied"):
+        open_store(disk)
+
+
+def test_an_erase_that_fails_is_told_and_the_message_is_gone(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 3)
+    store.flush()
+    calls: list[str] = []
+
+    def second_write_fails(operation: str, path: Path) -> None:
+        if operation == "write" and path.suffix == ".seg":
+            calls.append(operation)
+            if len(calls) == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.fault = second_write_fails
+    with pytest.raises(StoreError, match="cannot overwrite message 2"):
+        store.remove(2, erase=True)
+    assert sequences(store) == [1, 3]
+
+
+def test_erased_bytes_are_no_longer_on_the_disk(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    for text in (b"public 1", b"the secret", b"public 2"):
+        store.append(b"subject." + text.replace(b" ", b"."), b"", text, 1)
+    store.flush()
+    assert store.remove(2, erase=True)
+    content = b"".join(disk.content(path) for path in disk.files())
+    assert b"secret" not in content
+    assert b"public 1" in content
+    store.flush()
+    store.sync()
+    disk.cut_power()
+    store = open_store(disk)
+    assert (sequences(store), store.lost) == ([1, 3], [])
+    store.close()
+    assert b"secret" not in b"".join(disk.content(path) for path in disk.files())
+
+
+def test_a_failing_compaction_changes_nothing(disk: FaultyDisk) -> None:
+    store = open_store(disk, 2000)
+    append(store, 100, size=100)
+    store.flush()
+    for sequence in range(1, 30):
+        if sequence % 4:
+            store.remove(sequence)
+    store.flush()
+    store.sync()
+    before = state(store)
+    for operation in ("open", "write", "sync", "replace", "sync_folder", "truncate"):
+        disk.fault = failing(errno.ENOSPC, operation)
+        with pytest.raises(StoreError, match="no space left"):
+            store.compact_step()
+        disk.fault = None
+        assert state(store) == before
+    while store.compact_step():
+        pass
+    assert state(store) == before
+    store.close()
+    assert state(open_store(disk, 2000)) == before
+    assert disk.open_handles() < 20
