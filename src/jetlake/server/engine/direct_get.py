@@ -16,7 +16,7 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.account import Message
+    from jetlake.server.engine.account import Account, Message
     from jetlake.server.engine.jetstream import JetStream
     from jetlake.server.engine.stream import Stream
 
@@ -24,9 +24,9 @@ __all__ = ["direct_get"]
 
 MULTI_LAST_MAX = 1024
 
-# One run of a batch; a longer batch is read in several.
+# What a batch sends in one turn of the loop; the rest follows in the next ones.
 _RUN_MESSAGES = 1024
-_RUN_BYTES = 8 * 1024 * 1024
+_RUN_BYTES = 1024 * 1024
 
 _EMPTY_REQUEST = b"NATS/1.0 408 Empty Request\r\n\r\n"
 _MALFORMED_REQUEST = b"NATS/1.0 408 Malformed Request\r\n\r\n"
@@ -43,29 +43,40 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
     stream = jetstream.streams_by_token.get(name)
     if stream is None or not stream.config.allow_direct:
         return False
-    if reply:
-        try:
-            answers = _answers(stream, by_subject, header, payload)
-        except ConfigError:  # a time that the calendar does not have
-            answers = [_MALFORMED_REQUEST]
-        except StoreError as error:
-            answers = [b"NATS/1.0 500 %b\r\n\r\n" % str(error).replace("\r", " ").replace("\n", " ").encode()]
-        messages: list[Message] = [
-            (reply, b"", answer, b"") if isinstance(answer, bytes) else (reply, b"", *answer) for answer in answers
-        ]
-        jetstream.engine.when_settled(lambda: _send(jetstream, reply, messages))
+    if not reply:
+        return True
+    try:
+        answer = _answer(stream, reply, by_subject, header, payload)
+    except ConfigError:  # a time that the calendar does not have
+        answer = [_MALFORMED_REQUEST]
+    except StoreError as error:
+        answer = [b"NATS/1.0 500 %b\r\n\r\n" % str(error).replace("\r", " ").replace("\n", " ").encode()]
+    engine = jetstream.engine
+    if isinstance(answer, _BatchDelivery):
+        delivery = answer
+        engine.when_settled(lambda: engine.make_ready(delivery))
+    else:
+        messages = _messages(reply, answer)
+        engine.when_settled(lambda: _send(jetstream.account, reply, messages))
     return True
 
 
-def _send(jetstream: JetStream, reply: bytes, messages: list[Message]) -> None:
-    jetstream.account.send_to(reply, messages)
+def _send(account: Account, reply: bytes, messages: list[Message]) -> None:
+    account.send_to(reply, messages)
 
 
 # A status is its header block; a message is header and payload.
 _Answer = bytes | tuple[bytes, bytes]
 
 
-def _answers(stream: Stream, by_subject: bytes, header: bytes, payload: bytes) -> list[_Answer]:
+def _messages(reply: bytes, answers: list[_Answer]) -> list[Message]:
+    return [(reply, b"", answer, b"") if isinstance(answer, bytes) else (reply, b"", *answer) for answer in answers]
+
+
+def _answer(
+    stream: Stream, reply: bytes, by_subject: bytes, header: bytes, payload: bytes
+) -> list[_Answer] | _BatchDelivery:
+    """What to send: all of it, or a batch that is sent in its own time."""
     if requires_newer_api(header):
         return [_REQUIRED_API_LEVEL]
     stripped = payload.strip()
@@ -86,7 +97,7 @@ def _answers(stream: Stream, by_subject: bytes, header: bytes, payload: bytes) -
     if request.multi_last:
         return _newest_of_each(stream, request)
     if request.batch:
-        return _batch(stream, request)
+        return _batch(stream, reply, request)
     message = _single(stream, request)
     return [_MESSAGE_NOT_FOUND] if message is None else [_as_answer(stream, message, request)]
 
@@ -134,25 +145,61 @@ def _origin(stream: Stream, message: StoredMessage) -> bytes:
 # Many messages
 
 
-def _batch(stream: Stream, request: DirectGetRequest) -> list[_Answer]:
+def _batch(stream: Stream, reply: bytes, request: DirectGetRequest) -> list[_Answer] | _BatchDelivery:
     """Up to `batch` messages from a place on; at least one, however many bytes it has."""
     subject_filter = _filter(request)
     sequence = _first_sequence(stream, request)
     pending = stream.store.count(sequence, subject_filter)
     if not pending:
         return [_MESSAGE_NOT_FOUND]
-    answers = _Batch(stream, request, pending)
-    wanted = request.batch
-    while wanted > 0 and not answers.is_full:
-        run = stream.store.read(sequence, subject_filter, min(wanted, _RUN_MESSAGES), _RUN_BYTES)
-        if not run.messages:
-            break
-        for message in run.messages:
-            if not answers.is_full:
-                answers.add(message)
-        wanted -= len(run.messages)
-        sequence = run.next_sequence
-    return answers.finished()
+    return _BatchDelivery(stream, reply, request, subject_filter, sequence, pending)
+
+
+class _BatchDelivery:
+    """A batch on its way: a bounded run in each turn of the loop, as fast as the taker takes them."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        reply: bytes,
+        request: DirectGetRequest,
+        subject_filter: SubjectFilter | None,
+        sequence: int,
+        pending: int,
+    ) -> None:
+        self._stream = stream
+        self._reply = reply
+        self._filter = subject_filter
+        self._sequence = sequence
+        self._last_sequence = stream.store.last_sequence
+        self._wanted = request.batch
+        self._batch = _Batch(stream, request, pending)
+
+    def deliver(self, now_ns: int) -> bool:
+        """Send the next run; whether there is more."""
+        stream = self._stream
+        route = stream.account.route(self._reply)
+        if stream.is_closed or not route.takers:
+            return False
+        if route.congested:
+            stream.engine.wait_for_drain(self)
+            return False
+        is_last = self._wanted <= 0
+        if not is_last:
+            wanted = min(self._wanted, _RUN_MESSAGES)
+            run = stream.store.read(self._sequence, self._filter, wanted, _RUN_BYTES, self._last_sequence)
+            for message in run.messages:
+                self._batch.add(message)
+                if self._batch.is_full:
+                    break
+            self._wanted -= len(run.messages)
+            self._sequence = run.next_sequence
+            is_last = (
+                not run.messages or self._wanted <= 0 or self._batch.is_full or run.next_sequence > self._last_sequence
+            )
+        answers = self._batch.finished() if is_last else self._batch.take()
+        stream.account.send_to(self._reply, _messages(self._reply, answers))
+        return not is_last
 
 
 def _newest_of_each(stream: Stream, request: DirectGetRequest) -> list[_Answer]:
@@ -205,10 +252,15 @@ class _Batch:
         self._bytes += len(message.subject) + len(message.header) + len(message.payload)
         self.is_full = 0 < self._request.max_bytes <= self._bytes
 
+    def take(self) -> list[_Answer]:
+        """The answers since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
     def finished(self) -> list[_Answer]:
-        """All answers, with the one that ends the batch."""
+        """The last answers, with the one that ends the batch."""
         up_to = b"Nats-UpTo-Sequence: %d\r\n" % self._up_to_sequence if self._up_to_sequence else b""
-        return [*self._answers, b"NATS/1.0 204 EOB\r\n" + self._numbers() + up_to + b"\r\n"]
+        return [*self.take(), b"NATS/1.0 204 EOB\r\n" + self._numbers() + up_to + b"\r\n"]
 
     def _numbers(self) -> bytes:
         return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (self._pending, self._last_sequence)

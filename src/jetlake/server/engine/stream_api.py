@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
 from jetlake.model.enums import ActionKind, StorageType
+from jetlake.model.fields import Value
 from jetlake.model.replies import (
     AccountInfoReply,
     MessageDeleteReply,
@@ -236,6 +237,20 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
     return MessageDeleteReply(success=True)
 
 
+# What this server does not do
+
+
+def stream_snapshot(request: ApiRequest) -> Value:
+    """`STREAM.SNAPSHOT`: backups are made of the files, or through a consumer."""
+    request.jetstream.stream(request.stream)
+    raise api_error(10064, err="not supported by this server")
+
+
+def stream_restore(request: ApiRequest) -> Value:
+    """`STREAM.RESTORE`."""
+    raise api_error(10062, err="not supported by this server")
+
+
 # What they share
 
 
@@ -290,4 +305,6 @@ HANDLERS: dict[str, Handler] = {
     "STREAM.PURGE": stream_purge,
     "STREAM.MSG.GET": message_get,
     "STREAM.MSG.DELETE": message_delete,
+    "STREAM.SNAPSHOT": stream_snapshot,
+    "STREAM.RESTORE": stream_restore,
 }

@@ -425,3 +425,48 @@ def test_too_many_subjects_are_refused(harness):
         harness.publish(f"s.{number}")
     harness.turn()
     assert direct(harness, {"multi_last": ["s.>"]}) == [b"NATS/1.0 413 Too Many Results"]
+
+
+def test_a_long_batch_leaves_in_runs_and_waits_for_its_taker(harness):
+    harness.create(allow_direct=True)
+    for number in range(3000):
+        harness.publish("s.a", b"%d" % number)
+    harness.turn()
+    harness.publish("$JS.API.DIRECT.GET.S", b'{"seq":1,"batch":2500}', reply=b"_INBOX.batch")
+    harness.engine.flush()
+    first = harness.client.take()
+    assert 0 < len(first) < 2500 and harness.engine.has_ready()
+    harness.client.congested = True
+    harness.engine.flush()
+    assert harness.client.take() == [] and not harness.engine.has_ready()
+    harness.client.congested = False
+    harness.publish("s.a", b"too late for the batch")
+    harness.engine.wake_congested()
+    rest = []
+    while harness.engine.has_ready():
+        harness.engine.flush()
+        rest += harness.client.take()
+    frames = first + rest
+    assert [frame.payload for frame in frames[:-1]] == [b"%d" % number for number in range(2500)]
+    assert frames[-1].header == b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 500\r\nNats-Last-Sequence: 2500\r\n\r\n"
+
+
+def test_a_batch_ends_when_its_taker_goes(harness):
+    harness.create(allow_direct=True)
+    for _ in range(3000):
+        harness.publish("s.a")
+    harness.turn()
+    subscription = harness.account.subscribe(b"elsewhere", b"8", harness.client)
+    harness.publish("$JS.API.DIRECT.GET.S", b'{"seq":1,"batch":2500}', reply=b"elsewhere")
+    harness.engine.flush()
+    harness.account.unsubscribe(subscription)
+    harness.engine.flush()
+    assert not harness.engine.has_ready()
+
+
+@pytest.mark.parametrize(("verb", "code"), [("STREAM.SNAPSHOT.S", 10064), ("STREAM.RESTORE.S", 10062)])
+def test_backups_are_refused_by_name(harness, verb, code):
+    harness.create()
+    answer = harness.api(verb, {"deliver_subject": "x"} if code == 10064 else {"config": {"name": "S"}})
+    assert answer["error"]["err_code"] == code
+    assert answer["error"]["description"].endswith("not supported by this server")
