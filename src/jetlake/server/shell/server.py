@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from base64 import urlsafe_b64encode
 from collections import deque
 from pathlib import Path
@@ -12,10 +11,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
-from msgspec.json import encode
 
 from jetlake.errors import ConfigError
-from jetlake.model.times import format_time
 from jetlake.server.config.options import (
     GLOBAL_ACCOUNT,
     SYSTEM_ACCOUNT,
@@ -25,37 +22,35 @@ from jetlake.server.config.options import (
 )
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock, SystemClock
-from jetlake.server.engine.timers import Timers
 from jetlake.server.nkey import new_server_id
 from jetlake.server.shell.auth import Authenticator, Identity
 from jetlake.server.shell.connect_options import ConnectOptions
 from jetlake.server.shell.connection import Connection
+from jetlake.server.shell.info import describe_client, describe_server
+from jetlake.server.shell.lame_duck import leave_as_lame_duck
 from jetlake.server.shell.listener import listen
 from jetlake.server.shell.log import Log, LoggerLog
 from jetlake.server.shell.system_requests import answer_system_requests
 from jetlake.server.shell.tls import server_context
-from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
+from jetlake.server.shell.turns import Turns
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.shell.committer import Committer
+    from jetlake.server.shell.entrance import Entrance
     from jetlake.server.shell.jetstream import FolderLock
     from jetlake.server.shell.monitoring import Monitoring
+    from jetlake.server.shell.outgoing import Outgoing
     from jetlake.server.shell.pages import Pages
 
 __all__ = ["ClosedTotals", "Server"]
-
-_SECOND_NS = 1_000_000_000
-_RUNTIME = "python" + sys.version.partition(" ")[0]
 
 # Connections that have ended and are still shown on request.
 _CLOSED_KEPT = 1000
 # How long a clean stop waits for its last bytes to be taken.
 _STOP_S = 1.0
-# A clock that is far ahead must not make the loop's own timer overflow.
-_SLEEP_MAX_S = 3600.0
 
 
 class ClosedTotals:
@@ -105,7 +100,7 @@ class Server:
         self.log = log or LoggerLog(debugging=given.debug, tracing=given.trace)
         self.id = new_server_id()
         self.start_ns = self.config_load_ns = self.clock.now_ns()
-        self.timers = Timers()
+        self.turns = Turns(self.clock, self.report_defect)
         self.authenticator = Authenticator(given)
         self.tls_context = server_context(given.tls) if given.tls is not None else None
         self.accounts: dict[str, Account] = {}
@@ -123,7 +118,7 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
         self.closed_totals = ClosedTotals()
-        self.pressured: set[Connection] = set()
+        self.pressured: set[Outgoing] = set()
         self.total_connections = 0
         self.slow_consumers = 0
         self.stale_connections = 0
@@ -135,10 +130,6 @@ class Server:
         self._sockets: set[Connection] = set()
         self._listeners: list[asyncio.Server] = []
         self._port = 0
-        self._dirty: list[Connection] = []
-        self._turn_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_deadline_ns = 0
         self._stopped: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -191,6 +182,7 @@ class Server:
         if self.running:
             return
         self.loop = asyncio.get_running_loop()
+        self.turns.start(self.loop)
         self._stopped = asyncio.Event()
         try:
             if self.options.http_port is not None:
@@ -234,9 +226,9 @@ class Server:
         if not self.options.accounts:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
         self._folder_lock = FolderLock(options)
-        self.engine = start_engine(self, options, limits)
-        self.committer = Committer(self.engine.commit, self.loop, self.schedule_turn)
-        self.schedule_turn()
+        self.engine = self.turns.engine = start_engine(self, options, limits)
+        self.committer = self.turns.committer = Committer(self.engine.commit, self.loop, self.turns.schedule)
+        self.turns.schedule()
 
     def _make_folder(self) -> str:
         import tempfile
@@ -250,9 +242,9 @@ class Server:
             return
         self.running = False
         for task in self._tasks:
-            task.cancel()
-        self._stop_listening()
-        await self._stop_jetstream()
+            if task is not asyncio.current_task():
+                task.cancel()
+        await self.retire()
         for connection in list(self.connections.values()):
             connection.end(reason="Server Shutdown")
         await self._wait_for_sockets()
@@ -262,28 +254,24 @@ class Server:
 
     async def _release(self) -> None:
         """Give back what may have been taken, however far the start had come."""
-        self._stop_listening()
-        await self._stop_jetstream()
+        await self.retire()
         if self.monitoring is not None:
             await self.monitoring.stop()
             self.monitoring = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.turns.stop()
         if self._temporary_folder:
             import shutil
 
             shutil.rmtree(self._temporary_folder, ignore_errors=True)
             self._temporary_folder = ""
 
-    def _stop_listening(self) -> None:
+    async def retire(self) -> None:
+        """Take no more clients and close JetStream; connections stay."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-
-    async def _stop_jetstream(self) -> None:
-        engine, self.engine = self.engine, None
-        committer, self.committer = self.committer, None
+        engine, self.engine, self.turns.engine = self.engine, None, None
+        committer, self.committer, self.turns.committer = self.committer, None, None
         if committer is not None:
             await committer.stop()
         if engine is not None:
@@ -296,7 +284,7 @@ class Server:
         if self._folder_lock is not None:
             self._folder_lock.release()
             self._folder_lock = None
-        self._flush_dirty()
+        self.turns.flush_dirty()
 
     async def _wait_for_sockets(self) -> None:
         deadline = self.loop.time() + _STOP_S
@@ -318,117 +306,19 @@ class Server:
         if self._stopped is not None:
             await self._stopped.wait()
 
-    # Lame duck
-
     def enter_lame_duck(self) -> None:
         """Take no more clients, tell those that are there to go elsewhere, then let them go one by one and stop."""
         if not self.lame_duck and self.running:
             self.lame_duck = True
-            self._keep(self.loop.create_task(self._lame_duck()))
-
-    async def _lame_duck(self) -> None:
-        self.log.info("Entering lame duck mode, stop accepting new clients")
-        self._stop_listening()
-        await self._stop_jetstream()
-        for connection in self.connections.values():
-            connection.send_info()
-        if self.connections:
-            grace_s = self.options.lame_duck_grace_period_s
-            await self._sleep(grace_s)
-            leaving = list(self.connections.values())
-            pause_s = min((self.options.lame_duck_duration_s - grace_s) / max(len(leaving), 1), 1.0)
-            for connection in leaving:
-                connection.end(reason="Server Shutdown")
-                await self._sleep(pause_s * (0.5 + self._random.random() / 2))
-        self._tasks.clear()  # stop must not cancel the task that it runs in
-        self.log.info("Initiating Shutdown...")
-        await self.stop()
-
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep by the server's clock."""
-        woken = self.loop.create_future()
-        self.timers.schedule(self.clock.now_ns() + int(seconds * _SECOND_NS), lambda: _wake(woken))
-        self._arm_timer()
-        await woken
+            self._keep(self.loop.create_task(leave_as_lame_duck(self, self._random)))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # Turns of the loop
-
-    def schedule_turn(self) -> None:
-        """Have everything that was received in this turn of the loop stored, delivered and written at its end."""
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self.loop.call_soon(self._end_turn)
-
-    def mark_dirty(self, connection: Connection) -> None:
-        """The connection has something to write."""
-        self._dirty.append(connection)
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self.loop.call_soon(self._end_turn)
-
-    def drained(self) -> None:
-        """A connection that was congested takes deliveries again."""
-        if self.engine is not None:
-            self.engine.wake_congested()
-            self.schedule_turn()
-
-    def _end_turn(self) -> None:
-        engine = self.engine
-        again = False
-        if engine is not None:
-            try:
-                engine.flush()
-                if self.committer is not None:
-                    self.committer.kick()
-                again = engine.has_ready()
-            except Exception as error:
-                self.report_defect("JetStream", error)
-        self._turn_scheduled = False
-        self._flush_dirty()
-        if again:
-            self.schedule_turn()
-        self._arm_timer()
-
-    def _flush_dirty(self) -> None:
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush()
-
-    def _arm_timer(self) -> None:
-        """Sleep no longer than until the earliest deadline; a timer that comes too early does no harm."""
-        deadline_ns = self.timers.next_deadline()
-        if self.engine is not None:
-            other_ns = self.engine.timers.next_deadline()
-            if deadline_ns is None or (other_ns is not None and other_ns < deadline_ns):
-                deadline_ns = other_ns
-        if deadline_ns is None or (self._timer is not None and self._timer_deadline_ns <= deadline_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = max(deadline_ns - self.clock.now_ns(), 0) / _SECOND_NS
-        self._timer_deadline_ns = deadline_ns
-        self._timer = self.loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
-
-    def _run_timers(self) -> None:
-        self._timer = None
-        now_ns = self.clock.now_ns()
-        for timers in (self.timers, self.engine.timers if self.engine is not None else None):
-            try:
-                if timers is not None:
-                    timers.run_due(now_ns)
-            except Exception as error:
-                self.report_defect("a timer", error)
-        self.schedule_turn()
-
     def clock_moved(self) -> None:
-        """The clock was moved by hand: run what is due now, and take the next deadline from there."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._run_timers()
+        """The clock was moved by hand: run what is due now."""
+        self.turns.clock_moved()
 
     # Connections
 
@@ -456,7 +346,7 @@ class Server:
         totals.out_msgs += connection.out_msgs
         totals.out_bytes += connection.out_bytes
         self.closed_connections.append(connection)
-        self.schedule_turn()
+        self.turns.schedule()
 
     def disconnected(self, connection: Connection) -> None:
         """The socket of a connection is gone."""
@@ -469,11 +359,11 @@ class Server:
             account = self.accounts[name] = Account(name, random=self._random)
         return account
 
-    def check_in_thread(self, connection: Connection, options: ConnectOptions) -> None:
+    def check_in_thread(self, connection: Entrance, options: ConnectOptions) -> None:
         """Authenticate where it takes long, without keeping the loop from its work."""
         self._keep(self.loop.create_task(self._check(connection, options)))
 
-    async def _check(self, connection: Connection, options: ConnectOptions) -> None:
+    async def _check(self, connection: Entrance, options: ConnectOptions) -> None:
         authenticate = self.authenticator.authenticate
         identity: Identity | None = None
         try:
@@ -486,62 +376,13 @@ class Server:
         """Fresh text to be signed by a client with an nkey."""
         return urlsafe_b64encode(os.urandom(11)).decode().rstrip("=")
 
-    def info_for(self, connection: Connection, *, connect_info: bool = False) -> bytes:
+    def info_for(self, connection: Entrance, *, connect_info: bool = False) -> bytes:
         """The JSON of INFO as this client gets it."""
-        options = self.options
-        host, _, port = options.client_advertise.rpartition(":") if options.client_advertise else (options.host, "", "")
-        fields: dict[str, Any] = {
-            "server_id": self.id,
-            "server_name": self.name,
-            "version": COMPATIBLE_VERSION,
-            "jetlake": JETLAKE_VERSION,
-            "proto": PROTOCOL,
-            "go": _RUNTIME,
-            "host": host or options.host,
-            "port": int(port) if port else self._port,
-            "headers": True,
-            "max_payload": options.max_payload,
-            "client_id": connection.cid,
-            "client_ip": connection.peer_host,
-            "api_lvl": API_LEVEL,
-        }
-        if self.authenticator.required and (connect_info or self.authenticator.default is None):
-            fields["auth_required"] = True
-        if options.tls is not None:
-            fields["tls_available" if options.allow_non_tls else "tls_required"] = True
-            if options.tls.verify:
-                fields["tls_verify"] = True
-        if self.engine is not None:
-            fields["jetstream"] = True
-            if options.jetstream is not None and options.jetstream.domain:
-                fields["domain"] = options.jetstream.domain
-        if connection.nonce:
-            fields["nonce"] = connection.nonce
-        if self.lame_duck:
-            fields["ldm"] = True
-        if connect_info:
-            fields["connect_info"] = True
-            fields["remote_account"] = connection.account.name
-        return encode(fields)
+        return describe_server(self, connection, connect_info=connect_info)
 
     def client_info(self, connection: Connection) -> dict[str, Any]:
         """Who a client is, with the keys that advisories use."""
-        options = connection.options
-        fields = {
-            "start": format_time(connection.start_ns),
-            "host": connection.peer_host,
-            "id": connection.cid,
-            "acc": connection.account.name,
-            "user": connection.identity.user if connection.identity is not None else "",
-            "name": options.name,
-            "lang": options.lang,
-            "ver": options.version,
-            "rtt": connection.rtt_ns,
-            "server": self.name,
-            "kind": "Client",
-            "client_type": "nats",
-        }
-        return {key: value for key, value in fields.items() if value not in ("", 0)}
+        return describe_client(self, connection)
 
     # Reload
 
@@ -564,7 +405,7 @@ class Server:
             connection.apply_limits()
             if connection.identity is not None:
                 connection.reauthorize(self.authenticator.recognize(connection.identity, previous))
-        self.schedule_turn()
+        self.turns.schedule()
         return changed
 
     # Defects
@@ -580,11 +421,6 @@ class Server:
             code = traceback.tb_frame.f_code
             place = f" ({Path(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name})"
         self.log.error(f"{where} - internal error: {type(error).__name__}: {error}{place}")
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _address(host: str, port: int) -> str:

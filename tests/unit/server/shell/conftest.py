@@ -110,6 +110,7 @@ def make_server(clock):
     def make(**options):
         server = Server(options=Options(**options), clock=clock, log=Lines())
         server.loop = asyncio.get_running_loop()
+        server.turns.start(server.loop)
         server.running = True
         clock.on_move(server.clock_moved)
         return server

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jetlake.server.config.options import Secret
+from jetlake.server.config.options import AccountOptions, Secret, User
 
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 
@@ -175,6 +175,23 @@ async def test_leaving_takes_everything_along(make_server, connect):
     assert server.global_account.interest_count == before - 2
     assert not server.connections
     assert server.closed_connections[-1] is client.connection
+
+
+async def test_subscriptions_do_not_move_into_another_account(make_server, connect):
+    users = (User(name="a", password=Secret("p"), account="A"), User(name="b", password=Secret("p"), account="B"))
+    accounts = (AccountOptions(name="A"), AccountOptions(name="B"))
+    server = make_server(users=users, accounts=accounts, no_auth_user="a")
+    client, other = connect(server), await connect(server).hello()
+    client.send(b"SUB x 1\r\n")
+    client.send(b'CONNECT {"verbose":false,"user":"b","pass":"p"}\r\nSUB y 2\r\n')
+    await client.take()
+    before = server.accounts["A"].interest_count
+    other.send(b"PUB x 0\r\n\r\nPUB y 0\r\n\r\n")
+    server.accounts["B"].publish(b"y", b"", b"", b"")
+    assert await client.take() == b"MSG y 2 0\r\n\r\n"
+    client.connection.connection_lost(None)
+    assert server.accounts["A"].interest_count == before
+    assert not server.accounts["B"].route(b"y").takers
 
 
 async def test_counters(make_server, connect):

@@ -1,0 +1,142 @@
+"""The turns of the loop: what came in is stored and delivered, and everything is written once, at the end of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetlake.server.engine.clock import Clock
+from jetlake.server.engine.timers import Timers
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.engine import Engine
+    from jetlake.server.shell.committer import Committer
+    from jetlake.server.shell.outgoing import Outgoing
+
+__all__ = ["Turns"]
+
+_SECOND_NS = 1_000_000_000
+# A deadline far ahead must not make the loop's own timer overflow; one that comes too early does no harm.
+_SLEEP_MAX_S = 3600.0
+
+
+class Turns:
+    """Drives the engine and the connections of one server.
+
+    Args:
+        clock: tells the time.
+        report_defect: takes what should never have been raised, with where it was.
+
+    Attributes:
+        timers: the shell's own deadlines; the engine has another set.
+        engine: what to flush at the end of a turn; None without JetStream.
+        committer: what syncs after a flush.
+    """
+
+    def __init__(self, clock: Clock, report_defect: Callable[[str, Exception], None]) -> None:
+        self.timers = Timers()
+        self.engine: Engine | None = None
+        self.committer: Committer | None = None
+        self._clock = clock
+        self._report_defect = report_defect
+        self._loop: asyncio.AbstractEventLoop
+        self._dirty: list[Outgoing] = []
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ns = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to turn with this loop."""
+        self._loop = loop
+
+    def stop(self) -> None:
+        """No more timers; what is scheduled for this turn still runs."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def schedule(self) -> None:
+        """Have everything that was received in this turn stored, delivered and written at its end."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def mark_dirty(self, connection: Outgoing) -> None:
+        """The connection has something to write."""
+        self._dirty.append(connection)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    def drained(self) -> None:
+        """A connection that was congested takes deliveries again."""
+        if self.engine is not None:
+            self.engine.wake_congested()
+            self.schedule()
+
+    def flush_dirty(self) -> None:
+        """Write what connections have to write, each with one call."""
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()
+
+    def _end(self) -> None:
+        engine = self.engine
+        again = False
+        if engine is not None:
+            try:
+                engine.flush()
+                if self.committer is not None:
+                    self.committer.kick()
+                again = engine.has_ready()
+            except Exception as error:
+                self._report_defect("JetStream", error)
+        self._scheduled = False
+        self.flush_dirty()
+        if again:
+            self.schedule()
+        self._arm_timer()
+
+    # Time
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Have `callback` called when the server's clock has moved on so far."""
+        self.timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)
+        self._arm_timer()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep by the server's clock."""
+        woken: asyncio.Future[None] = self._loop.create_future()
+        self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
+        await woken
+
+    def clock_moved(self) -> None:
+        """The clock was moved by hand: run what is due now, and take the next deadline from there."""
+        self.stop()
+        self._run_timers()
+
+    def _arm_timer(self) -> None:
+        """Sleep no longer than until the earliest deadline."""
+        deadline_ns = self.timers.next_deadline()
+        if self.engine is not None:
+            other_ns = self.engine.timers.next_deadline()
+            if deadline_ns is None or (other_ns is not None and other_ns < deadline_ns):
+                deadline_ns = other_ns
+        if deadline_ns is None or (self._timer is not None and self._timer_deadline_ns <= deadline_ns):
+            return
+        self.stop()
+        delay_s = max(deadline_ns - self._clock.now_ns(), 0) / _SECOND_NS
+        self._timer_deadline_ns = deadline_ns
+        self._timer = self._loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._timer = None
+        now_ns = self._clock.now_ns()
+        for timers in (self.timers, self.engine.timers if self.engine is not None else None):
+            try:
+                if timers is not None:
+                    timers.run_due(now_ns)
+            except Exception as error:
+                self._report_defect("a timer", error)
+        self.schedule()
