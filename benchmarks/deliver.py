@@ -107,15 +107,20 @@ class Client:
         prefix = stream.lower()
         config = {"name": stream, "subjects": [f"{prefix}.*"], "storage": storage}
         self.request(f"$JS.API.STREAM.CREATE.{stream}", config)
+        lines = [
+            b"PUB %b.%d _INBOX.b.9 %d\r\n%b\r\n" % (prefix.encode(), index, len(PAYLOAD), PAYLOAD)
+            for index in range(subjects)
+        ]
         for start in range(0, count, 1000):
-            self._socket.sendall(
-                b"".join(
-                    b"PUB %b.%d %d\r\n%b\r\n" % (prefix.encode(), index % subjects, len(PAYLOAD), PAYLOAD)
-                    for index in range(start, min(start + 1000, count))
-                )
-            )
-        while self.state(stream)["messages"] != count:
-            time.sleep(0.02)
+            chunk = [lines[index % subjects] for index in range(start, min(start + 1000, count))]
+            self._publish_acked(b"".join(chunk), len(chunk))
+
+    def _publish_acked(self, data: bytes, count: int) -> None:
+        """Publish messages that ask for an acknowledgement, and wait for all of them."""
+        self._socket.sendall(data)
+        answers = b""
+        while answers.count(b"MSG _INBOX.b.9 ") < count or not answers.endswith(b"}\r\n"):
+            answers += self._socket.recv(65536)
 
     def state(self, stream: str) -> dict[str, int]:
         return self.request(f"$JS.API.STREAM.INFO.{stream}")["state"]  # type: ignore[return-value]
@@ -144,10 +149,7 @@ class Client:
         line = b"PUB %b _INBOX.b.9 %d\r\n%b\r\n" % (subject.encode(), len(PAYLOAD), PAYLOAD)
         started = time.perf_counter()
         for _ in range(0, count, 100):
-            self._socket.sendall(line * 100)
-            data = b""
-            while data.count(b"MSG _INBOX.b.9 ") < 100 or not data.endswith(b"}\r\n"):
-                data += self._socket.recv(65536)
+            self._publish_acked(line * 100, 100)
         return count / (time.perf_counter() - started)
 
     def pull(self, stream: str, name: str, batch: int) -> bytes:

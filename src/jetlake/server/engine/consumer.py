@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetlake.errors import JetlakeError
+from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.enums import AckPolicy, ActionKind, DeliverPolicy, RetentionPolicy
@@ -169,18 +169,23 @@ class Consumer:
         self.delivery.close(deleted=False)
 
     def close(self, *, deleted: bool) -> None:
-        """Stop; when deleted, nothing remains of it and everybody is told."""
+        """Stop; when deleted, nothing remains of it and everybody is told.
+
+        Raises:
+            StoreError: its files could not be removed; it stays.
+        """
         if self.is_closed:
             return
+        if deleted and not self.stream.is_closed:
+            self.home.delete()
         self.is_closed = True
         self.engine.timers.cancel(self._timer)
         self.delivery.close(deleted=deleted)
         self.engine.commit.forget(self._journal)
         if deleted:
             self.stream.remove_consumer(self)
-            self.home.delete()
             self.events.action(ActionKind.DELETE)
-        else:
+        if not deleted or self.stream.is_closed:
             self.home.close()
 
     # What it wants
@@ -444,7 +449,11 @@ class Consumer:
             self.engine.make_ready(self)
         self.delivery.on_time(now_ns)
         if self._threshold_ns and self._is_forgotten(now_ns):
-            self.close(deleted=True)
+            try:
+                self.close(deleted=True)
+            except StoreError:
+                # The disk refused: it stays for another while, and is then tried again.
+                self.used(now_ns)
         self.arm()
 
     def _is_forgotten(self, now_ns: int) -> bool:

@@ -8,11 +8,12 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy
 from jetlake.protocol.nuid import next_nuid
 from jetlake.server.engine import pull_status
-from jetlake.server.engine.account import Message, Watch
+from jetlake.server.engine.account import Message
 from jetlake.server.engine.delivery import RUN_BYTES, RUN_MESSAGES, Delivery
 from jetlake.server.engine.flow_control import REQUEST, FlowControl
 from jetlake.server.engine.framer import size_of
 from jetlake.server.engine.rate_limit import RateLimit
+from jetlake.server.engine.routing import Watch
 
 if TYPE_CHECKING:
     from jetlake.server.engine.consumer import Consumer

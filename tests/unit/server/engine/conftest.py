@@ -97,6 +97,8 @@ class Harness:
                     errors[syncable] = error
             self.engine.commit.finish(errors)
             self.engine.flush()
+        if self.engine.has_ready():
+            self.turn()
 
     def request(self, subject, payload=b"", headers=None):
         """Publish with a reply, end the cycle, and return the frames that came back."""

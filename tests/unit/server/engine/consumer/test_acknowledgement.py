@@ -1,0 +1,293 @@
+"""Pulling, acknowledging and delivering again, with the numbers that the consumer's info shows."""
+
+import pytest
+
+SECOND = 1_000_000_000
+
+
+def test_a_pull_gets_the_next_message_on_its_own_subject(make_worker):
+    worker = make_worker(messages=2)
+    (frame,) = worker.pull()
+    assert (frame.subject, frame.payload) == (b"s.0", b"m1")
+    assert worker.of(frame) == (1, 1, 1, 1)
+    assert worker.numbers() == ((1, 1), (0, 0), 1, 1, 0, 0)
+
+
+def test_a_pull_that_came_first_gets_what_comes_later(make_worker, harness):
+    worker = make_worker()
+    assert worker.pull() == []
+    assert worker.numbers()[5] == 1
+    harness.publish("s.x", b"late")
+    harness.turn()
+    (frame,) = worker.taken()
+    assert frame.payload == b"late"
+    assert worker.numbers() == ((1, 1), (0, 0), 0, 1, 0, 0)
+
+
+def test_the_walk_through_of_the_deep_dive_in_todays_numbers(make_worker, harness):
+    worker = make_worker()
+    assert worker.numbers() == ((0, 0), (0, 0), 0, 0, 0, 0)
+    harness.store("s.a", b"order 4")
+    (frame,) = worker.pull()
+    worker.answer(frame)
+    assert worker.numbers() == ((1, 1), (1, 1), 0, 0, 0, 0)
+    harness.store("s.a", b"order 5")
+    assert worker.of(*worker.pull())[:3] == (1, 2, 2)
+    assert worker.numbers() == ((2, 2), (1, 1), 0, 1, 0, 0)
+    for count in (2, 3):
+        harness.advance(30.1)
+        (frame,) = worker.pull()
+        assert worker.of(frame)[:3] == (count, 2, count + 1)
+    assert worker.numbers() == ((4, 2), (1, 1), 0, 1, 1, 0)
+    worker.answer(frame, b"+ACK")
+    assert worker.numbers() == ((4, 2), (4, 2), 0, 0, 0, 0)
+
+
+def test_an_ack_of_an_older_delivery_counts(make_worker, harness):
+    worker = make_worker(messages=1)
+    (old,) = worker.pull()
+    harness.advance(31)
+    worker.pull()
+    worker.answer(old)
+    assert worker.numbers() == ((2, 1), (2, 1), 0, 0, 0, 0)
+
+
+def test_ack_all_acknowledges_what_came_before(make_worker):
+    worker = make_worker(messages=5, ack_policy="all")
+    frames = worker.pull(b"4")
+    worker.answer(frames[2])
+    assert worker.numbers() == ((4, 4), (3, 3), 1, 1, 0, 0)
+    assert len(worker.double_ack(frames[0])) == 1
+    assert worker.numbers() == ((4, 4), (3, 3), 1, 1, 0, 0)
+
+
+def test_without_acks_delivered_is_done(make_worker, harness):
+    worker = make_worker(messages=3, ack_policy="none")
+    frames = worker.pull(b"2")
+    assert worker.numbers() == ((2, 2), (2, 2), 1, 0, 0, 0)
+    (answer,) = worker.double_ack(frames[0])
+    assert worker.statuses([answer]) == ["503"]
+    harness.advance(60)
+    assert worker.sequences(worker.pull(b"9")) == [3]
+
+
+@pytest.mark.parametrize("body", [b"", b"+ACK", b"+OK", b"-NAK", b"+WPI", b"+TERM", b"-NAK 5s", b"nonsense"])
+def test_every_body_is_answered_when_asked(make_worker, body):
+    worker = make_worker(messages=1)
+    (frame,) = worker.pull()
+    (answer,) = worker.double_ack(frame, body)
+    assert (answer.subject, answer.header, answer.payload) == (b"_INBOX.acked", b"", b"")
+    assert [frame.subject for frame in worker.double_ack(frame, body)] == [b"_INBOX.acked"]
+
+
+@pytest.mark.parametrize("sequence", [b"0", b"2", b"99", b"x", b"-1"])
+def test_an_ack_of_what_was_never_delivered_is_not_answered(make_worker, harness, sequence):
+    worker = make_worker(messages=2)
+    worker.pull()
+    harness.publish(b"$JS.ACK.S.c.1.%b.1.1.1" % sequence, reply=b"_INBOX.acked")
+    harness.turn()
+    assert worker.taken() == []
+    assert worker.numbers() == ((1, 1), (0, 0), 1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "$JS.ACK.S.other.1.1.1.1.1",
+        "$JS.ACK.T.c.1.1.1.1.1",
+        "$JS.ACK.S.c.1.1.1.1",
+        "$JS.ACK.S.c.1.1.1.1.1.1",
+        "$JS.ACK._.wrong.S.c.1.1.1.1.1",
+    ],
+)
+def test_an_ack_to_nobody_finds_no_responders(make_worker, harness, subject):
+    worker = make_worker(messages=1)
+    worker.pull()
+    harness.publish(subject, reply=b"_INBOX.acked")
+    harness.turn()
+    assert worker.statuses(worker.taken()) == ["503"]
+    assert worker.numbers()[3] == 1
+
+
+def test_version_2_of_the_ack_subject_is_understood(make_worker, harness):
+    worker = make_worker(messages=2)
+    worker.pull(b"2")
+    harness.publish(b"$JS.ACK._.szMpdrwD.S.c.1.1.1.1.1")
+    harness.publish(b"$JS.ACK._.szMpdrwD.S.c.1.2.2.1.1.more.tokens")
+    harness.turn()
+    assert worker.numbers()[3] == 0
+
+
+def test_version_2_of_the_ack_subject_is_sent_on_demand(make_worker, make_harness):
+    worker = make_worker(messages=1, on=make_harness(ack_subject_v2=True))
+    (frame,) = worker.pull()
+    assert frame.reply.startswith(b"$JS.ACK._.szMpdrwD.S.c.1.1.1.")
+    worker.answer(frame)
+    assert worker.numbers()[3] == 0
+
+
+def test_a_nak_comes_back_before_anything_new(make_worker):
+    worker = make_worker(messages=3)
+    (first, second) = worker.pull(b"2")
+    worker.answer(second, b"-NAK")
+    worker.answer(first, b"-NAK")
+    assert [worker.of(frame)[:2] for frame in worker.pull(b"3")] == [(2, 2), (2, 1), (1, 3)]
+
+
+@pytest.mark.parametrize("body", [b"-NAK 5s", b'-NAK {"delay": 5000000000}'])
+def test_a_delayed_nak_comes_back_later(make_worker, harness, body):
+    worker = make_worker(messages=1)
+    (frame,) = worker.pull()
+    worker.answer(frame, body)
+    worker.ask({"batch": 1, "expires": 60 * SECOND})
+    harness.advance(4.9)
+    assert worker.taken() == []
+    harness.advance(0.2)
+    assert worker.sequences(worker.taken()) == [1]
+
+
+def test_progress_gives_another_ack_wait(make_worker, harness):
+    worker = make_worker(messages=1)
+    (frame,) = worker.pull()
+    harness.advance(20)
+    worker.answer(frame, b"+WPI")
+    worker.ask({"batch": 1, "expires": 60 * SECOND})
+    harness.advance(29)
+    assert worker.taken() == []
+    harness.advance(2)
+    assert [worker.of(frame)[0] for frame in worker.taken()] == [2]
+
+
+def test_a_terminated_message_never_comes_back(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
+    worker = make_worker(messages=1)
+    (frame,) = worker.pull()
+    worker.answer(frame, b"+TERM   poison ")
+    harness.advance(60)
+    assert worker.pull({"batch": 1, "no_wait": True})[0].header.startswith(b"NATS/1.0 404")
+    ((subject, event),) = ear()
+    assert subject == "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.S.c"
+    assert (event["stream_seq"], event["consumer_seq"], event["deliveries"]) == (1, 1, 1)
+    assert event["reason"] == "poison"
+
+
+@pytest.mark.parametrize(("body", "count"), [(b"+NXT", 1), (b"+NXT 2", 2), (b'+NXT {"batch": 3}', 3)])
+def test_next_acknowledges_and_asks(make_worker, body, count):
+    worker = make_worker(messages=5)
+    (frame,) = worker.pull()
+    worker.answer(frame, body, b"_INBOX.next")
+    frames = worker.taken()
+    assert worker.sequences(frames) == list(range(2, 2 + count))
+    assert worker.numbers()[3] == count
+
+
+def test_next_without_a_reply_is_an_ack(make_worker):
+    worker = make_worker(messages=2)
+    (frame,) = worker.pull()
+    worker.answer(frame, b"+NXT 5")
+    assert (worker.taken(), worker.numbers()) == ([], ((1, 1), (1, 1), 1, 0, 0, 0))
+
+
+def test_backoff_sets_the_distances(make_worker, harness):
+    worker = make_worker(messages=1, backoff=[SECOND // 5, SECOND * 3 // 5])
+    assert worker.info()["config"]["ack_wait"] == SECOND // 5
+    worker.ask({"batch": 9, "expires": 60 * SECOND})
+    harness.turn()
+    assert worker.sequences(worker.taken()) == [1]
+    for wait in (0.2, 0.6, 0.6):
+        harness.advance(wait)
+        assert worker.taken() == []
+        harness.advance(0.001)
+        assert worker.sequences(worker.taken()) == [1]
+
+
+def test_after_the_last_delivery_a_message_is_let_go_when_somebody_asks_again(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
+    worker = make_worker(messages=1, max_deliver=2)
+    worker.pull()
+    harness.advance(31)
+    worker.pull()
+    harness.advance(31)
+    assert worker.numbers() == ((2, 1), (0, 0), 0, 1, 1, 0)
+    assert ear() == []
+    worker.pull({"batch": 1, "no_wait": True})
+    assert worker.numbers() == ((2, 1), (0, 0), 0, 0, 1, 0)
+    ((subject, event),) = ear()
+    assert subject == "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c"
+    assert (event["stream_seq"], event["deliveries"]) == (1, 2)
+    harness.advance(31)
+    worker.pull({"batch": 1, "no_wait": True})
+    assert ear() == []
+
+
+def test_a_single_delivery_is_let_go_when_its_wait_is_over(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
+    worker = make_worker(messages=1, max_deliver=1)
+    worker.pull()
+    harness.advance(31)
+    assert worker.numbers() == ((1, 1), (0, 0), 0, 0, 0, 0)
+    assert len(ear()) == 1
+
+
+def test_samples_of_acks(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.METRIC.>")
+    worker = make_worker(messages=3, sample_freq="100%")
+    (first, second, third) = worker.pull(b"3")
+    harness.advance(2)
+    worker.answer(first)
+    worker.answer(first)
+    worker.answer(second, b"+TERM")
+    worker.answer(third, b"-NAK")
+    ((subject, event),) = ear()
+    assert subject == "$JS.EVENT.METRIC.CONSUMER.ACK.S.c"
+    assert event["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
+    assert (event["stream_seq"], event["consumer_seq"], event["deliveries"]) == (1, 1, 1)
+    assert event["ack_time"] == 2 * SECOND
+
+
+def test_some_of_the_acks_are_sampled(make_worker, heard):
+    ear = heard("$JS.EVENT.METRIC.>")
+    worker = make_worker(messages=100, sample_freq="30")
+    for frame in worker.pull(b"100"):
+        worker.answer(frame)
+    assert 15 < len(ear()) < 45
+
+
+def test_a_nak_is_told(make_worker, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED.>")
+    worker = make_worker(messages=1)
+    (frame,) = worker.pull()
+    worker.answer(frame, b"-NAK")
+    worker.answer(worker.pull()[0])
+    worker.answer(frame, b"-NAK")
+    ((_, event),) = ear()
+    assert (event["type"], event["stream_seq"]) == ("io.nats.jetstream.advisory.v1.nak", 1)
+
+
+def test_deleting_a_pending_message_ends_it(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
+    worker = make_worker(messages=3)
+    worker.pull(b"2")
+    harness.api("STREAM.MSG.DELETE.S", {"seq": 1})
+    assert worker.numbers() == ((2, 2), (1, 1), 1, 1, 0, 0)
+    assert [event["reason"] for _, event in ear()] == ["Unacknowledged message was deleted"]
+    harness.api("STREAM.MSG.DELETE.S", {"seq": 3})
+    assert worker.numbers() == ((2, 2), (1, 1), 0, 1, 0, 0)
+
+
+def test_a_purge_moves_consumers_behind_it(make_worker, harness):
+    worker = make_worker(messages=6)
+    worker.pull(b"4")
+    harness.api("STREAM.PURGE.S")
+    assert worker.numbers() == ((4, 6), (4, 6), 0, 0, 0, 0)
+    harness.store("s.x", b"new")
+    assert worker.sequences(worker.pull()) == [7]
+
+
+def test_a_filtered_purge_leaves_what_it_did_not_match(make_worker, harness):
+    worker = make_worker(messages=4)
+    worker.pull(b"2")
+    harness.api("STREAM.PURGE.S", {"filter": "s.1"})
+    harness.api("STREAM.PURGE.S", {"filter": "s.3"})
+    assert worker.numbers()[2:4] == (1, 1)
+    assert worker.sequences(worker.pull(b"9")) == [3]

@@ -1,0 +1,328 @@
+"""What a consumer remembers: across clean stops, kills and power cuts, on a disk in memory."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.server.engine.folder_storage import FolderStorage
+from jetlake.store.faulty_disk import FaultyDisk
+from jetlake.store.stream_folder import StoreFolder
+
+SECOND = 1_000_000_000
+
+
+class Machine:
+    """A disk, and the server that runs on it; whoever restarts goes on with the same time."""
+
+    def __init__(self, make_harness, make_worker, **options):
+        self.disk = FaultyDisk(Random(3))
+        self._make_harness = make_harness
+        self._make_worker = make_worker
+        self._options = options
+        self.harness = self._start()
+
+    def _start(self):
+        storage = FolderStorage(StoreFolder(self.disk, Path("/data")), self.report)
+        return self._make_harness(storage, **self._options)
+
+    def report(self, line):
+        raise AssertionError(line)
+
+    def worker(self, name="c", **config):
+        return self._make_worker(name, on=self.harness, **config)
+
+    def _again(self, worker, now_ns):
+        self.harness = self._start()
+        self.harness.clock.advance((now_ns - self.harness.clock.now_ns()) / SECOND)
+        worker.harness = self.harness
+        return worker
+
+    def stop(self, worker):
+        now_ns = self.harness.clock.now_ns()
+        self.harness.engine.close()
+        return self._again(worker, now_ns)
+
+    def kill(self, worker):
+        self.disk.kill()
+        return self._again(worker, self.harness.clock.now_ns())
+
+    def cut_power(self, worker):
+        self.disk.cut_power()
+        return self._again(worker, self.harness.clock.now_ns())
+
+
+@pytest.fixture
+def machine(make_harness, make_worker):
+    return Machine(make_harness, make_worker)
+
+
+@pytest.fixture(params=["stop", "kill", "cut_power"])
+def restart(request, machine):
+    """A function that restarts the machine in one of three ways and gives back the worker."""
+    return getattr(machine, request.param)
+
+
+def test_positions_counts_and_floors_come_back(machine, restart):
+    worker = machine.worker(messages=6)
+    frames = worker.pull(b"4")
+    worker.double_ack(frames[0])
+    worker.answer(frames[2], b"-NAK")
+    worker.pull(b"1")
+    worker.double_ack(frames[3])
+    before = worker.numbers()
+    assert before == ((5, 4), (1, 1), 2, 2, 1, 0)
+    worker = restart(worker)
+    assert worker.numbers() == before
+    machine.harness.advance(31)
+    assert [worker.of(frame)[:3] for frame in worker.pull(b"9")] == [(2, 2, 6), (3, 3, 7), (1, 5, 8), (1, 6, 9)]
+
+
+def test_a_confirmed_ack_is_never_pending_again(machine, restart):
+    worker = machine.worker(messages=30)
+    confirmed = []
+    for frame in worker.pull(b"20"):
+        (answer,) = worker.double_ack(frame)
+        assert answer.subject == b"_INBOX.acked"
+        confirmed.append(worker.of(frame)[1])
+    worker = restart(worker)
+    machine.harness.advance(60)
+    assert set(worker.sequences(worker.pull(b"99"))).isdisjoint(confirmed)
+
+
+def test_a_confirmation_waits_for_the_disk(machine):
+    worker = machine.worker(messages=1)
+    (frame,) = worker.pull()
+    harness = machine.harness
+    harness.publish(frame.reply, reply=b"_INBOX.acked")
+    harness.engine.flush()
+    assert worker.taken() == []
+    harness.turn()
+    assert len(worker.taken()) == 1
+
+
+def test_no_confirmation_when_the_disk_fails(machine):
+    worker = machine.worker(messages=2)
+    first, second = worker.pull(b"2")
+
+    def fail(operation, path):
+        if operation == "sync" and path.suffix == ".journal":
+            raise OSError(5, "Input/output error")
+
+    machine.disk.fault = fail
+    assert worker.double_ack(first) == []
+    machine.disk.fault = None
+    # What was not confirmed may have been lost, and nothing more is promised until a restart.
+    assert worker.double_ack(second) == []
+
+
+def test_plain_acks_reach_the_journal_within_a_tenth_of_a_second(machine):
+    worker = machine.worker(messages=2)
+    first, second = worker.pull(b"2")
+    worker.answer(first)
+    machine.harness.advance(0.1)
+    worker.answer(second)
+    worker = machine.kill(worker)
+    assert worker.numbers() == ((2, 2), (1, 1), 0, 1, 0, 0)
+
+
+def test_deliveries_are_written_before_they_leave(machine):
+    worker = machine.worker(messages=3)
+    worker.pull(b"2")
+    worker = machine.kill(worker)
+    assert worker.numbers() == ((2, 2), (0, 0), 1, 2, 0, 0)
+
+
+@pytest.mark.parametrize("policy", ["none", "all"])
+def test_other_ack_policies_come_back_too(machine, restart, policy):
+    worker = machine.worker(messages=5, ack_policy=policy)
+    frames = worker.pull(b"3")
+    if policy == "all":
+        worker.double_ack(frames[1])
+    machine.harness.advance(0.2)
+    before = worker.numbers()
+    worker = restart(worker)
+    if policy == "none" and worker.numbers() != before:
+        # Nothing was confirmed, so that a power cut may have taken the position back; never forward.
+        assert worker.numbers()[0][1] < 3
+    else:
+        assert worker.numbers() == before
+
+
+def test_exhausted_messages_stay_exhausted(machine, restart):
+    worker = machine.worker(messages=2, max_deliver=1)
+    frames = worker.pull(b"2")
+    machine.harness.advance(31)
+    worker.double_ack(frames[1])
+    worker = restart(worker)
+    machine.harness.advance(31)
+    assert worker.statuses(worker.pull({"batch": 9, "no_wait": True})) == ["404 No Messages"]
+    assert worker.numbers()[3] == 0
+
+
+def test_a_start_in_the_future_and_a_start_at_the_end_are_kept(machine, restart):
+    machine.worker("first", messages=3)
+    new = machine.worker("new", deliver_policy="new")
+    future = machine.worker("future", deliver_policy="by_start_sequence", opt_start_seq=5)
+    new = restart(new)
+    future.harness = new.harness
+    for _ in range(3):
+        new.harness.store("s.x")
+    assert new.sequences(new.pull(b"9")) == [4, 5, 6]
+    assert future.sequences(future.pull(b"9")) == [5, 6]
+
+
+def test_last_per_subject_goes_on_with_what_it_chose(machine, restart):
+    harness = machine.harness
+    harness.create()
+    for subject in ("s.a", "s.b", "s.c", "s.a", "s.b", "s.c"):
+        harness.store(subject)
+    worker = machine.worker(deliver_policy="last_per_subject", filter_subject="s.>")
+    harness.store("s.a")
+    (frame,) = worker.pull()
+    worker.double_ack(frame)
+    worker = restart(worker)
+    assert worker.numbers()[2] == 3
+    assert worker.sequences(worker.pull(b"9")) == [5, 6, 7]
+
+
+def test_reset_and_purge_come_back(machine, restart):
+    worker = machine.worker(messages=6)
+    worker.pull(b"6")
+    machine.harness.api("CONSUMER.RESET.S.c", {"seq": 3})
+    worker.pull(b"2")
+    machine.harness.api("STREAM.PURGE.S", {"seq": 4})
+    worker = restart(worker)
+    assert worker.numbers() == ((2, 4), (1, 3), 2, 1, 0, 0)
+
+
+def test_updates_and_pauses_come_back(machine, restart):
+    worker = machine.worker(messages=1)
+    config = {"durable_name": "c", "ack_policy": "explicit", "max_deliver": 9}
+    machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    machine.harness.api("CONSUMER.PAUSE.S.c", {"pause_until": "2099-01-01T00:00:00Z"})
+    worker = restart(worker)
+    info = worker.info()
+    assert (info["config"]["max_deliver"], info["paused"]) == (9, True)
+    assert worker.pull() == []
+
+
+def test_which_consumers_come_back(machine, restart):
+    durable = machine.worker("durable")
+    machine.worker("ephemeral", durable_name="")
+    machine.worker("memory", mem_storage=True)
+    machine.worker("gone")
+    machine.harness.api("CONSUMER.DELETE.S.gone")
+    durable = restart(durable)
+    assert durable.harness.api("CONSUMER.NAMES.S")["consumers"] == ["durable", "ephemeral"]
+
+
+def test_an_ephemeral_that_nobody_comes_back_to_goes(machine):
+    worker = machine.worker(durable_name="")
+    worker = machine.kill(worker)
+    machine.harness.advance(7)
+    assert not worker.is_there
+    assert not [path for path in machine.disk.files() if "consumers" in path.parts]
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_acknowledged_messages_of_a_work_queue_do_not_come_back(machine, restart, retention):
+    machine.harness.create(retention=retention)
+    worker = machine.worker()
+    for _ in range(4):
+        machine.harness.store("s.x")
+    first, second, *_ = worker.pull(b"4")
+    worker.double_ack(second)
+    worker = restart(worker)
+    state = machine.harness.state()
+    assert (state["messages"], state["first_seq"], state["num_deleted"]) == (3, 1, 1)
+    worker.double_ack(first)
+    assert machine.harness.state()["first_seq"] == 3
+
+
+def test_many_consumers_use_few_handles(machine):
+    workers = [machine.worker(f"c{number}", messages=1 if not number else 0) for number in range(50)]
+    for worker in workers:
+        worker.double_ack(*worker.pull())
+    assert machine.disk.open_handles() < 10
+
+
+def test_a_disk_that_refuses_keeps_the_consumer_from_being_made(machine):
+    machine.harness.create()
+
+    def fail(operation, path):
+        if "consumers" in path.parts:
+            raise OSError(28, "No space left on device")
+
+    machine.disk.fault = fail
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    answer = machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    assert answer["error"]["code"] >= 400
+    machine.disk.fault = None
+    assert machine.harness.api("CONSUMER.NAMES.S")["consumers"] == []
+    assert "error" not in machine.harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+
+
+def test_a_journal_that_grew_begins_anew(machine):
+    worker = machine.worker(messages=1, max_ack_pending=-1)
+    harness = machine.harness
+    for _ in range(40):
+        for _ in range(500):
+            harness.publish("s.x")
+        harness.turn()
+        for frame in worker.pull(b"500"):
+            harness.publish(frame.reply)
+        harness.turn()
+        harness.advance(0.1)
+    journals = [path for path in machine.disk.files() if path.suffix == ".journal"]
+    assert len(journals) == 1
+    assert len(machine.disk.content(journals[0])) < 600_000
+    before = worker.numbers()
+    assert machine.kill(worker).numbers() == before
+
+
+def test_damage_in_the_journal_costs_redeliveries_and_no_messages(machine):
+    worker = machine.worker(messages=40)
+    for _ in range(8):
+        for frame in worker.pull(b"4")[:3]:
+            worker.double_ack(frame)
+    (journal,) = [path for path in machine.disk.files() if path.suffix == ".journal"]
+    size = len(machine.disk.content(journal))
+    pending = set(worker.consumer.acks.pending)
+    machine.disk.flip(journal, size // 2)
+    worker = machine.kill(worker)
+    machine.harness.advance(31)
+    seen = set(worker.sequences(worker.pull(b"99")))
+    assert pending <= seen
+    assert set(range(33, 41)) <= seen
+    assert json.dumps(worker.info())
+
+
+def test_a_consumer_that_cannot_be_removed_stays(machine):
+    worker = machine.worker(messages=1)
+
+    def fail(operation, path):
+        if operation == "replace" and "consumers" in path.parts:
+            raise OSError(5, "Input/output error")
+
+    machine.disk.fault = fail
+    assert machine.harness.api("CONSUMER.DELETE.S.c")["error"]["code"] >= 400
+    machine.disk.fault = None
+    assert worker.sequences(worker.pull()) == [1]
+    assert machine.harness.api("CONSUMER.DELETE.S.c")["success"]
+
+
+def test_a_forgotten_consumer_that_cannot_be_removed_is_tried_again(machine):
+    worker = machine.worker(durable_name="")
+
+    def fail(operation, path):
+        if operation == "replace" and "consumers" in path.parts:
+            raise OSError(5, "Input/output error")
+
+    machine.disk.fault = fail
+    machine.harness.advance(7)
+    assert worker.is_there
+    machine.disk.fault = None
+    machine.harness.advance(7)
+    assert not worker.is_there
