@@ -62,7 +62,7 @@ class FileStore(IndexedStore[Segment]):
         random_bytes: makes the stream's key and what erased messages are overwritten with.
 
     Raises:
-        StoreError: the folder can be neither found nor made.
+        StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
     """
 
     durable = True
@@ -90,7 +90,11 @@ class FileStore(IndexedStore[Segment]):
             raise StoreError.of(f"make the folder {folder}", error) from error
         self._mark = MarkFile(disk, folder / _MARK_NAME, 0)
         mark = self._mark.read()
-        found = recover(disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME)
+        try:
+            found = recover(disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME)
+        except OSError as error:
+            self._mark.close()
+            raise StoreError.of(f"read what is in {folder}", error) from error
         self._key = found.key
         self._mark.use_key(found.key)
         self._next_number = found.next_number

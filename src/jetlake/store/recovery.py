@@ -59,7 +59,12 @@ class _SegmentFile(msgspec.Struct):
 
 
 def recover(disk: Disk, folder: Path, mark: Mark, new_key: Callable[[], int], snapshot_name: str) -> Recovered:
-    """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing."""
+    """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing.
+
+    Raises:
+        OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to go on without it
+            would be to give up messages that may be back with the disk.
+    """
     names = disk.names(folder)
     _clear_aside(disk, folder, names)
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
@@ -89,7 +94,7 @@ def _clear_aside(disk: Disk, folder: Path, names: list[str]) -> None:
 def _look_at(disk: Disk, folder: Path, number: int) -> _SegmentFile | None:
     try:
         handle = disk.open(folder / segment_name(number))
-    except OSError:
+    except FileNotFoundError:
         return None
     try:
         size = disk.size(handle)
@@ -171,8 +176,6 @@ class _Recovery:
         """A segment that the snapshot does not know: read it all."""
         segment = self._new(file, self._position + 1)
         content = self._scan(segment, segment.first - 1 if file.header is not None else None)
-        if content is None:
-            return None
         if file.header is None and not content.sequences:
             content.position = max(content.position, self._position)
         elif file.header is None:
@@ -189,10 +192,7 @@ class _Recovery:
 
     def _read_on(self, known: Segment, following: _SegmentFile | None) -> Segment | None:
         """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
-        try:
-            data = known.read_all()
-        except OSError:
-            return None
+        data = known.read_all()
         known.hasher = xxh3_64(data[: known.size])
         if known.digest is None or known.hasher.intdigest() != known.digest:
             return None
@@ -212,9 +212,6 @@ class _Recovery:
         known.close()
         position = self._position
         content = self._scan(segment, segment.first - 1)
-        if content is None:
-            self._note_absent(known, set())
-            return None
         self._position = max(position, content.position) if file.number == self._known_last else position
         self._note(segment, content, following, rewritten=segment.generation != known.generation)
         self._note_absent(known, set(content.sequences), lost=segment.generation == known.generation)
@@ -263,11 +260,9 @@ class _Recovery:
             # The mark knows the key as well.
             pass
 
-    def _scan(self, segment: Segment, position: int | None) -> Scan | None:
+    def _scan(self, segment: Segment, position: int | None) -> Scan:
         try:
             data = segment.read_all()
-        except OSError:
-            return None
         finally:
             segment.close()
         content = scan(data, HEADER_SIZE, segment.seed, position)

@@ -429,21 +429,25 @@ class Segment(Block):
         """The whole file, with zeros for what the disk does not give back.
 
         Raises:
-            OSError: the file cannot even be opened.
+            OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
         """
         handle = self.open()
         if size is None:
             size = self.disk.size(handle)
         try:
             return self.disk.read(handle, size, 0)
-        except OSError:
+        except OSError as error:
             pieces = []
+            is_readable = False
             for offset in range(0, size, _PIECE):
                 length = min(_PIECE, size - offset)
                 try:
                     pieces.append(self.disk.read(handle, length, offset).ljust(length, b"\0"))
+                    is_readable = True
                 except OSError:
                     pieces.append(bytes(length))
+            if not is_readable:
+                raise error
             return b"".join(pieces)
 
     def matches_digest(self, data: bytes) -> bool:

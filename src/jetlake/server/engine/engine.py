@@ -7,7 +7,8 @@ consumers that are ready deliver a bounded run each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Protocol
 
@@ -187,6 +188,14 @@ class Engine:
             self.report(f"JetStream - {error}")
             self.timers.schedule(self.clock.now_ns() + _STUCK_NS, self._try_again)
         self._stuck[deliverer] = None
+
+    @contextmanager
+    def despite_disk(self, doing: str) -> Iterator[None]:
+        """What follows may fail on a disk that refuses: it is reported, and the rest goes on."""
+        try:
+            yield
+        except StoreError as error:
+            self.report(f"JetStream - {doing}: {error}")
 
     def _try_again(self) -> None:
         self._ready.update(self._stuck)

@@ -57,8 +57,9 @@ class JetStream:
         """Open the streams that the account had, with their consumers."""
         for config, created_ns, home in self.engine.storage.recover(self.account.name):
             stream = self._add(Stream(self, config, created_ns, home))
-            recover_consumers(stream)
-            stream.retention.sweep()
+            with self.engine.despite_disk(f"recovering the consumers of stream {stream.name}"):
+                recover_consumers(stream)
+                stream.retention.sweep()
             stream.touched()
 
     def create_stream(self, config: StreamConfig) -> Stream:
@@ -140,11 +141,13 @@ class JetStream:
                 consumer.shut_down()
 
     def close(self) -> None:
-        """Close all streams; everything has been written."""
+        """Close all streams; everything has been written that could be."""
         for stream in self.streams.values():
             for consumer in tuple(stream.consumers.values()):
-                consumer.close(deleted=False)
-            stream.close()
+                with self.engine.despite_disk(f"closing consumer {consumer.name} of stream {stream.name}"):
+                    consumer.close(deleted=False)
+            with self.engine.despite_disk(f"closing stream {stream.name}"):
+                stream.close()
 
     def info(self) -> AccountInfo:
         """What the account uses and may use."""

@@ -75,10 +75,12 @@ class Stream:
 
     def open(self) -> None:
         """Begin to capture its subjects and to let go of what is too old."""
-        self.intake.ids.recover()
+        with self.engine.despite_disk(f"recovering the message ids of stream {self.name}"):
+            self.intake.ids.recover()
         self._reserve(max(self.config.max_bytes, 0))
         self._capture_subjects()
-        self.enforce_limits(self.engine.clock.now_ns())
+        with self.engine.despite_disk(f"applying the limits of stream {self.name}"):
+            self.enforce_limits(self.engine.clock.now_ns())
         self.account_for_bytes()
 
     def begin_at(self, first_sequence: int) -> None:

@@ -290,3 +290,26 @@ def test_power_cuts_lose_nothing_that_was_acknowledged(make_harness, seed):
             message = stream.store.get(sequence)
             if message is not None:
                 assert seen.setdefault(sequence, int(message.payload)) == int(message.payload)
+
+
+def test_a_disk_that_cannot_be_read_keeps_neither_start_nor_stop_from_coming_to_an_end(machine):
+    machine.server.create(max_age=3_600_000_000_000)
+    machine.server.create("T", subjects=["t"])
+    machine.server.store("s.a", b"", {"Nats-Msg-Id": "x"})
+    machine.server.engine.close()
+
+    def fail(name, path):
+        if name == "read" and "S" in path.parts and path.suffix == ".seg":
+            raise OSError(errno.EIO, "Input/output error")
+
+    machine.disk.fault = fail
+    machine.start()
+    assert machine.server.api("STREAM.INFO.T")["state"]["messages"] == 0
+    assert machine.server.store("t")["seq"] == 1
+    machine.server.publish("t", b"not acknowledged yet")
+    machine.disk.fault = lambda name, path: fail("read", path)
+    machine.server.engine.close()
+    machine.disk.fault = None
+    machine.start()
+    assert machine.server.api("STREAM.INFO.S")["state"]["messages"] == 1
+    assert machine.server.api("STREAM.INFO.T")["state"]["messages"] == 2
