@@ -15,8 +15,7 @@ def make_group(make_worker):
 
 def ask(worker, inbox, **fields):
     """A pull of the group into an inbox of its own; what came to it is returned."""
-    frames = worker.pull({"batch": 1, "group": "jobs", "expires": 300 * SECOND, **fields}, "_INBOX." + inbox)
-    return frames
+    return worker.pull({"batch": 1, "group": "jobs", "expires": 300 * SECOND, **fields}, "_INBOX." + inbox)
 
 
 def publish(harness, count=1):

@@ -183,19 +183,6 @@ def test_too_many_waiting(make_worker):
     assert worker.numbers()[5] == 2
 
 
-def test_requests_take_turns(make_worker, harness):
-    worker = make_worker()
-    worker.pull({"batch": 3}, "_INBOX.a")
-    worker.pull({"batch": 2}, "_INBOX.b")
-    for _ in range(5):
-        harness.publish("s.x")
-    harness.turn()
-    by_inbox = {}
-    for frame in worker.taken():
-        by_inbox.setdefault(frame.sid, []).append(worker.of(frame)[1])
-    assert sorted(sum(by_inbox.values(), [])) == [1, 2, 3, 4, 5]
-
-
 def test_inboxes_get_their_turns_in_order(make_worker, harness):
     worker = make_worker()
     clients = {}

@@ -1,5 +1,7 @@
 """Delivery to a subject: interest, groups, heartbeats, flow control, rate, replay."""
 
+from itertools import pairwise
+
 import pytest
 
 SECOND = 1_000_000_000
@@ -247,7 +249,7 @@ def test_a_rate_limit_spreads_messages(make_worker, harness, subscribe):
         times += [step / 100] * len(worker.sequences(client.take()))
     # A message takes 152 bytes or so, and a second gives a thousand.
     assert len(times) == 20
-    assert all(0.08 < later - earlier < 0.17 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(0.08 < later - earlier < 0.17 for earlier, later in pairwise(times))
     assert 2.5 < times[-1] < 3.1
 
 
