@@ -62,6 +62,7 @@ async def test_a_created_stream_is_described_alike(pair, config):
     await pair.api("STREAM.UPDATE.S", {"name": "S", **config})
     await pair.restart()
     await pair.api("STREAM.INFO.S")
+    await pair.api("STREAM.CREATE.S", {"name": "S", **config})
 
 
 BAD_CONFIGS = {

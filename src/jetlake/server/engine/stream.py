@@ -101,6 +101,8 @@ class Stream:
         self._limits = _store_limits(config)
         self._capture_subjects()
         self.intake.configure()
+        self.engine.timers.cancel(self._age_timer)
+        self._age_timer = None  # A shorter age comes due sooner.
         self.enforce_limits(self.engine.clock.now_ns())
         if config.retention is not old.retention:
             self.retention.sweep()

@@ -281,6 +281,14 @@ def test_messages_grow_old(harness):
     assert (state["messages"], state["first_seq"], state["last_seq"]) == (0, 3, 2)
 
 
+def test_a_shorter_age_applies_to_what_is_there(harness):
+    harness.create(max_age=3_600_000_000_000)
+    harness.store("s.a")
+    harness.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_age": 1_000_000_000})
+    harness.advance(1.1)
+    assert harness.state()["messages"] == 0
+
+
 def test_a_sealed_stream_takes_nothing(harness):
     harness.create()
     harness.store("s.a")
