@@ -22,7 +22,6 @@ from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
 from jetlake.server.engine.timers import Timer, Timers
 from jetlake.server.engine.usage import Usage
-from jetlake.server.engine.user_info import answer_user_info
 
 __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 
@@ -88,7 +87,6 @@ class Engine:
         jetstream = JetStream(self, account, limits or AccountLimits())
         self.jetstreams[account.name] = jetstream
         account.js = jetstream
-        answer_user_info(self, account)
         jetstream.recover()
         return jetstream
 

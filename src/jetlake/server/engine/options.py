@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from jetlake.model.limits import ServerLimits
-from jetlake.server.version import COMPATIBLE_VERSION
 
 __all__ = ["EngineOptions"]
 
@@ -15,12 +14,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     server_name: str = "jetlake"
     """Named as the leader in stream and consumer info, and in audit events."""
-    server_id: str = ""
-    """The server's id in system answers."""
-    host: str = ""
-    """The address that the server listens on, in system answers."""
-    version: str = COMPATIBLE_VERSION
-    """The server version that clients see."""
     domain: str = ""
     """JetStream domain. Default: none."""
     sync_interval_ns: int = 0

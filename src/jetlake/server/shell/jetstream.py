@@ -87,8 +87,6 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
 def _engine_options(server: Server, options: JetStreamOptions, folder: str) -> EngineOptions:
     return EngineOptions(
         server_name=server.name,
-        server_id=server.id,
-        host=server.options.host,
         domain=options.domain,
         sync_interval_ns=0 if options.sync_interval_s is None else nanoseconds(options.sync_interval_s),
         strict=options.strict,

@@ -34,9 +34,7 @@ def answer_system_requests(server: Server) -> None:
         else:
             for subject, name in _ACCOUNT.items():
                 _listen(server, account, subject, name)
-        if account.js is None:
-            # Where there is JetStream, it answers this.
-            _listen(server, account, "$SYS.REQ.USER.INFO", "USER")
+        _listen(server, account, "$SYS.REQ.USER.INFO", "USER")
 
 
 def _listen(server: Server, account: Account, subject: str, name: str) -> None:

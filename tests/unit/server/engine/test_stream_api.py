@@ -293,11 +293,6 @@ def test_whoever_listens_hears_of_requests_and_streams(harness):
     assert harness.request("$JS.API.STREAM.DELETE.S")[0].subject == b"$JS.EVENT.ADVISORY.STREAM.DELETED.S"
 
 
-def test_a_client_may_ask_who_it_is(harness):
-    (frame,) = harness.request("$SYS.REQ.USER.INFO")
-    assert json.loads(frame.payload)["data"] == {"user": "", "account": "$G", "account_name": "$G"}
-
-
 # Limits of account and server
 
 
