@@ -58,7 +58,7 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
     Raises:
         ConfigError: file or flags make no sense, alone or together.
     """
-    settings = dict(_DEFAULTS)
+    settings: dict[str, Any] = {}
     warnings: list[str] = []
     doubts: list[str] = []
     path = flags.get("config", "")
@@ -71,6 +71,9 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
         warnings += findings.notices
         doubts += findings.doubts
     _apply_flags(flags, settings)
+    if "host" in settings:
+        settings.setdefault("http_host", settings["host"])  # monitoring stays at home unless somebody names a host
+    settings = {**_DEFAULTS, **settings}
     if not path and "jetstream" not in settings:
         settings["jetstream"] = JetStreamOptions(store_dir=settings.get("store_dir", DEFAULT_STORE_DIR))
     for setting in flags:

@@ -131,7 +131,9 @@ class Connection(Entrance):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.forget("Client Closed" if exc is None else "Read Error")
-        self._transport = None
+        # Monitoring remembers connections that have ended; their buffers need not be.
+        self._transport = self.tls = None
+        self._parser = ServerParser()
         self.server.disconnected(self)
 
     # Frames

@@ -119,6 +119,7 @@ class Entrance(Outgoing):
         self._write(self.tls.to_send())
         if self._awaits_tls and self.tls.established:
             self._awaits_tls = False
+            self.tls_description = self.tls.describe()
             if not self._introduced:
                 self.introduce()
             self._expect_authentication()

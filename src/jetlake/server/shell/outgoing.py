@@ -31,7 +31,8 @@ class Outgoing(asyncio.Protocol, Subscriber):
 
     Attributes:
         cid: the number by which monitoring knows it.
-        tls: the encryption, once it has begun.
+        tls: the encryption, once it has begun and until the end.
+        tls_description: its version and cipher, for monitoring.
         out_bytes: bytes of frames written so far.
         close_reason: why it ended; empty while it lives.
         stop_ns: when it ended.
@@ -44,6 +45,7 @@ class Outgoing(asyncio.Protocol, Subscriber):
         self.peer_host: str = ""
         self.peer_port: int = 0
         self.tls: TlsChannel | None = None
+        self.tls_description: dict[str, str] = {}
         self.out_bytes: int = 0
         self.close_reason: str = ""
         self.stop_ns: int = 0

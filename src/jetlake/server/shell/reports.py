@@ -236,8 +236,7 @@ def _connection(server: Server, connection: Connection, query: Query) -> dict[st
         "subscriptions": len(subscriptions),
     }
     report |= {name: value for name in ("name", "lang", "version") if (value := getattr(options, name))}
-    if connection.tls is not None:
-        report |= connection.tls.describe()
+    report |= connection.tls_description
     if query.flag("auth"):
         report["account"] = connection.account.name
         if connection.identity is not None and connection.identity.user:

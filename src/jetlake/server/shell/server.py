@@ -174,13 +174,13 @@ class Server:
         await self.stop()
 
     async def start(self) -> None:
-        """Recover what is stored, then listen.
+        """Recover what is stored, then listen. A server runs once; after a stop make a new one.
 
         Raises:
-            ConfigError: an address that cannot be listened on, a folder that cannot be used.
+            ConfigError: an address that cannot be listened on, a folder that cannot be used, or a second start.
         """
-        if self.running:
-            return
+        if self._stopped is not None:
+            raise ConfigError("this server was started before; make a new one")
         self.loop = asyncio.get_running_loop()
         self.turns.start(self.loop)
         self._stopped = asyncio.Event()

@@ -47,6 +47,16 @@ def test_every_flag_of_the_list():
     assert (options("-D").debug, options("-V").trace, options("-VV").trace, options("-DVV").debug) == (True,) * 4
 
 
+def test_monitoring_stays_at_home_unless_a_host_is_named(tmp_path):
+    assert options("-m", "8222").http_host == ""
+    assert options("-m", "8222", "-a", "0.0.0.0").http_host == "0.0.0.0"
+    path = tmp_path / "server.conf"
+    path.write_text('host: 10.0.0.1\nhttp: "10.0.0.2:8222"')
+    assert options("-c", str(path)).http_host == "10.0.0.2"
+    path.write_text("port: 1\nhttp: 8222")
+    assert options("-c", str(path)).http_host == ""
+
+
 def test_tls_flags():
     made = options("--tls", "--tlscert", "c", "--tlskey", "k", "--tlsverify", "--tlscacert", "a")
     assert made.tls == TlsOptions(cert_file="c", key_file="k", ca_file="a", verify=True)
