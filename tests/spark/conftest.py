@@ -246,6 +246,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def session_config() -> dict[str, str]:
+    """Spark's settings for a machine with little to spare."""
+    return SESSION_CONFIG
+
+
 @pytest.fixture
 def run(server: ServerProcess) -> Any:
     """Runs a streaming query over all that is there, and returns its rows."""

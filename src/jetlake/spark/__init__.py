@@ -1,5 +1,6 @@
 """JetStream as a Spark data source: batch and streaming, source and sink, in pure Python."""
 
+from jetlake.spark.progress import lag, lost
 from jetlake.spark.source import JetStream
 
-__all__ = ["JetStream"]
+__all__ = ["JetStream", "lag", "lost"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from jetlake.spark.read_buffer import ReadBuffer
 from jetlake.spark.row_encoder import OutgoingMessage
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "new_digest"]
 
 _STORED = b'{"stream":'
 _DUPLICATE = b'"duplicate":'
@@ -36,6 +37,11 @@ class _TryAgainError(Exception):
     """The server could not take a message right now."""
 
 
+def new_digest() -> hashlib.blake2b:
+    """The hash by which a task knows that it wrote the same before."""
+    return hashlib.blake2b(digest_size=16)
+
+
 class Publisher:
     """One task's messages on their way to their streams; rows count from 0 in the order in which they are published.
 
@@ -46,6 +52,7 @@ class Publisher:
         inbox: what the reply subjects of all messages begin with; the row's number follows.
         open: messages without an acknowledgement, by row, with their frames: to publish again is to send them again.
         nobody: how often a row found no stream.
+        digest: of all that was published, in its order.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -56,6 +63,7 @@ class Publisher:
         self.inbox = new_inbox().encode() + b"."
         self.open: dict[int, tuple[bytes, OutgoingMessage]] = {}
         self.nobody: dict[int, int] = {}
+        self.digest = new_digest()
 
     def publish_all(self, messages: Iterable[OutgoingMessage]) -> None:
         """Publish, wait for every acknowledgement, and publish again what a broken connection left open.
@@ -94,6 +102,7 @@ class Publisher:
         else:
             frame = b"PUB %b %b%d %d\r\n%b\r\n" % (subject, self.inbox, row, len(payload), payload)
         self.open[row] = (frame, message)
+        self.digest.update(message.content)
         self.count = row + 1
         return frame
 

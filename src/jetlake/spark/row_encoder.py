@@ -50,6 +50,11 @@ class OutgoingMessage(NamedTuple):
     payload: bytes
     message_id: bytes
 
+    @property
+    def content(self) -> bytes:
+        """What makes two messages the same."""
+        return b"%b\0%b\0%b" % (self.subject, self.header, self.payload)
+
 
 class RowIds(NamedTuple):
     """What names a row beyond its content: the run (a query's batch, or a batch write) and the partition."""

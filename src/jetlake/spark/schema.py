@@ -135,11 +135,19 @@ def _numbers(values: Any, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)])
 
 
-def _text(values: pa.Array, what: str) -> pa.Array:
+def _text(values: pa.Array) -> pa.Array:
+    """Subjects as text; bytes that are none become replacement characters, for a subject may be any bytes."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        raise BadPayloadError(f"a {what} is not valid UTF-8: read it as binary") from None
+        return pa.array([value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string())
+
+
+def _text_payload(values: pa.Array, stream: str) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise BadPayloadError(f"a payload of stream {stream} is not valid UTF-8: read data as binary") from None
 
 
 def _per_message(kind: pa.DataType, value: Callable[[bytes], Any]) -> Callable[[MessageColumns, Any], pa.Array]:
@@ -160,7 +168,7 @@ def _make_stream(kind: pa.DataType, stream: str) -> Callable[[MessageColumns, An
 
 def _make_data(kind: pa.DataType, stream: str) -> Callable[[MessageColumns, Any], pa.Array]:
     if kind == pa.string():
-        return lambda messages, _: _text(messages.payload, f"payload of stream {stream}")
+        return lambda messages, _: _text_payload(messages.payload, stream)
     return lambda messages, _: messages.payload
 
 
@@ -180,7 +188,7 @@ def _bad_reason(messages: MessageColumns, decoded: _Decoded | None) -> pa.Array:
 _MAKERS: dict[str, _Maker] = {
     "stream": _make_stream,
     "sequence": lambda kind, _: lambda messages, _: _numbers(messages.sequence, kind),
-    "subject": lambda _kind, stream: lambda messages, _: _text(messages.subject, f"subject of stream {stream}"),
+    "subject": lambda _kind, _: lambda messages, _: _text(messages.subject),
     "timestamp": lambda kind, _: lambda messages, _: _numbers(messages.time_ns // 1000, kind),
     "headers": lambda kind, _: lambda messages, _: header_maps(messages.header, kind),
     "data": _make_data,

@@ -71,6 +71,8 @@ def test_a_batch_begins_where_the_one_before_ended_unless_it_says_otherwise():
 
 def test_offsets_of_the_first_release_are_still_read():
     folder = Path(__file__).parents[2] / "spark" / "resources" / "checkpoint-v1" / "offsets"
-    for file in sorted(folder.glob("[0-9]*")):
+    files = sorted(folder.glob("[0-9]*"))
+    assert files
+    for file in files:
         lines = file.read_text().splitlines()
         assert read_offset(json.loads(lines[-1])).streams

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from jetlake.errors import ConfigError
+from jetlake.spark.pipelines.archive import Archive
+from jetlake.spark.pipelines.compaction import compact, finish_compaction
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.pacing import Pace
+from jetlake.spark.pipelines.partitioning import Partitioning
+from jetlake.spark.pipelines.replay import Replay, Selection
+
+pytestmark = pytest.mark.spark
+
+
+MAP = (("orders.>", "again.>"),)
+
+
+def payloads(admin, stream):
+    return [base64.b64decode(message["data"]) for message in admin.messages(stream)]
+
+
+def data_files(folder: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+    )
+
+
+def test_a_stream_goes_to_the_lake_and_back_each_message_once(spark, own_server, run_on, tmp_path):
+    admin = own_server.admin()
+    admin.create_stream("ORDERS", subjects=["orders.>"])
+    admin.publish([(f"orders.{number % 3}.x", b"%d" % number, {"N": str(number)}) for number in range(900)])
+    lake = tmp_path / "lake"
+    archive = Archive("ORDERS", str(lake), partitioning=Partitioning(("date", "subject_root"), 2))
+    first = run_on(own_server, archive, batch_messages=200, stop_after=1)
+    assert first.summary.state == "stopped"
+    assert 200 <= first.summary.rows < 900
+    own_server.kill()
+    own_server.start()
+    admin = own_server.admin()
+    admin.publish([("orders.9.y", b"%d" % number, {"N": str(number)}) for number in range(900, 950)])
+    second = run_on(own_server, archive, batch_messages=400)
+    assert second.summary.state == "finished"
+    assert first.summary.rows + second.summary.rows == 950
+    assert second.batches[-1].lag == 0
+    rows = spark.read.parquet(str(lake)).orderBy("sequence").collect()
+    assert [row.sequence for row in rows] == list(range(1, 951))
+    assert [bytes(row.data) for row in rows] == [b"%d" % number for number in range(950)]
+    assert all(row.headers["N"] == [str(number)] for number, row in enumerate(rows))
+    folders = {Path(path).parent.name for path in data_files(lake)}
+    assert folders == {f"subject_root=orders.{name}" for name in "0129"}
+
+    # So short a memory for ids that only a look at the stream can tell what it holds.
+    admin.create_stream("COPY", subjects=["again.>"], duplicate_window=100_000_000)
+    part = Replay(str(lake), "COPY", subject_map=MAP, selection=Selection(to_sequence=600))
+    assert run_on(own_server, part).summary.rows == 600
+    own_server.kill()
+    own_server.start()
+    admin = own_server.admin()
+    rest = run_on(own_server, Replay(str(lake), "COPY", subject_map=MAP, pace=Pace(rate=50_000)))
+    assert dict(rest.summary.facts) == {"published": 350, "there already": 600}
+    again = run_on(own_server, Replay(str(lake), "COPY", subject_map=MAP))
+    assert dict(again.summary.facts) == {"published": 0, "there already": 950}
+    assert payloads(admin, "COPY") == [b"%d" % number for number in range(950)]
+    message = admin.messages("COPY")[7]
+    assert message["subject"] == "again.1.x"
+    header = base64.b64decode(message["hdrs"])
+    assert b"N: 7\r\n" in header
+    assert b"Nats-Msg-Id: ORDERS:8\r\n" in header
+
+
+def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.create_stream("B")
+    admin.fill("A", 10)
+    lake = str(tmp_path / "lake")
+    run_on(server, Archive("A", lake))
+    for other, word in (
+        (Archive("B", lake), "stream"),
+        (Archive("A", lake, "orc"), "format"),
+        (Archive("A", lake, subjects=("A.1",)), "subjects"),
+    ):
+        with pytest.raises(ConfigError, match=f"archive with {word}"):
+            run_on(server, other)
+    FileSystem(spark, lake).delete("_jetlake/checkpoint")
+    with pytest.raises(ConfigError, match=r"checkpoint .* is gone"):
+        run_on(server, Archive("A", lake))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds other files"):
+        run_on(server, Archive("A", str(tmp_path / "other")))
+
+
+def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):
+    from deltalake import DeltaTable
+
+    from jetlake.spark.pipelines.delta_sink import DeltaSink
+
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 60)
+    lake = str(tmp_path / "lake")
+    run_on(server, Archive("A", lake, "delta"), batch_messages=20, stop_after=1)
+    run_on(server, Archive("A", lake, "delta", compact_bytes=1 << 20), batch_messages=20)
+    table = DeltaTable(lake)
+    assert sorted(table.to_pyarrow_table()["sequence"].to_pylist()) == list(range(1, 61))
+    assert len(table.file_uris()) == 1
+    rows = spark.createDataFrame([(1,)], "a int")
+    sink = DeltaSink(str(tmp_path / "again"), "query")
+    for batch in (0, 0, 1, 0):
+        sink.add(rows, batch)
+    assert DeltaTable(str(tmp_path / "again")).to_pyarrow_table().num_rows == 2
+
+
+def test_a_batch_that_broke_off_is_replaced(spark, tmp_path, monkeypatch):
+    sink = FolderSink(spark, str(tmp_path / "folder"), "parquet", ["part"])
+    sink.add(spark.createDataFrame([(1, 1), (2, 2)], "n int, part int"), 0)
+    moves = []
+    real_move = FileSystem.move
+
+    def failing_move(files, source, target):
+        moves.append(target)
+        if target.startswith("part=") and len([move for move in moves if move.startswith("part=")]) == 2:
+            raise OSError("the power is gone")
+        real_move(files, source, target)
+
+    monkeypatch.setattr(FileSystem, "move", failing_move)
+    with pytest.raises(OSError, match="power"):
+        sink.add(spark.createDataFrame([(3, 1), (4, 2)], "n int, part int"), 1)
+    monkeypatch.undo()
+    sink.add(spark.createDataFrame([(3, 2), (4, 3)], "n int, part int"), 1)
+    rows = spark.read.parquet(str(tmp_path / "folder")).orderBy("n").collect()
+    assert [(row.n, row.part) for row in rows] == [(1, 1), (2, 2), (3, 2), (4, 3)]
+    sink.replace_all(spark.createDataFrame([(9, 9)], "n int, part int"), 2)
+    assert [row.n for row in spark.read.parquet(str(tmp_path / "folder")).collect()] == [9]
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "json"])
+def test_a_compaction_that_broke_off_is_finished(spark, tmp_path, monkeypatch, format_name):
+    root = str(tmp_path / "folder")
+    sink = FolderSink(spark, root, format_name)
+    for batch in range(4):
+        sink.add(spark.createDataFrame([(batch, b"\x00\xff")], "sequence bigint, data binary").coalesce(1), batch)
+    real_delete = FileSystem.delete
+
+    def failing_delete(files, path):
+        if path.startswith("batch-00000001"):
+            raise OSError("the power is gone")
+        real_delete(files, path)
+
+    monkeypatch.setattr(FileSystem, "delete", failing_delete)
+    with pytest.raises(OSError, match="power"):
+        compact(spark, root, format_name, 1 << 20)
+    monkeypatch.undo()
+    finish_compaction(FileSystem(spark, root))
+    # The last batch is left alone: it may be repeated, and must then find its own file.
+    assert len(data_files(tmp_path / "folder")) == 2
+    rows = (
+        spark.read.format(format_name).schema("sequence bigint, data binary").load(root).orderBy("sequence").collect()
+    )
+    assert [(row.sequence, bytes(row.data)) for row in rows] == [(batch, b"\x00\xff") for batch in range(4)]

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import io
+import json
+
+from jetlake.spark.options import ConnectionOptions
+from jetlake.spark.pipelines.progress import (
+    BatchDone,
+    JsonLines,
+    ServerReports,
+    Summary,
+    TerminalLines,
+    lag_of,
+    reporter_for,
+)
+from jetlake.spark.pipelines.runner import explain
+
+
+def offset(**streams):
+    return json.dumps({"v": 1, "streams": {name: {"created": "", "next": place} for name, place in streams.items()}})
+
+
+def test_lag_is_what_all_streams_have_left():
+    sources = [
+        {"endOffset": offset(A=10, B=5), "latestOffset": offset(A=30, B=5)},
+        {"endOffset": offset(C=1), "latestOffset": offset(C=8)},
+        {"endOffset": None, "latestOffset": None},
+        {"endOffset": '{"logOffset": 3}', "latestOffset": "no JSON"},
+    ]
+    assert lag_of(sources) == 27
+    assert lag_of([{"endOffset": {"logOffset": 1}}]) is None
+    assert lag_of([{"endOffset": offset(A=10), "latestOffset": offset(A=9)}]) == 0
+
+
+def test_the_time_left_follows_from_lag_and_rate():
+    assert BatchDone("", 1, 10, 10, 5.0, 100, 2.0).left_s == 20.0
+    assert BatchDone("", 1, 10, 10, 0.0, 100, 2.0).left_s is None
+    assert BatchDone("", 1, 10, 10, 0.0, 0, 2.0).left_s == 0.0
+    assert BatchDone("", 1, 10, 10, 5.0, None, 2.0).left_s is None
+
+
+def test_scripts_get_one_object_a_line():
+    out = io.StringIO()
+    lines = reporter_for(out)
+    assert isinstance(lines, JsonLines)
+    lines.began("archive A", {"target": "/lake"})
+    lines.batch(BatchDone("", 3, 10, 40, 5.04, 100, 2.0))
+    lines.waiting()
+    lines.ended(Summary("failed", 4, 40, 8.0, (("made", 1),), "no way"))
+    began, batch, ended = (json.loads(line) for line in out.getvalue().splitlines())
+    assert began == {"event": "began", "pipeline": "archive A", "target": "/lake"}
+    assert batch["rows_total"] == 40
+    assert (batch["rows_per_second"], batch["lag"], batch["left_s"]) == (5.0, 100, 19.8)
+    assert (ended["state"], ended["error"], ended["made"]) == ("failed", "no way", 1)
+
+
+def test_people_get_one_line_that_changes():
+    out = io.StringIO()
+    lines = TerminalLines(out)
+    lines.began("archive A", {"target": "/lake"})
+    lines.batch(BatchDone("q", 3, 10, 4000, 50.0, 100_000, 2.0))
+    lines.waiting()
+    lines.waiting()
+    lines.ended(Summary("stopped", 1, 4000, 80.0, (("made", 1),)))
+    text = out.getvalue()
+    assert text.startswith("archive A\n  target: /lake\n\rq: batch 3, 4,000 rows, 50 rows/s, lag 100,000, left 33 min")
+    assert text.count("waiting for messages") == 1
+    assert text.endswith("\rstopped: 4,000 rows in 1 batches, 1 min, 50 rows/s\n  made: 1\n")
+
+
+def test_reports_to_a_server_that_is_away_cost_nothing():
+    now_s = [0.0]
+    options = ConnectionOptions.of({"servers": "nats://127.0.0.1:1", "connectTimeout": "1s"})
+    reports = ServerReports(options, lambda: now_s[0])
+    reports.began("x", {})
+    reports.batch(BatchDone("", 1, 1, 1, 1.0, 0, 1.0))
+    reports.ended(Summary("finished", 1, 1, 1.0))
+
+
+def test_an_error_is_told_without_the_tracebacks_around_it():
+    wrapped = (
+        "Traceback\n  File x\njetlake.errors.DataLossError: messages 1 to 3 are gone: do this\n\n\tat org.apache.spark"
+    )
+    assert explain(Exception(wrapped)) == "messages 1 to 3 are gone: do this"
+    assert explain(Exception("Traceback\nValueError: no number\nJVM stack")) == "ValueError: no number"
+    assert explain(Exception("first\nsecond")) == "first"
+    assert explain(KeyError()) == "KeyError"
