@@ -161,7 +161,7 @@ def health(
 
         return Health(parse_target(to), streams, events_stream, window, late, subject, start)
 
-    run.start(build, prints=to == "console")
+    run.start(build)
 
 
 @pipeline.command("dead-letters")
@@ -185,7 +185,7 @@ def dead_letters(
 
         return DeadLetters(streams, parse_target(to, plain="stream"), events_stream, subject, remember, start)
 
-    run.start(build, prints=to == "console")
+    run.start(build)
 
 
 @pipeline.command()

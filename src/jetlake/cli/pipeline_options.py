@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,15 +39,11 @@ class PipelineRun:
     spec_out: str | None
     settings: PipelineSettings
 
-    def start(self, build: Callable[[], Pipeline], *, prints: bool = False) -> None:
-        """Build it and run it, or write it down as a declarative project; ends the process with its exit code.
+    def start(self, build: Callable[[], Pipeline]) -> None:
+        """Build it and run it, or write it down as a declarative project; ends the process with its exit code."""
+        guarded(lambda: self._start(build()), self.session)
 
-        Args:
-            prints: the pipeline itself writes to standard output, so that its progress goes to standard error.
-        """
-        guarded(lambda: self._start(build(), sys.stderr if prints else sys.stdout), self.session)
-
-    def _start(self, pipeline: Pipeline, out: TextIO) -> None:
+    def _start(self, pipeline: Pipeline) -> None:
         if self.spec_out is not None:
             from jetlake.spark.pipelines.declarative import write_project
 
@@ -65,7 +61,7 @@ class PipelineRun:
         # After the session: Spark takes Ctrl-C for itself when it starts.
         with stop_on_signals(stopping) as received:
             try:
-                reporters = (reporter_for(out), ServerReports(connection))
+                reporters = (reporter_for(sys.stderr if pipeline.prints else sys.stdout), ServerReports(connection))
                 run_pipeline(pipeline, spark, self.settings, reporters, stopping=stopping)
             finally:
                 spark.stop()

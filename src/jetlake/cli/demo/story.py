@@ -94,7 +94,8 @@ class Story:
         self._archive = self._start_archive("--follow")
         session = asyncio.create_task(asyncio.to_thread(_session))
         try:
-            async with await connect(self.server.url, name="demo", connect_timeout=20, reconnect_wait_max=0.5) as client:
+            client = await connect(self.server.url, name="demo", connect_timeout=20, reconnect_wait_max=0.5)
+            async with client:
                 shop = Shop(client)
                 await shop.open()
                 counts = await self._with_shop(shop, session)

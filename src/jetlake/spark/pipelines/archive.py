@@ -60,6 +60,11 @@ class Archive:
         """What reports call it."""
         return f"archive {self.stream}"
 
+    @property
+    def prints(self) -> bool:
+        """Rows go elsewhere."""
+        return False
+
     def checkpoint(self, settings: PipelineSettings) -> str:
         """Where its place is kept: inside the archive, so that the two are moved and deleted together."""
         return settings.checkpoint or f"{self.target.rstrip('/')}/{NOTES}/checkpoint"

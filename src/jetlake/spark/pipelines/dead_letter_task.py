@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import BadHeaderError, StreamNotFoundError
@@ -19,12 +19,22 @@ from jetlake.spark.connection import retrying
 from jetlake.spark.options import ConnectionOptions
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["LETTER_COLUMNS", "FetchLetters", "letter"]
+__all__ = ["LETTER_SCHEMA", "FetchLetters", "letter"]
 
-LETTER_COLUMNS = (
-    "stream string, consumer string, sequence bigint, reason string, description string, deliveries bigint, "
-    "died_at timestamp, found boolean, subject string, timestamp timestamp, headers map<string,array<string>>, "
-    "data binary"
+LETTER_SCHEMA = (
+    StructType()
+    .add("stream", "string")
+    .add("consumer", "string")
+    .add("sequence", "long")
+    .add("reason", "string")
+    .add("description", "string")
+    .add("deliveries", "long")
+    .add("died_at", "timestamp")
+    .add("found", "boolean")
+    .add("subject", "string")
+    .add("timestamp", "timestamp")
+    .add("headers", MapType(StringType(), ArrayType(StringType())))
+    .add("data", "binary")
 )
 """A dead letter: what happened to which message, and the message, if it is still there (`found`)."""
 
@@ -34,17 +44,15 @@ class FetchLetters:
     """Adds to each event the message that it speaks of.
 
     Attributes:
-        schema: the result's columns; the events have those before `found`.
         connection: options of the connection as texts.
     """
 
-    schema: StructType
     connection: tuple[tuple[str, str], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Ask for every message, one request each: dead letters are few."""
         options = ConnectionOptions.of(dict(self.connection))
-        arrow_schema = to_arrow_schema(self.schema, timezone="UTC")
+        arrow_schema = to_arrow_schema(LETTER_SCHEMA, timezone="UTC")
         for batch in batches:
             letters = []
             for event in batch.to_pylist():

@@ -8,12 +8,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
 from jetlake.spark.pipelines.console import print_rows
-from jetlake.spark.pipelines.dead_letter_task import LETTER_COLUMNS, FetchLetters
+from jetlake.spark.pipelines.dead_letter_task import LETTER_SCHEMA, FetchLetters
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.runner import Run
@@ -124,6 +123,11 @@ class DeadLetters:
         """The subject of letters that go to a stream, with its places still open."""
         return self.subject or f"{self.target.value}.{{stream}}.{{consumer}}"
 
+    @property
+    def prints(self) -> bool:
+        """Whether rows go to the console."""
+        return self.target.kind == "console"
+
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """From where to where."""
         return {"events": self.events, "target": str(self.target), "checkpoint": self.checkpoint(settings)}
@@ -183,6 +187,4 @@ class DeadLetters:
 
 def fetched(found: DataFrame, connection: Mapping[str, str]) -> DataFrame:
     """Deaths with the messages that died."""
-    schema = StructType.fromDDL(LETTER_COLUMNS)
-    assert isinstance(schema, StructType)
-    return found.mapInArrow(FetchLetters(schema, tuple(connection.items())), schema)
+    return found.mapInArrow(FetchLetters(tuple(connection.items())), LETTER_SCHEMA)

@@ -16,7 +16,7 @@ from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.runner import Pipeline
 from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sql import SqlPipeline, subject_expression
-from jetlake.spark.pipelines.sql_file import SqlSink, SqlSource, SqlStep, Watermark
+from jetlake.spark.pipelines.sql_file import SqlSink, SqlSource, SqlStep, Watermark, field_names
 from jetlake.spark.pipelines.target import Target
 
 __all__ = ["definitions", "write_project"]
@@ -161,7 +161,7 @@ def _replay(pipeline: Any, settings: PipelineSettings) -> str:
         f"\n    messages = messages.where({condition!r})" for condition in pipeline.selection.conditions()
     )
     renamed = (
-        f"\n    messages = messages.mapInArrow(RenameSubjects({pipeline.subject_map!r}), messages.schema)"
+        f"\n    messages = messages.mapInArrow(RenameSubjects({pipeline.subject_map!r}), {ARCHIVE_COLUMNS!r})"
         if pipeline.subject_map
         else ""
     )
@@ -200,13 +200,14 @@ def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
 
 def _sql(pipeline: Any, settings: PipelineSettings) -> str:
     spec = pipeline.spec
+    tables = [table.name for table in (*spec.sources, *spec.steps)]
     pieces = ["\nfrom jetlake.spark.pipelines.sql import with_payload\n"]
     pieces += [_sql_source(source, settings) for source in spec.sources]
-    pieces += [_sql_step(step) for step in spec.steps]
+    pieces += [_sql_step(step, tables) for step in spec.steps]
     for sink in spec.sinks:
         if sink.mode != "append":
             raise spec.fail(sink.line, f"a declarative pipeline only appends: mode {sink.mode} can't be written as one")
-        pieces.append(_sql_sink(sink))
+        pieces.append(_sql_sink(sink, tables))
     return "".join(pieces)
 
 
@@ -224,21 +225,32 @@ def _sql_source(source: SqlSource, settings: PipelineSettings) -> str:
         options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
         options |= {"badRows": "column"} if source.bad_rows == "drop" else {}
     read = f"{_source(settings, **options)}.load()"
-    rows = f"with_payload({read}, {source.bad_rows == 'drop'!r})" if source.schema else read
+    rows = (
+        f"with_payload({read}, {field_names(source.schema)!r}, {source.bad_rows == 'drop'!r})"
+        if source.schema
+        else read
+    )
     return _view(source.name, f"{rows}{_watermark(source.watermark)}")
 
 
-def _sql_step(step: SqlStep) -> str:
-    # Tables of the same project are read as streams, so that a query over them is one, too.
-    query = f"spark.sql({str(step.sql)!r})"
+def _sql_step(step: SqlStep, tables: list[str]) -> str:
+    query = f"spark.sql({_as_stream(step.sql, tables)!r})"
     return _view(step.name, f"{query}{_watermark(step.watermark)}")
 
 
-def _sql_sink(sink: SqlSink) -> str:
+def _as_stream(query: str, tables: list[str]) -> str:
+    """The query with the project's own tables read as streams; otherwise they would be read as they are, once."""
+    names = "|".join(re.escape(name) for name in tables)
+    return re.sub(rf"(?i)\b(from|join)\s+({names})\b", r"\1 STREAM \2", query)
+
+
+def _sql_sink(sink: SqlSink, tables: list[str]) -> str:
     name = _identifier(sink.name)
     subject = f".withColumn('subject', sql.expr({subject_expression(sink.subject)!r}))" if sink.subject else ""
     if sink.target.is_folder:
-        place = _table(_identifier(Path(sink.target.value).name), sink.target.kind, sink.partition_by)
+        table = _identifier(Path(sink.target.value).name)
+        table = f"{table}_files" if table in [known.lower() for known in tables] else table
+        place = _table(table, sink.target.kind, sink.partition_by)
     else:
         place = _place(sink.target, name, {"payloadFormat": sink.payload})
     return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}\n"

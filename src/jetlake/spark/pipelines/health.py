@@ -99,6 +99,11 @@ class Health:
         """What reports call it."""
         return "health" + (f" of {', '.join(self.streams)}" if self.streams else "")
 
+    @property
+    def prints(self) -> bool:
+        """Whether rows go to the console."""
+        return self.target.kind == "console"
+
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """From where to where."""
         return {"events": self.events, "target": str(self.target), "checkpoint": self.checkpoint(settings)}

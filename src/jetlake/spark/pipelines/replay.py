@@ -158,6 +158,11 @@ class Replay:
         """What reports call it."""
         return f"replay to {self.target}"
 
+    @property
+    def prints(self) -> bool:
+        """Rows go elsewhere."""
+        return False
+
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """From where to where."""
         return {"source": self.source, "stream": self.target, "checkpoint": self.checkpoint(settings)}
@@ -182,7 +187,7 @@ class Replay:
             raise ConfigError(f"checkpoint {place.root} is of another replay: choose another one with --checkpoint")
         messages = messages.where(sql.col("sequence") >= kept.get("next", 0))
         left = messages.join(held, "sequence", "left_anti") if held is not None else messages
-        extent, bounds = self._plan(left)
+        extent, bounds = self._plan(left, run.settings.batch_messages)
         published = duplicates = 0
         began_s = time.time()
         for batch, (first, last) in enumerate(bounds):
@@ -291,7 +296,7 @@ class Replay:
     def _count_held(messages: DataFrame, held: DataFrame | None) -> int:
         return 0 if held is None else messages.join(held, "sequence", "left_semi").count()
 
-    def _plan(self, messages: DataFrame) -> tuple[_Extent, list[tuple[int, int]]]:
+    def _plan(self, messages: DataFrame, rows_max: int) -> tuple[_Extent, list[tuple[int, int]]]:
         """What there is to do, and in which slices of sequences."""
         figures = messages.select(
             sql.count("*").alias("rows"),
@@ -303,7 +308,7 @@ class Replay:
         if not figures["rows"]:
             return _Extent(0, 0.0, 0.0), []
         extent = _Extent(figures["rows"], _seconds(figures["first_time"]), _seconds(figures["last_time"]))
-        count = math.ceil(extent.rows / self._slice_rows(extent))
+        count = math.ceil(extent.rows / min(self._slice_rows(extent), rows_max))
         shares = [number / count for number in range(1, count)]
         ends = messages.approxQuantile("sequence", shares, 0.1 / count) if shares else []
         edges = [figures["first"] - 1, *sorted({int(end) for end in ends}), figures["last"]]

@@ -40,6 +40,10 @@ class Pipeline(Protocol):
     def name(self) -> str:
         """What reports call it."""
 
+    @property
+    def prints(self) -> bool:
+        """Whether it writes rows to standard output, where progress would be in the way."""
+
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """What a person wants to read at the beginning: from where to where, and where the checkpoint is."""
 
@@ -116,11 +120,17 @@ def _is_idle(query: StreamingQuery) -> bool:
 def _stop(query: StreamingQuery) -> None:
     """Let the batch under way finish, within limits, and stop: a batch that is cut off would only be done again."""
     deadline_s = time.monotonic() + _FINISH_BATCH_S
+    before = _last_batch(query)
     while query.isActive and query.status["isTriggerActive"] and query.status["isDataAvailable"]:
-        if time.monotonic() > deadline_s:
+        if _last_batch(query) != before or time.monotonic() > deadline_s:
             break
         time.sleep(0.05)
     query.stop()
+
+
+def _last_batch(query: StreamingQuery) -> int:
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress["batchId"])
 
 
 def run_pipeline(

@@ -65,9 +65,9 @@ def start_stream(
 
     def publish(rows: DataFrame, batch: int) -> None:
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or checkpoint
-        if not ledger.has(query, batch):
+        if not ledger.has_batch(query, batch):
             rows.write.format("jetstream").options(**sink, runId=f"{query}/{batch}").mode("append").save()
-            ledger.add(query, batch)
+            ledger.add_batch(query, batch)
 
     return writer.foreachBatch(publish).start()
 

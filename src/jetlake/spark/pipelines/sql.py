@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jetlake.errors import JetlakeError
+from jetlake.errors import ConfigError, JetlakeError, NotFoundError
+from jetlake.spark.connection import retrying
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.pipelines.console import print_rows
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
-from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Watermark
+from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Watermark, field_names
 from jetlake.spark.row_encoder import RowEncoder
+from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["SqlPipeline", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
 
@@ -42,6 +44,11 @@ class SqlPipeline:
     def name(self) -> str:
         """What reports call it."""
         return f"sql {self.spec.name}"
+
+    @property
+    def prints(self) -> bool:
+        """Whether rows go to the console."""
+        return any(sink.target.kind == "console" for sink in self.spec.sinks)
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """From where to where."""
@@ -137,6 +144,7 @@ def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSetting
     """
     tables: dict[str, DataFrame] = {}
     for source in spec.sources:
+        _located(spec, source.stream.line, partial(_check_stream, source.stream, settings))
         line = source.schema.line if source.schema else source.line
         frame = _located(spec, line, partial(_read, spark, source, settings))
         tables[source.name.lower()] = _marked(spec, frame, source.watermark)
@@ -154,20 +162,36 @@ def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) ->
     )
     if not source.schema:
         return spark.readStream.format("jetstream").options(**options).load()
+    _check_schema(spark, source.schema)
     options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
     if source.bad_rows == "drop":
         options["badRows"] = "column"
     frame = spark.readStream.format("jetstream").options(**options).load()
-    return with_payload(frame, source.bad_rows == "drop")
+    return with_payload(frame, field_names(source.schema), source.bad_rows == "drop")
 
 
-def with_payload(frame: DataFrame, drop_bad: bool) -> DataFrame:
+def with_payload(frame: DataFrame, fields: Sequence[str], drop_bad: bool) -> DataFrame:
     """The payload's fields beside the message's own columns; of two with one name the payload's counts."""
     if drop_bad:
         frame = frame.where("bad_reason is null")
-    fields = frame.schema["value"].dataType.fieldNames()  # type: ignore[attr-defined]
-    own = [name for name in ("stream", "sequence", "subject", "timestamp", "headers") if name not in fields]
+    taken = {field.lower() for field in fields}
+    own = [name for name in ("stream", "sequence", "subject", "timestamp", "headers") if name not in taken]
     return frame.select(*own, "value.*")
+
+
+def _check_stream(stream: str, settings: PipelineSettings) -> None:
+    options = settings.connection_options
+    try:
+        retrying(options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(stream))
+    except NotFoundError:
+        raise ConfigError(f"there is no stream {stream}") from None
+
+
+def _check_schema(spark: SparkSession, ddl: str) -> None:
+    """Let Spark read the fields by themselves: inside the source's schema its complaint would name another place."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)
 
 
 def _marked(spec: SqlFile, frame: DataFrame, watermark: Watermark | None) -> DataFrame:

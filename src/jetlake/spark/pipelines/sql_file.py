@@ -12,7 +12,7 @@ from jetlake.spark.pipelines.target import Target, parse_target
 from jetlake.spark.pipelines.yaml_lines import Section, Text, read_yaml
 from jetlake.spark.positions import parse_position
 
-__all__ = ["SqlFile", "SqlSink", "SqlSource", "SqlStep", "Watermark", "parse_sql_file", "read_sql_file"]
+__all__ = ["SqlFile", "SqlSink", "SqlSource", "SqlStep", "Watermark", "field_names", "parse_sql_file", "read_sql_file"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MODES = ("append", "update", "complete")
@@ -87,6 +87,22 @@ class SqlFile:
     def fail(self, line: int, text: str) -> ConfigError:
         """The error for something wrong on that line."""
         return ConfigError(f"{self.file}:{line}: {text}")
+
+
+def field_names(ddl: str) -> tuple[str, ...]:
+    """The names of the outermost fields of `id bigint, tags map<string,string>`."""
+    names = []
+    depth = 0
+    field = ""
+    for letter in ddl + ",":
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            words = re.split(r"[\s:]+", field.strip(), maxsplit=1)
+            names.append(words[0].strip("`"))
+            field = ""
+        else:
+            field += letter
+    return tuple(name for name in names if name)
 
 
 def read_sql_file(file: str) -> SqlFile:

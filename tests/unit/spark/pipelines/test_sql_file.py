@@ -4,7 +4,7 @@ import pytest
 
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.sql import subject_expression, wildcard_subject
-from jetlake.spark.pipelines.sql_file import Watermark, parse_sql_file, read_sql_file
+from jetlake.spark.pipelines.sql_file import Watermark, field_names, parse_sql_file, read_sql_file
 from jetlake.spark.pipelines.target import Target
 
 GOOD = """\
@@ -107,6 +107,15 @@ def test_a_file_that_says_too_little_is_refused(content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yml: No such file"):
         read_sql_file(str(tmp_path / "none.yml"))
+
+
+def test_the_fields_of_a_schema_are_known_by_name():
+    assert field_names("id bigint, `ab` string,t:map<string,struct<x:int,y:int>>, d decimal(12,2)") == (
+        "id",
+        "ab",
+        "t",
+        "d",
+    )
 
 
 def test_subjects_are_made_of_columns():
