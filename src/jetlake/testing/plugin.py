@@ -56,7 +56,7 @@ async def jetlake_client(jetlake_server: Server) -> AsyncIterator[Client]:
     """A client connected to `jetlake_server`."""
     import jetlake
 
-    async with await jetlake.connect(jetlake_server.url) as client:
+    async with await jetlake.connect(jetlake_server.url, connect_timeout=20) as client:
         yield client
 
 

@@ -1,0 +1,17 @@
+"""For the whole suite: tests that share a costly fixture run in one process when the suite runs in several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+# One Spark session and one browser a run.
+_TOGETHER = {"spark", "browser"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder, *rest = item.path.relative_to(TESTS).parts
+        item.add_marker(pytest.mark.xdist_group(folder if folder in _TOGETHER else "/".join((folder, *rest))))
