@@ -89,7 +89,7 @@ class _Folder:
         for name in (_META, _META_COPY):
             try:
                 envelope = _decode_envelope(read_file(self.disk, self.path / name))
-            except (OSError, msgspec.DecodeError):
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
             meta = bytes(envelope.meta)
             if envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta):
