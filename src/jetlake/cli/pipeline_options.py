@@ -143,7 +143,7 @@ def _run_of(session: Session, own: Mapping[str, Any]) -> PipelineRun:
         follow=own.get("follow", False),
         every_s=own.get("every", 1_000_000_000) / 1e9,
         batch_messages=own["batch_messages"],
-        source=dict(own.get("source") or ()),
+        source=dict(own.get("source_options") or ()),
     )
     return PipelineRun(session, own["master"], dict(own["conf"]), own["log_level"], own["spec_out"], settings)
 
@@ -172,6 +172,22 @@ _FOLLOWING = (
     click.option(
         "--every", default="1s", show_default=True, type=DURATION, help="Time between batches, with --follow."
     ),
-    click.option("--source", multiple=True, type=PAIR, help="Any option of the jetstream source; may be given again."),
+    click.option(
+        "--source",
+        "source_options",
+        multiple=True,
+        type=PAIR,
+        help="Any option of the jetstream source; may be given again.",
+    ),
 )
-_SHARED = ("master", "conf", "checkpoint", "batch_messages", "log_level", "spec_out", "follow", "every", "source")
+_SHARED = (
+    "master",
+    "conf",
+    "checkpoint",
+    "batch_messages",
+    "log_level",
+    "spec_out",
+    "follow",
+    "every",
+    "source_options",
+)

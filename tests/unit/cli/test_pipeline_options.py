@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from jetlake.cli.app import app
+from jetlake.cli.contexts import Target
+from jetlake.cli.pipeline_options import connection_options
+from jetlake.errors import ConfigError
+from jetlake.spark.options import ConnectionOptions
+
+
+def test_a_target_becomes_options_that_executors_can_use(tmp_path):
+    seed = tmp_path / "seed"
+    seed.write_text("SUSEED\n")
+    authority = tmp_path / "ca.pem"
+    authority.write_text("-----BEGIN CERTIFICATE-----")
+    target = Target(server="nats://a:4222,tls://b", nkey=str(seed), tls_ca=str(authority), domain="hub")
+    options = connection_options(target)
+    assert options == {
+        "servers": "nats://a:4222,tls://b:4222",
+        "auth.nkeySecret": "SUSEED",
+        "tls.ca": "-----BEGIN CERTIFICATE-----",
+        "domain": "hub",
+    }
+    assert ConnectionOptions.of(options).nkey_seed == "SUSEED"
+
+
+def test_a_login_in_the_address_is_taken_out_of_it():
+    options = connection_options(Target(server="nats://me:hush@a:4222"))
+    assert options == {"servers": "nats://a:4222", "auth.user": "me", "auth.password": "hush"}
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    with pytest.raises(ConfigError, match="/nowhere/creds can't be read"):
+        connection_options(Target(creds="/nowhere/creds"))
+
+
+def run(*words: str, **environment: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(words), env={"JETLAKE_URL": "nats://127.0.0.1:1", **environment})
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        ("archive A /lake --by week", 2, "is no partitioning"),
+        ("archive A /lake --format avro", 2, "avro"),
+        ("archive A /lake --every soon", 2, "is not a length of time"),
+        ("replay /lake A --rate 5 --original", 2, "exclude each other"),
+        ("replay /lake A --subject-map a", 2, "is no subject map"),
+        ("replay /lake A --from yesterday", 2, "is no time"),
+        ("health --to kafka:x", 2, "is no place to write to"),
+        ("health --window soon", 2, "window 'soon' can't be used"),
+        ("dead-letters A --to A", 2, "can't take its own dead letters"),
+        ("dead-letters --to A", 2, "Missing argument"),
+        ("sql /nowhere.yml", 2, "No such file"),
+        ("archive A /lake", 3, "no server answers"),
+    ],
+)
+def test_mistakes_are_told_before_spark_starts(words, code, complaint, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    exit_code, output = run("pipeline", *words.split())
+    assert complaint in output
+    assert exit_code == code
+    assert "Traceback" not in output
+
+
+def test_a_project_is_written_without_a_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "project"
+    code, output = run("pipeline", "archive", "A", "/lake/a", "--spec-out", str(folder))
+    assert (code, output.count("wrote")) == (0, 2)
+    assert (folder / "spark-pipeline.yml").exists()
