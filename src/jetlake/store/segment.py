@@ -296,9 +296,9 @@ class Segment(Block):
 
     def close(self) -> None:
         """Give the handle back; the next use opens the file again."""
-        if self.handle is not None:
-            self.disk.close(self.handle)
-            self.handle = None
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self.disk.close(handle)
 
     def bytes_between(self, start: int, end: int) -> tuple[bytes, int]:
         """A buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetlake.errors import StoreError
@@ -41,6 +41,7 @@ def file_store(disk):
     return FileStore(disk, FOLDER, segment_bytes=1000)
 
 
+@settings(deadline=None)
 @given(st.lists(messages, min_size=1, max_size=6))
 def test_a_run_is_the_same_as_its_messages(runs):
     disks = [FaultyDisk(Random(0)), FaultyDisk(Random(0))]
