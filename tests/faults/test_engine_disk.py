@@ -1,0 +1,163 @@
+"""The engine on a faulty disk: thousands of moments at which the power goes, and every way in which a disk refuses."""
+
+import errno
+import json
+import os
+from random import Random
+
+import pytest
+from engine_world import World, run_crashes, run_faults
+
+WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "60"))
+"""How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""
+BLOCKS = 6
+
+
+def seeds(block):
+    return range(block * WORLDS // BLOCKS, (block + 1) * WORLDS // BLOCKS)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("run", [run_crashes, run_faults])
+def test_what_was_promised_holds_after_every_bad_day(run, block):
+    for seed in seeds(block):
+        try:
+            run(seed)
+        except BaseException as error:
+            error.add_note(f"{run.__name__}({seed})")
+            raise
+
+
+@pytest.fixture
+def world():
+    return World(1)
+
+
+def publish(world, subject=b"s.1", payload=b"s.1 x"):
+    """Publish and turn the cycle once; the list that will hold the answers."""
+    answers = []
+    world.send(subject, payload, answers.append)
+    world.engine.flush()
+    world.read()
+    return answers
+
+
+def says(answers):
+    return [json.loads(answer.payload) for answer in answers]
+
+
+def test_nothing_is_acknowledged_while_a_slow_sync_is_under_way(world):
+    answers = publish(world)
+    world.sync_step()  # begins
+    for _ in range(5):
+        late = publish(world, payload=b"s.1 late")
+        world.clock.advance(60)
+        world.engine.run_timers()
+        world.read()
+        assert answers == late == []
+    world.settle()
+    assert [answer["seq"] for answer in says(answers)] == [1]
+
+
+def test_a_failed_sync_is_the_end_of_promises_until_a_restart(world):
+    first = publish(world)
+    world.settle()
+    assert says(first)[0]["seq"] == 1
+    world.fail({"sync"}, errno.EIO, 1)
+    unsure = publish(world, payload=b"s.1 unsure")
+    world.settle()
+    assert "error" in says(unsure)[0]
+    refused = publish(world, payload=b"s.1 refused")
+    world.settle()
+    assert "error" in says(refused)[0]
+    # What is there can still be read, and after a restart the stream goes on.
+    assert world.jetstream.streams["S"].store.get(1).payload == b"s.1 x"
+    world.crash(power=True)
+    again = publish(world, payload=b"s.1 again")
+    world.settle()
+    assert says(again)[0]["seq"] > 1
+
+
+def test_a_full_disk_refuses_and_recovers_when_there_is_room(world):
+    world.disk.capacity = sum(len(world.disk.content(path)) for path in world.disk.files())
+    refused = publish(world, payload=b"s.1 " + b"x" * 5000)
+    world.settle()
+    assert "error" in says(refused)[0]
+    world.heal()
+    taken = publish(world)
+    world.settle()
+    assert says(taken)[0]["seq"] == 1
+    world.crash(power=True)
+    assert world.jetstream.streams["S"].store.get(1).payload == b"s.1 x"
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+@pytest.mark.parametrize(
+    ("verb", "body"), [("STREAM.MSG.DELETE.S", {"seq": 1, "no_erase": True}), ("STREAM.PURGE.S", {})]
+)
+def test_a_removal_that_the_disk_did_not_take_is_not_confirmed(world, operation, verb, body):
+    publish(world)
+    world.settle()
+    world.fail({operation}, errno.EIO, 1000)
+    answers = []
+    world.send(f"$JS.API.{verb}".encode(), json.dumps(body).encode(), answers.append)
+    world.settle()
+    (answer,) = says(answers)
+    assert answer["error"]["code"] == 503 or answer["error"]["err_code"] == 10077
+    assert not answer.get("success")
+
+
+def test_one_consumer_that_cannot_read_does_not_hold_up_the_others(world):
+    for number in range(20):
+        publish(world, b"s.1", b"s.1 %d " % number + b"." * 400)
+        publish(world, b"w.1", b"w.1 %d " % number)
+    world.settle()
+    reports = []
+    world.engine.report = reports.append
+
+    def fault(operation, path):
+        if operation == "read" and "/S/msgs/" in str(path):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    world.disk.fault = fault
+    for consumer in (b"S.all", b"W.work"):
+        world.send(b"$JS.API.CONSUMER.MSG.NEXT." + consumer, b'{"batch":100}', lambda _: None)
+    world.settle()
+    assert len(world.streams[1].consumers["work"].pending) == 20
+    assert world.streams[0].consumers["all"].pending == {}
+    assert len(reports) == 1
+    assert "as asked" in reports[0]
+    world.heal()
+    world.clock.advance(1.1)
+    world.engine.run_timers()
+    world.settle()
+    assert len(world.streams[0].consumers["all"].pending) == 20
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_one_flipped_bit_costs_one_message_and_is_found_out(clean):
+    for seed in range(40):
+        random = Random(seed)
+        world = World(seed)
+        while world.streams[0].evicts:
+            seed += 1000
+            world = World(seed)
+        sent = {}
+        for number in range(25):
+            payload = b"s.1 %d " % number + b"." * random.choice([0, 10, 100])
+            answers = publish(world, b"s.1", payload)
+            world.settle()
+            sent[says(answers)[0]["seq"]] = payload
+        if clean:
+            world.engine.close()
+        world.disk.kill()
+        path = random.choice([path for path in world.disk.files() if "/S/" in str(path) and path.suffix == ".seg"])
+        world.disk.flip(path, random.randrange(len(world.disk.content(path))), 1 << random.randrange(8))
+        world.start()
+        store = world.jetstream.streams["S"].store
+        stored = {message.sequence: message.payload for message in store.read(1, None, 1000, 1 << 20).messages}
+        missing = sent.keys() - stored.keys()
+        assert len(missing) <= 1, (seed, path, missing)
+        assert set(store.lost) == missing
+        assert all(sent[sequence] == payload for sequence, payload in stored.items())
+        assert store.last_sequence == 25
