@@ -126,8 +126,9 @@ class Wire:
         return line[:-2].rstrip(b" ")
 
     async def message(self):
-        """The next frame, which must be a message."""
-        line = await self.line()
+        """The next frame, which must be a message; a PING before it is answered."""
+        while (line := await self.line()) == b"PING":
+            await self.send(b"PONG\r\n")
         words = line.decode().split(" ")
         assert words[0] in ("MSG", "HMSG"), line
         size = int(words[-1])

@@ -175,8 +175,6 @@ def _with_level(config: ConsumerConfig) -> ConsumerConfig:
     level = 0
     if config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE:
         level = 1
-    if config.priority_policy is PriorityPolicy.PRIORITIZED:
-        level = 2
     if config.ack_policy is AckPolicy.FLOW_CONTROL:
         level = 4
     return replace(config, metadata=stored_metadata(config.metadata, level))

@@ -1,0 +1,217 @@
+"""Push consumers over the wire: interest, groups, heartbeats, flow control, rates."""
+
+import asyncio
+
+import pytest
+from workbench import MILLISECOND, SECOND, Workbench, numbers_of, sequences
+
+
+@pytest.fixture
+async def bench(server):
+    bench = await Workbench.open(server)
+    yield bench
+    await bench.close()
+
+
+async def test_delivery_begins_with_interest(bench):
+    await bench.fill(2)
+    await bench.consumer(deliver_subject="deliver")
+    assert "push_bound" not in await bench.info()
+    await bench.data.subscribe("deliver", "7")
+    messages = await bench.take(2)
+    assert [(message.subject, message.sid) for message in messages] == [("s.1", "7"), ("s.2", "7")]
+    assert (await bench.info())["push_bound"] is True
+    await bench.store("s.x")
+    assert numbers_of(await bench.take()) == (1, 3, 3, 0)
+
+
+async def test_a_subscriber_that_was_there_first(bench):
+    await bench.fill(2)
+    await bench.data.subscribe("deliver", "7")
+    await bench.data.ping()
+    await bench.consumer(deliver_subject="deliver")
+    assert sequences(await bench.take(2)) == [1, 2]
+
+
+async def test_unacknowledged_messages_come_again(bench):
+    await bench.fill(1)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", ack_wait=80 * MILLISECOND)
+    first, again = await bench.take(2)
+    assert [numbers_of(message)[:3] for message in (first, again)] == [(1, 1, 1), (2, 1, 2)]
+    await bench.data.publish(again.reply)
+    await bench.reaches(((2, 1), (2, 1), 0, 0, 0, 0))
+
+
+async def test_lost_interest_stops_and_returning_interest_resumes(bench):
+    await bench.fill(1)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", ack_policy="none")
+    await bench.take()
+    await bench.data.send("UNSUB 7\r\n")
+    await bench.data.ping()
+    await bench.fill(2)
+    await bench.quiet()
+    assert "push_bound" not in await bench.info()
+    await bench.data.subscribe("deliver", "8")
+    assert sequences(await bench.take(2)) == [2, 3]
+
+
+async def test_a_group_is_bound_by_its_members_only(bench):
+    await bench.fill(4)
+    await bench.data.subscribe("deliver", "7")
+    await bench.data.ping()
+    await bench.consumer(deliver_subject="deliver", deliver_group="workers", ack_policy="none")
+    await bench.quiet()
+    assert "push_bound" not in await bench.info()
+    await bench.data.send("SUB deliver workers 8\r\nSUB deliver workers 9\r\n")
+    messages = await bench.take(8)
+    assert sequences([message for message in messages if message.sid == "7"]) == [1, 2, 3, 4]
+    assert sorted(sequences([message for message in messages if message.sid != "7"])) == [1, 2, 3, 4]
+
+
+async def test_max_ack_pending(bench):
+    await bench.fill(3)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", max_ack_pending=2)
+    first, _ = await bench.take(2)
+    await bench.quiet()
+    await bench.data.publish(first.reply)
+    assert numbers_of(await bench.take())[1] == 3
+
+
+async def test_heartbeats(bench):
+    await bench.fill(1)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", idle_heartbeat=100 * MILLISECOND)
+    message, beat, again = await bench.take(3)
+    assert numbers_of(message)[1] == 1
+    assert (beat.subject, beat.reply, beat.payload) == ("deliver", "", b"")
+    assert beat.header == b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n\r\n"
+    assert again.header == beat.header
+
+
+async def test_a_deleted_consumer_says_nothing(bench):
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver")
+    await bench.api("CONSUMER.DELETE.S.c")
+    await bench.quiet()
+
+
+async def test_the_deliver_subject_moves_only_without_interest(bench):
+    await bench.fill(1)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver")
+    await bench.take()
+    body = {
+        "stream_name": "S",
+        "config": {"durable_name": "c", "ack_policy": "explicit", "deliver_subject": "elsewhere"},
+    }
+    assert (await bench.api("CONSUMER.CREATE.S.c", body))["error"]["err_code"] == 10013
+    await bench.data.send("UNSUB 7\r\n")
+    await bench.data.subscribe("elsewhere", "8")
+    await bench.data.ping()
+    async with asyncio.timeout(5):
+        while "error" in await bench.api("CONSUMER.CREATE.S.c", body):
+            await asyncio.sleep(0.01)
+    # What was on its way to the old subject comes again at once.
+    message = await bench.take()
+    assert (message.sid, numbers_of(message)[:2]) == ("8", (2, 1))
+
+
+async def test_headers_only(bench):
+    await bench.store("s.a", payload=b"12345")
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", headers_only=True)
+    message = await bench.take()
+    assert (message.header, message.payload) == (b"NATS/1.0\r\nNats-Msg-Size: 5\r\n\r\n", b"")
+
+
+async def read_until_stalled(bench):
+    """Messages and the flow control request among them, until nothing more comes but heartbeats."""
+    messages, request = [], None
+    while True:
+        message = await bench.take()
+        if message.description == "FlowControl Request":
+            request = message
+        elif message.description == "Idle Heartbeat":
+            return messages, request, message
+        else:
+            messages.append(message)
+
+
+async def test_flow_control(bench):
+    for _ in range(60):
+        await bench.store("s.x", payload=b"x" * 50_000)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(
+        deliver_subject="deliver", ack_policy="none", flow_control=True, idle_heartbeat=150 * MILLISECOND
+    )
+    messages, request, beat = await read_until_stalled(bench)
+    # Half of two mebibytes asks, all of it stalls.
+    assert (request.subject, request.sid, request.payload) == ("deliver", "7", b"")
+    assert request.reply.startswith("$JS.FC.S.c.")
+    assert len(request.reply.split(".")[4]) == 4
+    assert 40 <= len(messages) <= 43
+    assert beat.headers["Nats-Consumer-Stalled"] == request.reply
+    await bench.data.publish(request.reply)
+    rest = []
+    while len(messages) + len(rest) < 60:
+        message = await bench.take()
+        if message.status is None:
+            rest.append(message)
+    assert sequences(messages + rest) == list(range(1, 61))
+
+
+async def test_a_rate_limit(start):
+    server = await start()
+    bench = await Workbench.open(server, max_msg_size=200)
+    for _ in range(5):
+        await bench.store("s.x", payload=b"x" * 100)
+    await bench.data.subscribe("deliver", "7")
+    await bench.data.ping()
+    loop = asyncio.get_running_loop()
+    await bench.consumer(deliver_subject="deliver", ack_policy="none", rate_limit_bps=16_000)
+    arrivals = []
+    for _ in range(5):
+        await bench.take()
+        arrivals.append(loop.time())
+    # Not a measurement: without the limit all of them would come at once.
+    assert arrivals[-1] - arrivals[0] > 0.15
+    await bench.close()
+
+
+async def test_an_ephemeral_goes_when_nobody_listens(bench):
+    await bench.data.subscribe("deliver", "7")
+    await bench.data.ping()
+    config = {"deliver_subject": "deliver", "inactive_threshold": 100 * MILLISECOND}
+    created = await bench.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
+    await bench.quiet()
+    await bench.quiet()
+    await bench.quiet()
+    assert "error" not in await bench.info(created["name"])
+    await bench.data.send("UNSUB 7\r\n")
+    async with asyncio.timeout(10):
+        while "error" not in await bench.info(created["name"]):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_pull_ephemeral_goes_too(bench):
+    await bench.consumer("e", durable_name="", inactive_threshold=100 * MILLISECOND)
+    await bench.pull({"batch": 1, "expires": 300 * MILLISECOND}, "e")
+    assert (await bench.take()).status == 408
+    assert "error" not in await bench.info("e")
+    async with asyncio.timeout(10):
+        while "error" not in await bench.info("e"):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_paused_push_consumer(bench):
+    await bench.fill(1)
+    await bench.data.subscribe("deliver", "7")
+    await bench.consumer(deliver_subject="deliver", pause_until="2099-01-01T00:00:00Z", idle_heartbeat=SECOND // 10)
+    assert (await bench.take()).description == "Idle Heartbeat"
+    await bench.api("CONSUMER.PAUSE.S.c")
+    while (message := await bench.take()).status is not None:
+        assert message.description == "Idle Heartbeat"
+    assert numbers_of(message)[1] == 1
