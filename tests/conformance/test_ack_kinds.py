@@ -1,4 +1,4 @@
-"""Acknowledgements over the wire: every body, both forms of the subject, floors, waits and what is published about them."""
+"""Acknowledgements over the wire: every body, both forms of the subject, floors, waits, and what is told of them."""
 
 import json
 

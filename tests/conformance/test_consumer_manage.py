@@ -1,4 +1,4 @@
-"""Consumers made, changed, listed and deleted: each answer of ours is that of nats-server, but where an ADR wants more."""
+"""Consumers made, changed, listed and deleted: our answers are nats-server's, but where an ADR wants more."""
 
 import pytest
 from pair import Pair

@@ -24,8 +24,8 @@ async def holds(bench, *expected):
     async with asyncio.timeout(10):
         while True:
             state = (await bench.api("STREAM.INFO.S", {"deleted_details": True}))["state"]
-            held = [seq for seq in range(max(state["first_seq"], 1), state["last_seq"] + 1)]
-            held = [seq for seq in held if seq not in state.get("deleted", [])]
+            numbers = range(max(state["first_seq"], 1), state["last_seq"] + 1)
+            held = [seq for seq in numbers if seq not in state.get("deleted", [])]
             if state["messages"] == 0:
                 held = []
             if tuple(held) == expected:

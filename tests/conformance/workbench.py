@@ -1,4 +1,4 @@
-"""A stream and its consumers under test: requests on one connection, deliveries on another, so that neither gets in the way."""
+"""A stream and its consumers under test: requests on one connection, deliveries on another."""
 
 import asyncio
 import json
@@ -42,8 +42,7 @@ class Workbench:
         return self.server.is_embedded
 
     async def api(self, verb, body=b""):
-        answer = (await self.control.request(f"$JS.API.{verb}", body)).json
-        return answer
+        return (await self.control.request(f"$JS.API.{verb}", body)).json
 
     async def store(self, *subjects, payload=b"hello", header=b""):
         """Store a message on each subject and return the last acknowledgement."""
