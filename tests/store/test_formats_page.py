@@ -1,0 +1,60 @@
+"""The page on file formats tells the truth: its example and its sizes are what the code writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jetlake.store import index_snapshot, journal_format, mark, segment, stream_folder
+from jetlake.store.record import OVERHEAD, message_size, pack_message, pack_tombstone, seed_of, unpack
+from jetlake.store.segment import HEADER_SIZE
+
+PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+KEY = 0x0123456789ABCDEF
+TIME_NS = 1_700_000_000_000_000_000
+
+
+def hex_blocks() -> list[bytes]:
+    """The bytes of the page's hexadecimal examples."""
+    found = []
+    for block in re.findall(r"```\n(.*?)```", PAGE, re.DOTALL):
+        rows = [re.match(r"((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  |$)", line) for line in block.splitlines()]
+        if all(rows):
+            found.append(bytes.fromhex("".join(row[1] for row in rows if row)))
+    return found
+
+
+def test_the_examples_are_what_is_written() -> None:
+    seed = seed_of(KEY, 1)
+    hello = pack_message(1, TIME_NS, b"test", b"", b"hello", seed)
+    removal = pack_tombstone(1, 1, TIME_NS, seed)
+    assert hex_blocks() == [hello, removal]
+    assert len(hello) == 39
+    assert len(removal) == OVERHEAD == 30
+    record = unpack(hello, 0, seed)
+    assert record is not None
+    assert (record.sequence, record.time_ns, record.subject, record.payload) == (1, TIME_NS, b"test", b"hello")
+
+
+def test_the_sizes_are_those_of_the_formula() -> None:
+    assert message_size(b"test", b"", b"hello") == 39
+    assert message_size(b"ORDERS.processed", b"", b"order 4") == 53
+    header = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
+    packed = pack_message(1, 1, b"s", header, b"x", 0)
+    assert len(packed) == message_size(b"s", header, b"x") == 34 + 1 + len(header) + 1
+    assert HEADER_SIZE == 48
+    assert journal_format.HEADER_SIZE == 2 * 28
+    assert len(pack_tombstone(2, 9, 1, 0)) == 38
+
+
+def test_every_format_has_the_version_that_the_page_describes() -> None:
+    versions = {
+        segment.FORMAT_VERSION,
+        mark.FORMAT_VERSION,
+        index_snapshot.FORMAT_VERSION,
+        journal_format.FORMAT_VERSION,
+        stream_folder.META_VERSION,
+    }
+    assert versions == {1}
+    for magic in ("JLSG", "JLMK", "JLIX", "JLCJ"):
+        assert f"`{magic}`" in PAGE
