@@ -362,7 +362,8 @@ class IndexedStore(ABC, Generic[BlockType]):
         block, row = found
         self._kill(block, row, sequence)
         self._log_removed(sequence, sequence, False)
-        self._settle_first()
+        if sequence == self.first_sequence:
+            self._settle_first()
         if erase:
             self._erase(block, row, sequence)
         return True
