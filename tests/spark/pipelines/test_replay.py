@@ -29,15 +29,12 @@ def archived(spark, folder, format_name, count):
     return str(folder)
 
 
-def test_a_stopped_replay_goes_on(spark, server_of, run_on, tmp_path, monkeypatch):
-    import jetlake.spark.pipelines.replay as module
-
-    monkeypatch.setattr(module, "_SLICE_ROWS_MAX", 100)
+def test_a_stopped_replay_goes_on(spark, server_of, run_on, tmp_path):
     server = server_of("nats-server")
     admin = server.admin()
     admin.create_stream("B", subjects=["B.>"])
     replay = Replay(archived(spark, tmp_path / "lake", "json", 350), "B", "json", subject_map=(("A.>", "B.>"),))
-    first = run_on(server, replay, stop_after=1)
+    first = run_on(server, replay, stop_after=1, batch_messages=100)
     assert first.summary.state == "stopped"
     assert 0 < first.summary.rows < 350
     second = run_on(server, replay)

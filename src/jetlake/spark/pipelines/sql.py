@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,10 @@ from jetlake.spark.stream_api import StreamApi
 __all__ = ["SqlPipeline", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
 
 T = TypeVar("T")
+
+_SOURCES_S = 30.0
+# What Spark calls the time before a query's first trigger.
+_STARTING = "Initializing"
 
 _PLACE = re.compile(r"\(?line (\d+),? pos (\d+)\)?")
 _COLUMN = re.compile(r"\{([^{}]+)\}")
@@ -76,6 +81,7 @@ class SqlPipeline:
             for sink in self.spec.sinks:
                 start = partial(self._start, run, sink, frames[sink.name])
                 queries += [_located(self.spec, sink.line, start)]
+                _await_sources(queries[-1])
         except BaseException:
             for query in queries:
                 query.stop()
@@ -134,6 +140,15 @@ class SqlPipeline:
             )
         writer = run.settings.triggered(frame, name, checkpoint).outputMode(sink.mode)
         return writer.foreachBatch(lambda rows, batch: print_rows(rows.collect())).start()
+
+
+def _await_sources(query: StreamingQuery) -> None:
+    """Wait until a query's source process runs. Java waits ten seconds for each to come up, and several that start at
+    once on a busy machine may need more.
+    """
+    deadline_s = time.monotonic() + _SOURCES_S
+    while query.isActive and query.status["message"].startswith(_STARTING) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
 
 
 def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSettings) -> dict[str, DataFrame]:
