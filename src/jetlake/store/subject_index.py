@@ -224,7 +224,7 @@ class SubjectIndex:
         """Up to `limit` sequences of a subject that are not below this one, ascending."""
         tail = self.tails[number]
         if isinstance(tail, int):
-            return [tail] if tail >= sequence else []
+            return [tail] if limit > 0 and tail >= sequence else []
         found: list[int] = []
         if sequence < tail[0]:
             older = self.older.get(number)
