@@ -120,7 +120,7 @@ def read_filtered(store: MessageStore) -> None:
 def get(store: MessageStore) -> None:
     picks = random.Random(2)
     for _ in range(OPERATIONS):
-        store.get(picks.randrange(1, SHORT))
+        store.get(picks.randrange(1, store.last_sequence - 3 * OPERATIONS))
 
 
 def last(store: MessageStore) -> None:
