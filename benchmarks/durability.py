@@ -68,13 +68,16 @@ OURS, *PEERS = KINDS
 
 def measure_losses(kind: str, rounds: int, seed: int) -> dict[str, object]:
     """All experiments with one kind of server."""
-    started = time.monotonic()
-    found = {
-        "server": asyncio.run(kill_rounds(kind, rounds, Random(seed))),
-        "client": asyncio.run(client_kill_rounds(kind, max(rounds // 10, 2), Random(seed))),
-        "damage": asyncio.run(damage_rounds(kind, max(rounds // 5, 3), Random(seed))),
+    parts = {
+        "server": lambda: kill_rounds(kind, rounds, Random(seed)),
+        "client": lambda: client_kill_rounds(kind, max(rounds // 10, 2), Random(seed)),
+        "damage": lambda: damage_rounds(kind, max(rounds // 5, 3), Random(seed)),
     }
-    print(f"{kind}: {time.monotonic() - started:.0f} s", file=sys.stderr)
+    found: dict[str, object] = {}
+    for part, run in parts.items():
+        started = time.monotonic()
+        found[part] = asyncio.run(run())
+        print(f"{kind}: {time.monotonic() - started:.0f} s, {found[part]}", file=sys.stderr, flush=True)
     return found
 
 

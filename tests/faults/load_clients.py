@@ -64,7 +64,7 @@ class NatsPy:
     async def fetch(self, count, expires_s):
         try:
             messages = await self._subscription.fetch(count, timeout=expires_s)
-        except nats.errors.TimeoutError:
+        except TimeoutError:  # nats-py raises its own or asyncio's, by how far it came
             return []
         return [(message.metadata.sequence.stream, message.data, message.ack_sync) for message in messages]
 
