@@ -25,10 +25,17 @@ check: setup ## lint, format, types (strict) and import layers
 test: ## set up, check, and run every test
 	@tools/setup.sh --browser
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
-fuzz: setup ## throw garbage at the parsers, a minute a target (SECONDS=60)
-	@$(BIN)/python tests/fuzz/fuzz_protocol.py --examples 10000 --seconds $(SECONDS)
+fuzz: setup ## throw garbage at every input from outside, a minute a target (SECONDS=60)
+	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
+simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
+	@$(BIN)/python tests/simulation/run.py --seed $(SEED) --steps $(STEPS)
+
+soak: SECONDS = 600
+soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)
+	@$(BIN)/python tests/soak.py --seconds $(SECONDS)
 
 format: setup ## put the sources into the one format
 	@$(BIN)/ruff format --quiet .
