@@ -11,13 +11,10 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from msgspec.json import encode
-
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.flags import parse_flags, usage
-from jetlake.server.config.options import Options
-from jetlake.server.shell.log import LineLog
+from jetlake.server.shell.log import LineLog, open_line_log
 from jetlake.server.shell.pages import Pages
 from jetlake.server.shell.server import Server
 from jetlake.server.shell.tls import server_context
@@ -58,8 +55,8 @@ def serve(argv: list[str], pages: Callable[[Server], Pages] | None = None) -> in
         return _test(flags)
     try:
         assembled = assemble(flags)
-        log = _open_log(assembled.options)
-    except (JetlakeError, OSError) as error:
+        log = open_line_log(assembled.options)
+    except JetlakeError as error:
         LineLog().fatal(f"Can't start: {error}")
         return 1
     return _run(_serve(flags, assembled, log, pages))
@@ -107,35 +104,18 @@ async def _serve(
         return 1
     _log_start(server, assembled, log)
     _handle_signals(server, flags, log)
-    ports_file: Path | None = None
     try:
-        _write_pid_file(options.pid_file)
         await server.start()
-        ports_file = _write_ports_file(server)
     except (JetlakeError, OSError) as error:
         log.fatal(f"Can't start: {error}")
-        await server.stop()
         return 1
     # What was made by now stays for good: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     await server.wait_stopped()
-    if ports_file is not None:
-        ports_file.unlink(missing_ok=True)
     log.info("Server Exiting..")
     log.close()
     return 0
-
-
-def _open_log(options: Options) -> LineLog:
-    return LineLog(
-        options.log_file,
-        debugging=options.debug,
-        tracing=options.trace,
-        time_stamps=options.log_time,
-        utc=options.log_time_utc,
-        size_limit=options.log_size_limit,
-    )
 
 
 def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:
@@ -207,32 +187,3 @@ def _send_signal(text: str) -> int:
         sys.stderr.write(f"jetlake serve: can't signal {target or 'a server: name its PID or PID file'}: {error}\n")
         return 1
     return 0
-
-
-# Files
-
-
-def _write_pid_file(path: str) -> None:
-    if path:
-        Path(path).write_text(str(os.getpid()), encoding="ascii")
-
-
-def _write_ports_file(server: Server) -> Path | None:
-    folder = server.options.ports_file_dir
-    if not folder:
-        return None
-    scheme = "tls" if server.options.tls is not None else "nats"
-    ports: dict[str, list[str]] = {"nats": _urls(scheme, server.options.host, server.port)}
-    if server.monitoring is not None:
-        web = "https" if server.options.https else "http"
-        ports["monitoring"] = _urls(web, server.monitoring.host, server.monitoring.port)
-    path = Path(folder) / f"{Path(sys.argv[0]).name or 'jetlake'}_{os.getpid()}.ports"
-    aside = path.with_suffix(".tmp")
-    aside.write_bytes(encode(ports))
-    aside.replace(path)  # whoever waits for the file finds all of it
-    return path
-
-
-def _urls(scheme: str, host: str, port: int) -> list[str]:
-    hosts = ["127.0.0.1", "[::1]"] if host in ("0.0.0.0", "::", "") else [f"[{host}]" if ":" in host else host]
-    return [f"{scheme}://{each}:{port}" for each in hosts]

@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["LineLog", "Log", "LoggerLog"]
+from jetlake.errors import ConfigError
+from jetlake.server.config.options import Options
+
+__all__ = ["LineLog", "Log", "LoggerLog", "open_line_log", "open_log"]
 
 
 class Log:
@@ -145,3 +148,29 @@ class LoggerLog(Log):
 
     def write(self, level: str, text: str) -> None:
         self._logger.log(self._levels.get(level, 10), "%s", text)
+
+
+def open_line_log(options: Options) -> LineLog:
+    """Lines in the file that the options name, or on standard error.
+
+    Raises:
+        ConfigError: the file cannot be opened.
+    """
+    try:
+        return LineLog(
+            options.log_file,
+            debugging=options.debug,
+            tracing=options.trace,
+            time_stamps=options.log_time,
+            utc=options.log_time_utc,
+            size_limit=options.log_size_limit,
+        )
+    except OSError as error:
+        raise ConfigError(f"could not open log file {options.log_file}: {error.strerror}") from None
+
+
+def open_log(options: Options) -> Log:
+    """What a server inside somebody's program logs to: the file that the options name, or Python's logging."""
+    if options.log_file:
+        return open_line_log(options)
+    return LoggerLog(debugging=options.debug, tracing=options.trace)

@@ -29,7 +29,8 @@ from jetlake.server.shell.connection import Connection
 from jetlake.server.shell.info import describe_client, describe_server
 from jetlake.server.shell.lame_duck import leave_as_lame_duck
 from jetlake.server.shell.listener import listen
-from jetlake.server.shell.log import Log, LoggerLog
+from jetlake.server.shell.log import Log, open_log
+from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file
 from jetlake.server.shell.system_requests import answer_system_requests
 from jetlake.server.shell.tls import server_context
 from jetlake.server.shell.turns import Turns
@@ -72,7 +73,7 @@ class Server:
         jetstream: whether there is JetStream; default yes.
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
-        log: where log lines go; default Python's logger `jetlake.server`.
+        log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Server:
         self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
         self.options = given
         self.clock = clock or SystemClock()
-        self.log = log or LoggerLog(debugging=given.debug, tracing=given.trace)
+        self.log = log or open_log(given)
         self.id = new_server_id()
         self.start_ns = self.config_load_ns = self.clock.now_ns()
         self.turns = Turns(self.clock, self.report_defect)
@@ -191,6 +192,8 @@ class Server:
                 self._start_jetstream()
             answer_system_requests(self)
             await self._start_listening()
+            write_pid_file(self)
+            write_ports_file(self)
         except BaseException:
             await self._release()
             raise
@@ -255,6 +258,7 @@ class Server:
     async def _release(self) -> None:
         """Give back what may have been taken, however far the start had come."""
         await self.retire()
+        remove_ports_file(self)
         if self.monitoring is not None:
             await self.monitoring.stop()
             self.monitoring = None
