@@ -185,8 +185,11 @@ class Consumer:
         if deleted:
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
-        if not deleted or self.stream.is_closed:
+        if not deleted:
             self.home.close()
+        elif self.stream.is_closed:
+            # Its folder went with the stream's, so there is nothing left to write to.
+            self.home.delete()
 
     # What it wants
 
