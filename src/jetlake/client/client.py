@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
-from jetlake.client.jetstream import JetStream
 from jetlake.client.message import Message
 from jetlake.client.options import EventCallback, build_options, duration_s
 from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
@@ -28,6 +27,8 @@ from jetlake.protocol.nuid import new_inbox
 
 if TYPE_CHECKING:
     import ssl
+
+    from jetlake.client.jetstream import JetStream
 
 __all__ = ["Client", "connect"]
 
@@ -209,6 +210,8 @@ class Client:
             publish_window: most messages of `publish_async` under way.
             publish_window_bytes: most bytes of them.
         """
+        from jetlake.client.jetstream import JetStream
+
         return JetStream(
             self._connection,
             domain=domain,

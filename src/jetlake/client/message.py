@@ -102,9 +102,9 @@ class Message(Struct, gc=False, eq=False):
         """
         if not self._settled:
             reply = self.raw_reply
-            if not reply.startswith(_ACK_PREFIX):
+            if reply[:8] != _ACK_PREFIX:
                 raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
-            self._outlet.send(b"PUB " + reply + b" 4\r\n+ACK\r\n")  # type: ignore[union-attr]
+            self._outlet.send(b"PUB %b 4\r\n+ACK\r\n" % reply)  # type: ignore[union-attr]
             self._settled = True
         return READY
 

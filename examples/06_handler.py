@@ -1,0 +1,37 @@
+"""The same with a handler: several messages are worked on at once, and a failing one does not stop the others."""
+
+import asyncio
+import os
+
+import jetlake
+from jetlake.client import Message
+
+
+async def main() -> None:
+    done: list[int] = []
+    finished = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        number = int(message.payload)
+        if number == 3 and message.metadata.delivered == 1:
+            raise ValueError("three is difficult at first")
+        await asyncio.sleep(0.01)
+        await message.ack()
+        done.append(number)
+        if len(done) == 10:
+            finished.set()
+
+    url = os.environ.get("NATS_URL")
+    async with await jetlake.connect(url, on_error=lambda error: print("reported:", error)) as nc:
+        js = nc.jetstream()
+        tasks = await js.create_stream("TASKS", subjects=["tasks"])
+        for number in range(10):
+            await js.publish("tasks", b"%d" % number)
+        worker = await tasks.create_consumer("worker", ack_wait=0.5)
+        async with worker.consume(handle, concurrency=4):
+            await finished.wait()
+        print("done:", sorted(done))
+        await tasks.delete()
+
+
+asyncio.run(main())
