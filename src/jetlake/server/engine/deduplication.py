@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 __all__ = ["Deduplication"]
 
@@ -47,6 +48,21 @@ class Deduplication:
             self._forget(message_id)
         groups[-1][1].append(message_id)
         self._sequences[message_id] = sequence
+
+    def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
+        """These ids were stored, none of which was known."""
+        if not self.window_ns or not sequences:
+            return
+        groups = self._groups
+        if not groups or now_ns - groups[-1][0] > self.window_ns // _GROUPS_PER_WINDOW:
+            groups.append((now_ns, []))
+        groups[-1][1].extend(sequences)
+        self._sequences.update(sequences)
+
+    def known(self, now_ns: int) -> Mapping[bytes, int]:
+        """The ids within the window with their sequences, to look up many at once."""
+        self.forget_expired(now_ns)
+        return self._sequences
 
     def _forget(self, message_id: bytes) -> None:
         del self._sequences[message_id]

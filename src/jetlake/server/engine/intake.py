@@ -16,7 +16,7 @@ from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ac
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.admission import HEADER_BYTES_MAX, Admission
-from jetlake.server.engine.message_headers import MSG_ID, ROLLUP, read_wishes
+from jetlake.server.engine.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
 from jetlake.server.engine.message_ids import MessageIds
 from jetlake.server.engine.republish import Republisher
 from jetlake.store.interface import Incoming
@@ -92,7 +92,8 @@ class Intake:
         self._engine = stream.engine
         self._admission = Admission(stream)
         self._received: list[Incoming] = []  # the second of each is its reply
-        self._asks = False  # something received has headers that ask for something, or is too large
+        self._has_ids = False  # something received has a message id
+        self._asks = False  # something received asks for more than that by its headers, or is too large
         self._waiting = 0
         self._waiting_bytes = 0
         self.configure()
@@ -124,13 +125,13 @@ class Intake:
         if not received:
             self._engine.received(self)
         if header:
-            if (
-                b"\r\nNats-" in header
-                or header[8:9] == b" "
-                or len(header) > HEADER_BYTES_MAX
-                or len(header) + len(payload) > self._largest
-            ):
+            if header[8:9] == b" " or len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
                 self._asks = True
+            elif b"\r\nNats-" in header:
+                if has_only_id(header):
+                    self._has_ids = True
+                else:
+                    self._asks = True
         elif len(payload) > self._largest:
             self._asks = True
         received.append((subject, reply, header, payload))
@@ -139,6 +140,7 @@ class Intake:
         """Store everything received so far as one batch, and have it acknowledged when it is durable."""
         received, self._received = self._received, []
         asks, self._asks = self._asks, False
+        has_ids, self._has_ids = self._has_ids, False
         if not received:
             return
         if self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
@@ -152,8 +154,11 @@ class Intake:
             if asks or self._has_rules or batch.checks_room or (self._is_interest and not self._are_wanted(received)):
                 for subject, reply, header, payload in received:
                     self._take(subject, reply, header, payload, now_ns, batch)
+            elif has_ids:
+                self._store_run_with_ids(received, now_ns, batch)
             else:
                 self._store_run(received, now_ns, batch)
+                self.ids.last = b""
             batch.bytes = max(store.bytes - bytes_before, 0)
             self._settle(batch, now_ns)
         except StoreError as error:
@@ -169,7 +174,30 @@ class Intake:
         batch.replies = [message[1] for message in received]
         if self._stream.consumers:
             batch.subjects = [message[0] for message in received]
-        self.ids.last = b""
+
+    def _store_run_with_ids(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
+        """The same for messages of which some have ids: those that are known are left out and told so."""
+        ids = self.ids
+        ids.expect()
+        known = ids.window.known(now_ns)
+        counts = ids.window.window_ns > 0
+        fresh: list[Incoming] = []
+        sequences: dict[bytes, int] = {}
+        last_before = self._store.last_sequence
+        for message in received:
+            message_id = read_id(message[2])
+            if message_id and counts:
+                sequence = known.get(message_id) or sequences.get(message_id)
+                if sequence:
+                    if message[1]:
+                        batch.acks.append((message[1], self._duplicate_template % sequence))
+                    continue
+                sequences[message_id] = last_before + len(fresh) + 1
+            fresh.append(message)
+        if fresh:
+            self._store_run(fresh, now_ns, batch)
+            ids.last = read_id(fresh[-1][2])
+            ids.remember_run(sequences, now_ns)
 
     def _are_wanted(self, received: list[Incoming]) -> bool:
         """Whether some consumer wants each of the messages."""
@@ -272,6 +300,8 @@ class Intake:
         previous = store.last_sequence_for(subject) if republisher is not None else 0
         sequence = store.append(subject, header, payload, now_ns)
         batch.subjects.append(subject)
+        if header and self._stream.config.allow_msg_ttl:
+            self._stream.lifetimes.stored(sequence, header, now_ns)
         if rollup:
             self._announce(batch)
             subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None

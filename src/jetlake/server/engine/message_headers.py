@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jetlake.errors import ApiError, ConfigError, api_error
-from jetlake.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from jetlake.errors import ApiError, api_error
 
 __all__ = [
     "BATCH_ID",
@@ -19,7 +18,8 @@ __all__ = [
     "SOURCE",
     "check_increment",
     "check_schedule",
-    "check_ttl",
+    "has_only_id",
+    "read_id",
     "read_wishes",
 ]
 
@@ -32,7 +32,7 @@ EXPECTED_LAST_MSG_ID = b"Nats-Expected-Last-Msg-Id"
 ROLLUP = b"Nats-Rollup"
 SOURCE = b"Nats-Stream-Source"
 BATCH_ID = b"Nats-Batch-Id"
-_TTL = b"Nats-TTL"
+_ID_LINE = b"\r\nNats-Msg-Id:"
 _INCREMENT = b"Nats-Incr"
 _SCHEDULE = (b"Nats-Schedule", b"Nats-Schedule-Time-Zone")
 _SCHEDULER = (b"Nats-Scheduler", b"Nats-Schedule-Next")
@@ -56,6 +56,21 @@ def read_wishes(header: bytes) -> dict[bytes, bytes] | None:
     return {key: value for key, value in wishes.items() if value}
 
 
+def has_only_id(header: bytes) -> bool:
+    """Whether a message id is all that the block asks for."""
+    start = header.find(b"\r\nNats-")
+    return header.startswith(_ID_LINE, start) and header.find(b"\r\nNats-", start + 2) < 0
+
+
+def read_id(header: bytes) -> bytes:
+    """The message id, or empty bytes."""
+    start = header.find(_ID_LINE)
+    if start < 0:
+        return b""
+    start += len(_ID_LINE)
+    return header[start : header.find(b"\r\n", start)].lstrip(b" \t")
+
+
 # What no stream here can do is refused as by a stream that has the feature turned off.
 
 
@@ -65,26 +80,6 @@ def check_increment(wishes: dict[bytes, bytes]) -> ApiError | None:
     if increment is None:
         return None
     return api_error(10168 if _is_whole_number(increment) else 10171)
-
-
-def check_ttl(wishes: dict[bytes, bytes]) -> ApiError | None:
-    """Refuse a life of its own for a single message."""
-    ttl = wishes.get(_TTL)
-    if ttl is None:
-        return None
-    return api_error(10166 if _is_time_to_live(ttl) else 10165)
-
-
-def _is_time_to_live(text: bytes) -> bool:
-    """`never`, a number of seconds, or a duration; at least a second."""
-    if text == b"never":
-        return True
-    if text.isdigit():
-        return len(text) <= 18 and int(text) > 0
-    try:
-        return parse_duration(text.decode("utf-8", "replace")) >= NANOSECONDS_PER_SECOND
-    except ConfigError:
-        return False
 
 
 def check_schedule(wishes: dict[bytes, bytes]) -> ApiError | None:

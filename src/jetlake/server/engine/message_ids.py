@@ -62,6 +62,12 @@ class MessageIds:
         if self._sweep_timer is None:
             self._arm_sweep()
 
+    def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
+        """These ids were stored."""
+        self.window.remember_run(sequences, now_ns)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+
     def _arm_sweep(self) -> None:
         expiry_ns = self.window.next_expiry_ns()
         if expiry_ns is not None:
