@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import json
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Monitoring"]
 
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
 _IDLE_S = 30.0
@@ -109,6 +111,23 @@ class Monitoring:
         for exchange in list(self.sockets):
             exchange.close()
         await asyncio.sleep(0)
+
+    def serves(self, host: str) -> bool:
+        """Whether a request for this `Host` is answered.
+
+        On the loopback interface only addresses and `localhost` are: a page of another site, whose name was made to
+        point to this machine, must not read what is here.
+        """
+        if self.host not in _LOOPBACK or not host:
+            return True
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name == "localhost":
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def knows(self, target: str) -> bool:
         """Whether the path is one of monitoring's own, and not of the further pages."""
@@ -204,6 +223,9 @@ class _Exchange(asyncio.Protocol):
         stays = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
         if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
             stays = False  # a body would be read as the next request
+        if not self._monitoring.serves(headers.get("host", "")):
+            self._respond(403, _TEXT, b"403 this host is not served", with_body=True, stays=False)
+            return
         if not self._monitoring.knows(target):
             self._open_page(method, target, lines[1:])
             return

@@ -1,0 +1,39 @@
+"""A server of ours with some configuration, and raw connections to it; the helpers are those of the conformance suite."""
+
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
+
+from servers import make_server
+from wire import Wire
+
+
+@pytest.fixture
+async def start():
+    """`await start(config)`: a server in this process."""
+    async with AsyncExitStack() as stack:
+
+        async def start(config="", flags=()):
+            server = make_server("embedded", config, flags)
+            stack.push_async_callback(server.discard)
+            await server.start()
+            return server
+
+        yield start
+
+
+@pytest.fixture
+async def connect():
+    """`await connect(server, user="a", **{"pass": "b"})`: a raw connection that has said hello."""
+    async with AsyncExitStack() as stack:
+
+        async def connect(server, **options):
+            wire = await Wire.open(server.host, server.port)
+            stack.push_async_callback(wire.close)
+            return await wire.hello(**options) if options or not server.server.authenticator.required else wire
+
+        yield connect
