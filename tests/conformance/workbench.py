@@ -15,23 +15,32 @@ QUIET_S = 0.05
 class Workbench:
     """A server, two raw connections to it, and a stream `S` on `s.>`."""
 
-    def __init__(self, server, control, data):
+    def __init__(self, server):
         self.server = server
-        self.control = control
-        self.data = data
+        self.control = None
+        self.data = None
         self._acks = 0
 
     @classmethod
     async def open(cls, server, **stream):
-        control = await (await Wire.open(server.host, server.port)).hello()
-        data = await (await Wire.open(server.host, server.port)).hello()
-        await data.subscribe("inbox", "1")
-        await data.subscribe("inbox.*", "2")
-        await data.ping()
-        bench = cls(server, control, data)
-        if stream is not None:
-            await bench.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], **stream})
+        bench = cls(server)
+        await bench.connect()
+        await bench.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], **stream})
         return bench
+
+    async def connect(self):
+        """Open both connections; deliveries and answers come to `inbox` and `inbox.*`."""
+        server = self.server
+        self.control = await (await Wire.open(server.host, server.port)).hello()
+        self.data = await (await Wire.open(server.host, server.port)).hello()
+        await self.data.subscribe("inbox", "1")
+        await self.data.subscribe("inbox.*", "2")
+        await self.data.ping()
+
+    async def reconnect(self):
+        """Open both connections anew, to a server that was restarted."""
+        await self.close()
+        await self.connect()
 
     async def close(self):
         await self.control.close()

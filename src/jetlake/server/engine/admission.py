@@ -17,8 +17,8 @@ from jetlake.server.engine.message_headers import (
     SOURCE,
     check_increment,
     check_schedule,
-    check_ttl,
 )
+from jetlake.server.engine.message_lifetimes import check_lifetime
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Admission:
         return (
             check_increment(wishes)
             or check_stream(wishes, self._name)
-            or check_ttl(wishes)
+            or check_lifetime(wishes, self._config)
             or check_sequences(wishes, subject, self._store)
             or check_schedule(wishes)
             or (api_error(10227) if SOURCE in wishes else None)

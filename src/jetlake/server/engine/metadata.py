@@ -30,5 +30,7 @@ def served_metadata(metadata: dict[str, str]) -> dict[str, str]:
 
 def with_stored_metadata(config: StreamConfig) -> StreamConfig:
     """The stream's configuration with the metadata that is kept."""
-    required_level = 2 if config.persist_mode is PersistMode.ASYNC else 0
+    required_level = 1 if config.allow_msg_ttl else 0
+    if config.persist_mode is PersistMode.ASYNC:
+        required_level = 2
     return replace(config, metadata=stored_metadata(config.metadata, required_level))

@@ -10,6 +10,7 @@ from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import LostData, StreamConfig, StreamState
 from jetlake.model.times import ZERO_TIME, format_time
 from jetlake.server.engine.intake import Intake
+from jetlake.server.engine.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.retention import Retention
 from jetlake.store.interface import StoreLimits
 
@@ -63,6 +64,7 @@ class Stream:
         self.hungry: set[Consumer] = set()
         self.is_closed = False
         self.retention = Retention(self)
+        self.lifetimes = MessageLifetimes(self)
         self.intake = Intake(self)
         self._captures: dict[str, Capture] = {}
         self._limits = _store_limits(config)
@@ -77,6 +79,8 @@ class Stream:
         """Begin to capture its subjects and to let go of what is too old."""
         with self.engine.despite_disk(f"recovering the message ids of stream {self.name}"):
             self.intake.ids.recover()
+        with self.engine.despite_disk(f"recovering the lifetimes of messages of stream {self.name}"):
+            self.lifetimes.recover()
         self._reserve(max(self.config.max_bytes, 0))
         self._capture_subjects()
         with self.engine.despite_disk(f"applying the limits of stream {self.name}"):
@@ -129,6 +133,7 @@ class Stream:
 
     def _detach(self) -> None:
         self.is_closed = True
+        self.lifetimes.close()
         self.intake.close()
         self.engine.timers.cancel(self._age_timer)
         self.engine.timers.cancel(self._clean_up_timer)

@@ -1,0 +1,118 @@
+"""Messages with a life of their own: `Nats-TTL` in a header says how long, and the stream lets go of them in time."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from jetlake.errors import ApiError, ConfigError, StoreError, api_error
+from jetlake.model.durations import NANOSECONDS_PER_SECOND, parse_duration
+from jetlake.protocol.headers import find_value
+
+if TYPE_CHECKING:
+    from jetlake.model.stream import StreamConfig
+    from jetlake.server.engine.stream import Stream
+    from jetlake.server.engine.timers import Timer
+
+__all__ = ["TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
+
+TTL = b"Nats-TTL"
+FOREVER = -1
+"""What `never` means: no life of its own ends the message."""
+
+# Messages that end close together are removed together, and a disk that refused is tried again after this.
+_PAUSE_NS = 10_000_000
+_DISK_PAUSE_NS = NANOSECONDS_PER_SECOND
+
+# Recovery reads this much at once.
+_READ_MESSAGES = 4096
+_READ_BYTES = 8 * 1024 * 1024
+
+
+def parse_lifetime(text: bytes) -> int | None:
+    """The nanoseconds that `90`, `2m` or `never` (`FOREVER`) stand for; None for what is no time or under a second."""
+    if text == b"never":
+        return FOREVER
+    if text.isdigit():
+        seconds = int(text) if len(text) <= 9 else 0
+        return seconds * NANOSECONDS_PER_SECOND if seconds else None
+    try:
+        lifetime_ns = parse_duration(text.decode("utf-8", "replace"))
+    except ConfigError:
+        return None
+    return lifetime_ns if lifetime_ns >= NANOSECONDS_PER_SECOND else None
+
+
+def check_lifetime(wishes: dict[bytes, bytes], config: StreamConfig) -> ApiError | None:
+    """Refuse a life of its own where the stream allows none, or where it makes no sense."""
+    text = wishes.get(TTL)
+    if text is None:
+        return None
+    lifetime_ns = parse_lifetime(text)
+    if lifetime_ns is None:
+        return api_error(10165)
+    return None if config.allow_msg_ttl else api_error(10166)
+
+
+class MessageLifetimes:
+    """The deadlines of one stream's messages that have one; `max_age` applies to them as to all others."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._heap: list[tuple[int, int]] = []
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def recover(self) -> None:
+        """Find the deadlines of what is stored, by its headers; only a stream that allows them is read."""
+        store = self._stream.store
+        self._heap.clear()
+        if not self._stream.config.allow_msg_ttl:
+            return
+        sequence = store.first_sequence
+        while sequence <= store.last_sequence:
+            run = store.read(sequence, None, _READ_MESSAGES, _READ_BYTES)
+            for message in run.messages:
+                if message.header:
+                    self.stored(message.sequence, message.header, message.time_ns)
+            if run.next_sequence <= sequence:
+                break
+            sequence = run.next_sequence
+
+    def stored(self, sequence: int, header: bytes, stored_ns: int) -> None:
+        """A message was stored; remember its deadline if it has one."""
+        text = find_value(header, TTL)
+        lifetime_ns = parse_lifetime(text) if text else None
+        if lifetime_ns is not None and lifetime_ns != FOREVER:
+            heappush(self._heap, (stored_ns + lifetime_ns, sequence))
+            self._arm()
+
+    def close(self) -> None:
+        """Nothing is removed any more."""
+        self._stream.engine.timers.cancel(self._timer)
+        self._timer = None
+        self._heap.clear()
+
+    def _arm(self, not_before_ns: int = 0) -> None:
+        timers = self._stream.engine.timers
+        deadline_ns = max(self._heap[0][0], not_before_ns)
+        if self._timer is None or deadline_ns < self._timer.deadline_ns:
+            timers.cancel(self._timer)
+            self._timer = timers.schedule(deadline_ns, self._remove_ended)
+
+    def _remove_ended(self) -> None:
+        self._timer = None
+        stream = self._stream
+        now_ns = stream.engine.clock.now_ns()
+        pause_ns = _PAUSE_NS
+        try:
+            while self._heap and self._heap[0][0] <= now_ns:
+                stream.store.remove(self._heap[0][1])
+                heappop(self._heap)
+        except StoreError:
+            pause_ns = _DISK_PAUSE_NS
+        stream.touched()
+        if self._heap:
+            self._arm(now_ns + pause_ns)
