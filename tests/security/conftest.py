@@ -1,4 +1,4 @@
-"""A server of ours with some configuration, and raw connections to it; the helpers are those of the conformance suite."""
+"""A server of ours and raw connections to it; the helpers are those of the conformance suite."""
 
 import sys
 from contextlib import AsyncExitStack

@@ -77,7 +77,12 @@ async def test_monitoring_of_one_account_names_no_other(start, connect):
 
     connections = await get("/connz?acc=B&subs=1&auth=1")
     assert [each["account"] for each in connections["connections"]] == ["B"]
-    for path in ("/connz?acc=B&subs=1&auth=1", "/subsz?acc=B&subs=1", "/jsz?acc=B&streams=1&consumers=1", "/accountz?acc=B"):
+    for path in (
+        "/connz?acc=B&subs=1&auth=1",
+        "/subsz?acc=B&subs=1",
+        "/jsz?acc=B&streams=1&consumers=1",
+        "/accountz?acc=B",
+    ):
         text = json.dumps(await get(path))
         assert "ann" not in text, path
         assert '"A"' not in text, path

@@ -50,7 +50,9 @@ async def test_a_writer_stores_messages_and_manages_nothing(start, connect):
         "$JS.API.CONSUMER.CREATE.S.mine",
         "$JS.ACK.S.c.1.1.1.1.0",
     ):
-        assert await denied(writer, subject) == f"-ERR 'Permissions Violation for Publish to \"{subject}\"'\r\n".encode()
+        assert (
+            await denied(writer, subject) == f"-ERR 'Permissions Violation for Publish to \"{subject}\"'\r\n".encode()
+        )
     assert len(server.server.engine.jetstreams["$G"].streams["S"].consumers) == 2
 
 

@@ -42,7 +42,7 @@ class FolderLock:
         self._handle = -1
         try:
             if not folder.is_dir():
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                RealDisk().make_folder(folder)
             self._handle = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

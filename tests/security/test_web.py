@@ -1,0 +1,150 @@
+"""Monitoring and the dashboard: at home by default, reading only without a token, deaf to other sites."""
+
+import asyncio
+
+import pytest
+
+from jetlake.dashboard.app import build_app
+from jetlake.server.config.options import Options
+from jetlake.server.shell.monitoring import Monitoring
+
+
+class Collector:
+    """What the routes ask; it notes what was done."""
+
+    def __init__(self):
+        self.done = []
+
+    def overview(self):
+        return {"streams": []}
+
+    async def purge(self, stream):
+        self.done.append(("purge", stream))
+
+    async def pause(self, stream, consumer):
+        self.done.append(("pause", stream, consumer))
+
+    resume = unpin = pause
+
+
+async def ask(app, method, path, headers):
+    """Status, headers and body of one request to an ASGI application."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("127.0.0.1", 80),
+        "client": ("127.0.0.1", 1),
+    }
+    await app(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], dict(sent[0]["headers"]), body
+
+
+HOME = {"host": "127.0.0.1:8222"}
+
+
+async def test_nothing_is_changed_without_the_token():
+    for token, given, status in (
+        (None, {}, 403),
+        (None, {"x-jetlake-token": ""}, 403),
+        ("s3cret", {}, 403),
+        ("s3cret", {"x-jetlake-token": "s3creT"}, 403),
+        ("s3cret", {"x-jetlake-token": "s3cret"}, 200),
+    ):
+        collector = Collector()
+        app = build_app(collector, token=token)
+        for path in ("/api/actions/purge/S", "/api/actions/pause/S/c"):
+            assert (await ask(app, "POST", path, {**HOME, **given}))[0] == status
+        assert len(collector.done) == (2 if status == 200 else 0)
+
+
+async def test_reading_requests_change_nothing():
+    collector = Collector()
+    app = build_app(collector, token="s3cret")
+    for path in ("/api/actions/purge/S", "/api/actions/pause/S/c"):
+        assert (await ask(app, "GET", path, {**HOME, "x-jetlake-token": "s3cret"}))[0] == 405
+    assert collector.done == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:8222"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": ""},
+        {},
+        {**HOME, "origin": "http://evil.example"},
+        {**HOME, "origin": "null"},
+        {**HOME, "origin": "https://127.0.0.1.evil.example"},
+    ],
+)
+async def test_other_sites_are_refused_even_with_the_token(headers):
+    collector = Collector()
+    app = build_app(collector, token="s3cret")
+    for method, path in (("GET", "/api/overview"), ("POST", "/api/actions/purge/S")):
+        assert (await ask(app, method, path, {**headers, "x-jetlake-token": "s3cret"}))[0] == 403
+    assert collector.done == []
+
+
+async def test_our_own_page_is_served_strictly():
+    app = build_app(Collector(), hosts=frozenset({"lake.example"}))
+    for headers in (HOME, {"host": "localhost"}, {"host": "[::1]:8222"}, {"host": "lake.example"}):
+        status, sent, _ = await ask(app, "GET", "/api/overview", {**headers, "origin": f"http://{headers['host']}"})
+        assert status == 200
+        assert b"default-src 'self'" in sent[b"content-security-policy"]
+        assert sent[b"x-content-type-options"] == b"nosniff"
+        assert b"access-control-allow-origin" not in sent
+
+
+async def http(port, request):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(-1), 10)
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_monitoring_answers_reading_requests_of_its_own_host_only(start):
+    server = await start()
+    port = server.monitor_port
+    line = b"GET /varz HTTP/1.1\r\nConnection: close\r\n"
+    assert b" 200 " in await http(port, line + b"Host: 127.0.0.1:%d\r\n\r\n" % port)
+    assert b" 200 " in await http(port, line + b"Host: localhost\r\n\r\n")
+    assert b" 200 " in await http(port, line + b"Host: [::1]:1\r\n\r\n")
+    answer = await http(port, line + b"Host: evil.example\r\n\r\n")
+    assert b" 403 " in answer
+    assert b"server_id" not in answer
+    for method in (b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"):
+        answer = await http(port, method + b" /varz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        assert b" 405 " in answer
+        assert b"access-control-allow" not in answer.lower()
+
+
+async def test_monitoring_refuses_endless_headers(start):
+    server = await start()
+    answer = await http(server.monitor_port, b"GET /varz HTTP/1.1\r\nA: " + b"x" * 40_000)
+    assert b" 431 " in answer
+
+
+async def test_monitoring_is_at_home_unless_told_otherwise(start):
+    server = await start()
+    assert Options().http_host == ""
+    assert isinstance(server.server.monitoring, Monitoring)
+    assert server.server.monitoring.host == "127.0.0.1"
