@@ -54,7 +54,9 @@ def answers(data):
 
 async def test_requests_one_after_the_other(exchange):
     web, wire = exchange()
-    request = b"GET /varz HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\n\r\nGET /nope HTTP/1.1\r\n\r\n"
+    request = (
+        b"GET /varz HTTP/1.1\r\nHost: localhost:8222\r\n\r\nGET /healthz HTTP/1.1\r\n\r\nGET /nope HTTP/1.1\r\n\r\n"
+    )
     for position in range(0, len(request), 7):
         web.data_received(request[position : position + 7])
     statuses = answers(wire.written)
@@ -70,6 +72,7 @@ async def test_requests_one_after_the_other(exchange):
         (b"GET / HTTP/1.0\r\n\r\n", 200),
         (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 200),
         (b"POST /varz HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET /varz HTTP/1.1\r\nHost: a.stranger\r\n\r\n", 403),
         (b"nonsense\r\n\r\n", 400),
         (b"GET /varz HTTP/9.9\r\n\r\n", 400),
         (b"GET /" + b"x" * 20_000, 431),
