@@ -96,7 +96,10 @@ class Publisher:
         self._socket.sendall(b"PUB %b _INBOX.b.1 %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
         data = b""
         while True:
-            data += self._socket.recv(65536)
+            received = self._received(self._socket.recv(65536))
+            if b"PING\r\n" in received:
+                self._socket.sendall(b"PONG\r\n")
+            data += received
             start = data.find(b"MSG _INBOX.b.1 2 ")
             end = data.find(b"\r\n", start)
             if start >= 0 and end >= 0:
@@ -107,6 +110,12 @@ class Publisher:
                         raise SystemExit(f"{subject}: {answer['error']}")
                     return answer
 
+    @staticmethod
+    def _received(data: bytes) -> bytes:
+        if not data:
+            raise SystemExit("the server closed the connection")
+        return data
+
     def create_stream(self) -> None:
         self.request("$JS.API.STREAM.CREATE.BENCH", {"name": "BENCH", "subjects": ["bench.*"], "allow_direct": True})
 
@@ -115,21 +124,24 @@ class Publisher:
         sock, chunks = self._socket, self._chunks
         sock.setblocking(False)
         sent = acked = 0
-        tail = b""
+        tail = pong = b""
         unsent = memoryview(b"")
         started = time.perf_counter()
         while acked < count:
             if not unsent and sent < count and sent - acked <= WINDOW - CHUNK:
-                unsent = memoryview(chunks[sent // CHUNK % len(chunks)])
+                unsent = memoryview(pong + chunks[sent // CHUNK % len(chunks)])
+                pong = b""
                 sent += CHUNK
             readable, writable, _ = select.select([sock], [sock] if unsent else [], [])
             if writable:
                 unsent = unsent[sock.send(unsent) :]
             if readable:
-                data = tail + sock.recv(1 << 18)
+                data = tail + self._received(sock.recv(1 << 18))
                 # Every acknowledgement has one `"seq":`; what a read cuts off is looked at with the next.
                 acked += data.count(b'"seq":')
                 tail = data[-5:] if not data.endswith(b"\r\n") else b""
+                if b"PING\r\n" in data:
+                    pong = b"PONG\r\n"  # A client that never says so is taken for dead after a while.
         seconds = time.perf_counter() - started
         sock.setblocking(True)
         return count / seconds
