@@ -33,6 +33,7 @@ SNAPSHOT_BYTES = 64 * 1024 * 1024
 LOST_MAX = 100_000
 """How many lost sequences are told by their number."""
 
+_DROPS_PER_FLUSH = 8
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
 # Handles are the process's, so all its stores share them.
@@ -229,17 +230,21 @@ class FileStore(LoggedStore):
             self._drop_dead_segments()
 
     def _drop_dead_segments(self) -> None:
-        """Remove the files of segments that hold nothing any more."""
-        for segment in list(self._dead):
-            if self._can_go(segment):
-                try:
-                    if segment.tombstones_low and segment is not self._blocks[0]:
-                        self._drop_snapshot()
-                    self._disk.remove(segment.path)
-                except OSError:
-                    # It holds nothing; the next flush tries again.
-                    return
-                self._forget_segment(segment)
+        """Remove the files of segments that hold nothing any more, a few at a time."""
+        for segment in self._dead[:_DROPS_PER_FLUSH]:
+            self._dead.remove(segment)
+            if not self._can_go(segment):
+                self._dead.append(segment)
+                continue
+            try:
+                if segment.tombstones_low and segment is not self._blocks[0]:
+                    self._drop_snapshot()
+                self._disk.remove(segment.path)
+            except OSError:
+                # It holds nothing; a later flush tries again.
+                self._dead.append(segment)
+                return
+            self._forget_segment(segment)
 
     def _can_go(self, segment: Segment) -> bool:
         durability = self._durability
@@ -269,17 +274,16 @@ class FileStore(LoggedStore):
 
         One that was rewritten explains itself.
         """
-        for other in self._blocks:
-            if other is segment:
+        for place, other in enumerate(self._blocks):
+            if other is segment or other.first > last:
                 return False
             explains_itself = other.generation > 0 and not other.dead_records
-            if not explains_itself and other.first <= last and self._last_of(other) >= first:
+            if not explains_itself and self._starts[place + 1] > first:
                 return True
         return False
 
     def _forget_segment(self, segment: Segment) -> None:
         segment.close()
-        self._dead.remove(segment)
         if self.lost:
             last = self._last_of(segment)
             self.lost = [sequence for sequence in self.lost if not segment.first <= sequence <= last]

@@ -226,7 +226,7 @@ class IndexedStore(IndexReader[BlockType]):
         if not self.messages or sequence <= self.first_sequence:
             return 0
         first = self.first_sequence
-        count = self.messages - self.count(sequence)
+        count = self._count_below(sequence)
         if count > BULK_REMOVAL:
             self._kill_below(sequence)
         else:
@@ -241,6 +241,15 @@ class IndexedStore(IndexReader[BlockType]):
         self._settle_first()
         if count > BULK_REMOVAL and self.on_purged is not None:
             self.on_purged()
+        return count
+
+    def _count_below(self, sequence: int) -> int:
+        """How many messages are below a sequence, counted from the front: mostly these are few."""
+        count = 0
+        for block in self._blocks:
+            if block.first >= sequence:
+                break
+            count += block.count_live(0, block.row_at_or_after(sequence))
         return count
 
     def _kill(self, block: BlockType, row: int, sequence: int) -> None:
