@@ -44,7 +44,6 @@ class Client:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._subscriptions: set[Subscription] = set()
 
     # What it is doing
 
@@ -184,8 +183,6 @@ class Client:
             on_slow=on_slow,
         )
         self._connection.subscribe(subscription)
-        self._subscriptions = {one for one in self._subscriptions if not one.is_closed}
-        self._subscriptions.add(subscription)
         return subscription
 
     def new_inbox(self) -> str:
@@ -239,7 +236,7 @@ class Client:
         return self._connection.loop.time() - start
 
     async def drain(self, timeout: Seconds | None = None) -> None:
-        """Close without loss: subscriptions end and their callbacks finish, what was published is sent, then close.
+        """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
 
         Raises:
             DrainTimeoutError: callbacks or the server took too long; the client is closed all the same.
@@ -248,14 +245,15 @@ class Client:
         if connection.is_closed:
             return
         timeout_s = connection.options.drain_timeout_s if timeout is None else duration_s("timeout", timeout)
+        receivers = connection.receivers()
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.gather(*(one.drain() for one in self._subscriptions if not one.is_closed))
+                await asyncio.gather(*(receiver.wind_down() for receiver in receivers))
                 if connection.state is ConnectionState.CONNECTED:
                     await connection.flush(timeout_s)
         except (TimeoutError, RequestTimeoutError):
-            for subscription in self._subscriptions:
-                subscription.abandon()
+            for receiver in receivers:
+                receiver.abandon()
             raise DrainTimeoutError(f"draining took longer than {timeout_s:g} s; the rest was cut off") from None
         except ClientConnectionError:
             pass  # The connection broke meanwhile: there is nobody left to drain to.

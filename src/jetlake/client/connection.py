@@ -158,7 +158,7 @@ class Connection:
         self._schedule_ping()
         if not first:
             self.reconnects += 1
-            for receiver in self._receivers():
+            for receiver in self.receivers():
                 receiver.reconnected()
             self._emit(self.options.on_reconnected)
 
@@ -200,7 +200,7 @@ class Connection:
             if self._backlog_bytes + len(frame) <= self.options.pending_bytes_max:
                 self._backlog.append(frame)
                 self._backlog_bytes += len(frame)
-        for receiver in self._receivers():
+        for receiver in self.receivers():
             receiver.disconnected()
         self._emit(self.options.on_disconnected, reason)
         if self.address is not None:
@@ -240,7 +240,7 @@ class Connection:
         self._out = []
         self._backlog = []
         self._fail_pongs(error or ConnectionClosedError("the connection was closed"))
-        receivers = self._receivers()
+        receivers = self.receivers()
         self._subscriptions.clear()
         self.listeners.clear()
         for receiver in receivers:
@@ -385,7 +385,7 @@ class Connection:
         if self._wire is not None:
             self.send(encoder.unsub(receiver.sid, delivered_max))
 
-    def _receivers(self) -> list[Receiver]:
+    def receivers(self) -> list[Receiver]:
         """Everybody who hears of the connection: subscriptions, and those between two subscriptions."""
         return list(dict.fromkeys((*self._subscriptions.values(), *self.listeners)))
 

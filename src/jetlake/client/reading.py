@@ -287,6 +287,15 @@ class Reading(Receiver):
         self._mailbox.end()
         await self._finish_workers()
 
+    async def wind_down(self) -> None:
+        await self.drain()
+
+    def abandon(self) -> None:
+        """Cancel handlers in the middle of their messages, which come again later."""
+        self._mailbox.end()
+        for worker in self._workers:
+            worker.cancel()
+
     async def _end_delivery(self) -> None:
         if self._stopping or self._state is None:
             return

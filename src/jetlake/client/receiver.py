@@ -34,6 +34,12 @@ class Receiver:
     def ended(self, error: Exception | None) -> None:
         """No more messages will come: the connection is closed (by the user when `error` is None), or forbids it."""
 
+    async def wind_down(self) -> None:
+        """The client drains: end without loss, and return when what was received is done."""
+
+    def abandon(self) -> None:
+        """Winding down took too long: stop whatever still works."""
+
     def disconnected(self) -> None:
         """The connection was lost; it will be subscribed again on the next one."""
 

@@ -200,6 +200,10 @@ class Subscription(Receiver):
             if late:
                 raise RequestTimeoutError(f"the callback of {self.subject.decode()!r} did not finish in {timeout_s} s")
 
+    async def wind_down(self) -> None:
+        if not self.is_closed:
+            await self.drain()
+
     def abandon(self) -> None:
         """End it at once, in the middle of its callback if that is at work."""
         self._connection.unsubscribe(self)

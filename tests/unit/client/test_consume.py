@@ -467,6 +467,21 @@ async def test_a_handler_that_fails_does_not_stop_the_others(fake, clock):
     assert acks(fake) == [b"+ACK", b"+ACK"]
 
 
+async def test_draining_the_client_lets_handlers_finish_and_sends_their_acknowledgements(fake, clock):
+    consumer = await consumer_of(fake)
+
+    async def handle(message):
+        await asyncio.sleep(0)
+        message.ack()
+
+    messages = consumer.consume(handle).start()
+    fake.deliver(fake.pull_reply(), *[delivery(number) for number in range(1, 6)])
+    await fake.clients[0].drain()
+    assert messages.handled == 5
+    assert acks(fake) == [b"+ACK"] * 5
+    assert fake.clients[0].is_closed
+
+
 async def test_wait_raises_what_ended_consumption(fake, clock):
     consumer = await consumer_of(fake)
     async with consumer.consume(lambda message: None) as messages:
