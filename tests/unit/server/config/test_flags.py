@@ -1,7 +1,7 @@
 """The command line: flags, their spellings, and how they meet the file."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetlake.errors import ConfigError
@@ -127,6 +127,7 @@ def test_no_name_means_two_flags():
     assert len(names) == len(set(names))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["-p", "--port=1", "-js", "x", "-", "--", "-D=", "=", "-sd", "--user", ""]) | st.text())
 )

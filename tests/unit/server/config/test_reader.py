@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
 from jetlake.errors import ConfigError
@@ -293,6 +294,7 @@ VALUES = st.recursive(
 )
 
 
+@example_settings(deadline=None)
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=6))
 def test_any_configuration_is_taken_or_refused(entries):
     try:

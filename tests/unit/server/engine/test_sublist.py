@@ -1,6 +1,6 @@
 """The trie finds exactly the patterns that match, as the plain predicate does."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetlake.protocol.subjects import matches
@@ -13,6 +13,7 @@ PATTERNS = st.tuples(
 ).map(lambda parts: b".".join([*parts[0], parts[1]]))
 
 
+@settings(deadline=None)
 @given(st.lists(PATTERNS, max_size=20), LITERALS)
 def test_the_trie_agrees_with_the_predicate(patterns, subject):
     sublist = Sublist()
@@ -22,6 +23,7 @@ def test_the_trie_agrees_with_the_predicate(patterns, subject):
     assert sorted(sublist.match(subject)) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(PATTERNS, max_size=20), st.lists(TOKENS, min_size=1, max_size=3).map(b".".join), TOKENS)
 def test_a_family_holds_for_every_last_token_outside_its_exceptions(patterns, prefix, token):
     sublist = Sublist()
@@ -32,6 +34,7 @@ def test_a_family_holds_for_every_last_token_outside_its_exceptions(patterns, pr
         assert sorted(found) == sorted(sublist.match(prefix + b"." + token))
 
 
+@settings(deadline=None)
 @given(st.lists(PATTERNS, max_size=20), st.randoms(use_true_random=False))
 def test_removing_everything_leaves_nothing(patterns, random):
     sublist = Sublist()

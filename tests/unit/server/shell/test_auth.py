@@ -3,7 +3,7 @@
 import bcrypt
 import nkeys
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetlake.server.config.options import Options, Secret, User
@@ -78,6 +78,7 @@ def test_nkey():
     assert authenticator.authenticate(say(nkey=public, sig=signature), "") is None
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.text(max_size=90))
 def test_no_text_is_a_signature_by_chance(key, signature):
     assert not verify_signature(key, b"nonce", signature)

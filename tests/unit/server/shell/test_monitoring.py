@@ -119,6 +119,7 @@ async def test_any_query_is_answered(make_server, connect, path, query):
     assert server.defects == 0
 
 
+@settings(deadline=None)
 @given(
     st.binary(max_size=60) | st.sampled_from([b"{}", b"[]", b'{"limit":"x"}', b'{"subscriptions":true,"account":"A"}'])
 )
