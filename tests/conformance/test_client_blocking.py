@@ -234,6 +234,35 @@ def test_many_threads_share_a_client(client):
 
 
 @connected
+def test_pipelined_publishing_keeps_the_order_of_each_thread(client):
+    js = client.jetstream(publish_window=50)
+    stream = js.create_stream("S", subjects=["s.>"])
+
+    def publish(thread):
+        for number in range(2000):
+            js.publish_async(f"s.{thread}", b"%d" % number)
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    last = js.publish_async("s.9", b"last", msg_id="last")
+    assert last.result().seq == 6001
+    js.publish_async_complete()
+    assert js.publish_async_pending == 0
+    read = {0: [], 1: [], 2: []}
+    for message in stream.ordered():
+        thread = int(message.subject[2:])
+        if thread == 9:
+            break
+        read[thread].append(int(message.payload))
+    assert read == {number: list(range(2000)) for number in range(3)}
+    with pytest.raises(InvalidOptionError):
+        js.publish_async("s.1", "text")
+
+
+@connected
 def test_a_blocking_call_in_the_loops_thread_is_an_error_and_no_deadlock(client):
     failures = []
     done = threading.Event()

@@ -9,14 +9,16 @@ from jetlake import client
 from jetlake.blocking.facade import Call, Facade, Made, Wrapped
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
+from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
 from jetlake.client.ordered_consume import OrderedConsume as AsyncOrderedConsume
 from jetlake.client.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.push_subscription import PushSubscription as AsyncPushSubscription
-from jetlake.errors import InvalidOptionError
+from jetlake.client.wire_values import HeadersLike
+from jetlake.errors import ConnectionClosedError, InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.publish import PubAck
+from jetlake.model.durations import Seconds
 from jetlake.model.stream import StreamConfig, StreamInfo
 
 __all__ = ["Consumer", "JetStream", "OrderedConsumer", "PendingAck", "PullSubscription", "PushSubscription", "Stream"]
@@ -194,30 +196,6 @@ class Stream(Facade):
         return self._inner.config
 
 
-class PendingAck(Facade):
-    """The acknowledgement of a message under way: `result()` waits for it."""
-
-    _inner: client.PendingAck
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the answer is known."""
-        return self._inner.is_done
-
-    def result(self) -> PubAck:
-        """The acknowledgement.
-
-        Raises:
-            ApiError: the stream refused the message.
-            JetlakeError: there was no acknowledgement.
-        """
-
-        async def wait() -> PubAck:
-            return await self._inner
-
-        return self._thread.call(wait())
-
-
 class PushSubscription(Subscription):
     """The blocking form of `jetlake.client.push_subscription.PushSubscription`."""
 
@@ -274,8 +252,6 @@ class JetStream(Facade):
     _inner: client.JetStream
 
     publish = Call(client.JetStream.publish)
-    publish_async = Wrapped(client.JetStream.publish_async, PendingAck)
-    publish_async_complete = Call(client.JetStream.publish_async_complete)
     account_info = Call(client.JetStream.account_info)
     create_stream = Wrapped(client.JetStream.create_stream, Stream)
     update_stream = Wrapped(client.JetStream.update_stream, Stream)
@@ -290,10 +266,60 @@ class JetStream(Facade):
     delete_consumer = Call(client.JetStream.delete_consumer)
     pull_subscribe = Wrapped(client.JetStream.pull_subscribe, PullSubscription)
 
+    def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        self._queue = PublishQueue(thread, inner)
+
+    def publish_async(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        headers: HeadersLike | None = None,
+        msg_id: str | None = None,
+        expected_stream: str | None = None,
+        expected_last_sequence: int | None = None,
+        expected_last_subject_sequence: int | None = None,
+        expected_last_msg_id: str | None = None,
+        ttl: float | str | None = None,
+    ) -> PendingAck:
+        """Publish without waiting for the stream, as `jetlake.client.JetStream.publish_async`.
+
+        `result()` of what it returns waits for the acknowledgement, `publish_async_complete` for all.
+        """
+        subject_bytes, header, content = self._inner.prepare(
+            subject,
+            payload,
+            headers,
+            msg_id,
+            expected_stream,
+            expected_last_sequence,
+            expected_last_subject_sequence,
+            expected_last_msg_id,
+            ttl,
+        )
+        if self._inner.is_closed:
+            raise ConnectionClosedError("the client is closed")
+        return self._queue.put(subject_bytes, header, content, msg_id is not None)
+
+    def publish_async_complete(self, timeout: Seconds | None = None) -> None:
+        """Wait until all messages of `publish_async` are acknowledged.
+
+        Raises:
+            PublishWindowError: some were not; it lists them.
+            PublishTimeoutError: `timeout` seconds have passed.
+        """
+
+        async def complete() -> None:
+            await self._queue.empty()
+            await self._inner.publish_async_complete(timeout)
+
+        self._thread.call(complete())
+
     @property
     def publish_async_pending(self) -> int:
         """Messages of `publish_async` that wait for their acknowledgement."""
-        return self._inner.publish_async_pending
+        return self._inner.publish_async_pending + self._queue.waiting
 
     def subscribe(
         self,

@@ -64,6 +64,18 @@ class LoopThread:
             future.cancel()
             raise
 
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine on the loop, without waiting.
+
+        Raises:
+            ConnectionClosedError: the client was closed.
+        """
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:
+            work.close()
+            raise ConnectionClosedError("the client is closed") from None
+
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run a function on the loop, without waiting.
 

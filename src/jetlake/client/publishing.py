@@ -69,30 +69,18 @@ class Publishing:
             PublishTimeoutError: no answer in time; the message may be stored. With a `msg_id` publishing again is safe.
             DisconnectedError: the connection was lost meanwhile; the same holds.
         """
-        raw_subject = publish_subject(subject)
-        if type(payload) is not bytes:
-            payload = payload_bytes(payload)
-        header = b""
-        if (
-            headers is not None
-            or msg_id is not None
-            or expected_stream is not None
-            or expected_last_sequence is not None
-            or expected_last_subject_sequence is not None
-            or expected_last_msg_id is not None
-            or ttl is not None
-        ):
-            header = publish_header(
-                headers,
-                msg_id=msg_id,
-                expected_stream=expected_stream,
-                expected_last_sequence=expected_last_sequence,
-                expected_last_subject_sequence=expected_last_subject_sequence,
-                expected_last_msg_id=expected_last_msg_id,
-                ttl=ttl,
-            )
+        raw_subject, header, payload = self.prepare(
+            subject,
+            payload,
+            headers,
+            msg_id,
+            expected_stream,
+            expected_last_sequence,
+            expected_last_subject_sequence,
+            expected_last_msg_id,
+            ttl,
+        )
         connection = self._connection
-        connection.check_size(len(header) + len(payload))
         timeout_s = self._api.timeout_s if timeout is None else duration_s("timeout", timeout)
         while True:
             try:
@@ -128,29 +116,17 @@ class Publishing:
         acknowledged is raised there and reported to `on_error`. When the connection is lost, messages with a `msg_id`
         are sent again on the next one; the others fail, since nobody knows whether they arrived.
         """
-        raw_subject = publish_subject(subject)
-        if type(payload) is not bytes:
-            payload = payload_bytes(payload)
-        header = b""
-        if (
-            headers is not None
-            or msg_id is not None
-            or expected_stream is not None
-            or expected_last_sequence is not None
-            or expected_last_subject_sequence is not None
-            or expected_last_msg_id is not None
-            or ttl is not None
-        ):
-            header = publish_header(
-                headers,
-                msg_id=msg_id,
-                expected_stream=expected_stream,
-                expected_last_sequence=expected_last_sequence,
-                expected_last_subject_sequence=expected_last_subject_sequence,
-                expected_last_msg_id=expected_last_msg_id,
-                ttl=ttl,
-            )
-        self._connection.check_size(len(header) + len(payload))
+        raw_subject, header, payload = self.prepare(
+            subject,
+            payload,
+            headers,
+            msg_id,
+            expected_stream,
+            expected_last_sequence,
+            expected_last_subject_sequence,
+            expected_last_msg_id,
+            ttl,
+        )
         window = self._window
         if window is None:
             window = self._open_window()
@@ -174,6 +150,62 @@ class Publishing:
             if isinstance(error, PublishTimeoutError):
                 raise
             raise PublishTimeoutError(f"{self._window.pending} messages are not acknowledged yet") from None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed for good."""
+        return self._connection.is_closed
+
+    def prepare(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: HeadersLike | None,
+        msg_id: str | None,
+        expected_stream: str | None,
+        expected_last_sequence: int | None,
+        expected_last_subject_sequence: int | None,
+        expected_last_msg_id: str | None,
+        ttl: float | str | None,
+    ) -> tuple[bytes, bytes, bytes]:
+        """Subject, header block and payload as they are sent, checked; needs no event loop.
+
+        Raises:
+            BadSubjectError: nobody can publish there.
+            BadHeaderError: a header would break the block.
+            InvalidOptionError: an option that cannot work, or a message that the server would not take.
+        """
+        raw_subject = publish_subject(subject)
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
+        header = b""
+        if (
+            headers is not None
+            or msg_id is not None
+            or expected_stream is not None
+            or expected_last_sequence is not None
+            or expected_last_subject_sequence is not None
+            or expected_last_msg_id is not None
+            or ttl is not None
+        ):
+            header = publish_header(
+                headers,
+                msg_id=msg_id,
+                expected_stream=expected_stream,
+                expected_last_sequence=expected_last_sequence,
+                expected_last_subject_sequence=expected_last_subject_sequence,
+                expected_last_msg_id=expected_last_msg_id,
+                ttl=ttl,
+            )
+        self._connection.check_size(len(header) + len(payload))
+        return raw_subject, header, payload
+
+    async def put_async(self, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> PendingAck:
+        """Publish what `prepare` gave, as `publish_async` does."""
+        window = self._window or self._open_window()
+        if window.is_full:
+            await window.room()
+        return window.put(subject, header, payload, has_id)
 
     @property
     def publish_async_pending(self) -> int:
