@@ -22,6 +22,9 @@ from jetlake.model.api import API_ROWS, Body, Route
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.stream import ConsumerLimits, StreamConfig, StreamSource
 from jetlake.server.config.flags import FLAGS
+from jetlake.spark.options import ConnectionOptions, SinkOptions, SourceOptions, describe
+from jetlake.spark.row_encoder import SINK_COLUMNS
+from jetlake.spark.schema import COLUMNS
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -167,12 +170,36 @@ def serve_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def spark_options_page() -> str:
+    """The options and columns of `format("jetstream")`."""
+    lines = [
+        '# Options of `format("jetstream")`',
+        "",
+        "Names are read in any case; an unknown one is an error that names the nearest. Durations are seconds or have",
+        "a unit (`100ms`, `30s`, `5 minutes`), sizes are bytes or have one (`64k`, `16m`). What they are for:",
+        "[spark.md](../spark.md); how to choose them: [spark-sizing.md](../spark-sizing.md).",
+    ]
+    for title, kind in (
+        ("Connection, for reading and writing", ConnectionOptions),
+        ("Reading", SourceOptions),
+        ("Writing", SinkOptions),
+    ):
+        lines += ["", f"## {title}", "", "| option | default | meaning |", "|---|---|---|"]
+        lines += [f"| `{field.name}` | {_cell(field.default)} | {_cell(field.doc)} |" for field in describe(kind)]
+    lines += ["", "## Columns of a message that is read", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{kind}` | {_cell(text)} |" for name, (kind, text) in COLUMNS.items()]
+    lines += ["", "## Columns of a row that is written", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | `{kind}` | {_cell(text)} |" for name, (kind, text) in SINK_COLUMNS.items()]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "api.md": api_page,
     "configuration.md": configuration_page,
     "command.md": command_page,
     "serve.md": serve_page,
+    "spark-options.md": spark_options_page,
 }
 
 

@@ -31,7 +31,7 @@ SESSION_CONFIG = {
 }
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -147,7 +147,7 @@ class ServerProcess:
 
     def __init__(self, kind: str, *arguments: str) -> None:
         self.kind = kind
-        self.port = free_port()
+        self.port = find_free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = tempfile.mkdtemp(prefix="jetlake-test-")
         self._arguments = arguments
@@ -244,6 +244,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Finds ports that nobody listens on."""
+    return find_free_port
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.options import SinkOptions
 
-__all__ = ["OutgoingMessage", "RowEncoder", "RowIds"]
+__all__ = ["SINK_COLUMNS", "OutgoingMessage", "RowEncoder", "RowIds"]
 
 _SUBJECTS_KNOWN_MAX = 10_000
 
@@ -34,6 +34,22 @@ _encode_json = msgspec.json.Encoder(decimal_format="number").encode
 # the wrong publish; what the sink means by them it says itself.
 _NOT_COPIED = ("Nats-Msg-Id", "Nats-Stream-Source")
 _NOT_COPIED_PREFIX = "Nats-Expected-"
+
+SINK_COLUMNS: dict[str, tuple[str, str]] = {
+    "subject": ("string", "where to publish, unless option `subject` says it"),
+    "data": ("binary or string", "the payload, with `payloadFormat=raw`; null is an empty one"),
+    "headers": (
+        "map<string,array<string>> or map<string,string>",
+        "the message's headers. `Nats-Msg-Id`, `Nats-Stream-Source` and `Nats-Expected-…` among them are left out: "
+        "they are about the publish that they came with",
+    ),
+    "msg_id": ("string", "`Nats-Msg-Id`, by which the stream knows a message that it has already"),
+    "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
+    "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),
+    "stream, sequence": ("string, bigint", "the message's id with `messageId=source`; else not written"),
+    "any other": ("any", "part of the JSON object with `payloadFormat=json`; else an error, except `timestamp`"),
+}
+"""What the sink makes of columns, by their names."""
 
 _EXPECTATIONS = {
     "expected_last_sequence": b"Nats-Expected-Last-Sequence",

@@ -1,0 +1,313 @@
+"""How fast do messages go from JetStream into Spark and back, beside nats-py and beside the bytes alone?
+
+One nats-server holds messages of 128 bytes. Read through Spark into its `noop` sink, so that nothing but reading is
+measured: by our source in a batch and as an AvailableNow query, by a source made of nats-py's `fetch`, and outside
+Spark by a socket that takes the bytes and does not look at them (the ceiling). Written: our sink, and nats-py's
+`publish_async` with the same message ids and window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from _harness import Report, measure, parse_arguments
+
+QUESTION = "How fast do messages go from JetStream into Spark and back?"
+PAYLOAD = 128
+BIN = Path(sys.executable).parent
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+from pyspark.sql import SparkSession  # noqa: E402
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: E402
+
+from jetlake.client.socket_connection import connect_socket  # noqa: E402
+from jetlake.model.codec import encode  # noqa: E402
+from jetlake.model.consumer import ConsumerConfig  # noqa: E402
+from jetlake.model.durations import nanoseconds  # noqa: E402
+from jetlake.model.enums import StorageType  # noqa: E402
+from jetlake.model.requests import PullRequest  # noqa: E402
+from jetlake.model.stream import StreamConfig  # noqa: E402
+from jetlake.protocol.nuid import new_inbox  # noqa: E402
+from jetlake.spark.options import SinkOptions  # noqa: E402
+from jetlake.spark.publisher import Publisher  # noqa: E402
+from jetlake.spark.row_encoder import OutgoingMessage  # noqa: E402
+from jetlake.spark.stream_api import StreamApi  # noqa: E402
+
+
+class NaiveSource(DataSource):
+    """What one writes first: nats-py, one fetch after the other, a tuple a message."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "naive"
+
+    def schema(self) -> str:
+        return "sequence bigint, subject string, timestamp timestamp, data binary"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        return NaiveReader(self.options["servers"], self.options["stream"], int(self.options["count"]))
+
+
+class NaiveReader(DataSourceReader):
+    def __init__(self, url: str, stream: str, count: int) -> None:
+        self.url, self.stream, self.count = url, stream, count
+
+    def partitions(self) -> list[InputPartition]:
+        half = self.count // 2
+        return [InputPartition((1, half)), InputPartition((half + 1, self.count))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        import nats
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        first, last = partition.value
+        loop = asyncio.new_event_loop()
+        client = loop.run_until_complete(nats.connect(self.url))
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=first, ack_policy=AckPolicy.NONE
+        )
+        subscription = loop.run_until_complete(
+            client.jetstream().pull_subscribe("", stream=self.stream, config=config, durable=None)
+        )
+        left = last - first + 1
+        while left > 0:
+            messages = loop.run_until_complete(subscription.fetch(min(left, 1000), timeout=10))
+            for message in messages:
+                metadata = message.metadata
+                yield metadata.sequence.stream, message.subject, metadata.timestamp, message.data
+            left -= len(messages)
+        loop.run_until_complete(client.close())
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, kind: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{port}"
+        self._folder = tempfile.mkdtemp(prefix="jetlake-bench-")
+        command = [str(BIN / "nats-server")] if kind == "nats-server" else [str(BIN / "jetlake"), "serve"]
+        self._process = subprocess.Popen(
+            [*command, "-js", "-sd", self._folder, "-a", "127.0.0.1", "-p", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.pid = self._process.pid
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.connection = connect_socket(self.url)
+                return
+            except ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def create_stream(self, name: str, storage: StorageType = StorageType.FILE) -> None:
+        StreamApi(self.connection).create_stream(
+            StreamConfig.of(name, subjects=[f"{name}.>"], allow_direct=True, storage=storage)
+        )
+
+    def fill(self, name: str, count: int) -> None:
+        payload = b"x" * PAYLOAD
+        messages = (OutgoingMessage(b"%b.%d" % (name.encode(), n % 100), b"", payload, b"") for n in range(count))
+        Publisher(SinkOptions.of({"servers": self.url, "publishWindow": "10000"})).publish_all(messages)
+
+    def purge(self, name: str) -> None:
+        StreamApi(self.connection).purge(name, 0)
+
+    def stop(self) -> None:
+        self.connection.close()
+        self._process.terminate()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def take_bytes(url: str, stream: str, count: int) -> None:
+    """The ceiling: pull everything and look at nothing but the end of each read."""
+    with connect_socket(url) as connection:
+        api = StreamApi(connection)
+        consumer = api.create_consumer(stream, ConsumerConfig(name=new_inbox()[7:], mem_storage=True))
+        inbox = new_inbox().encode()
+        connection.subscribe(inbox)
+        request = encode(PullRequest(batch=count, expires=nanoseconds(60.0)))
+        connection.publish(api.subject("CONSUMER.MSG.NEXT", stream, consumer.name), request, reply=inbox)
+        buffer = memoryview(bytearray(1 << 20))
+        tail = b""
+        while b".0 %d\r\n" % PAYLOAD not in tail:
+            fill = connection.recv_into(buffer, 30.0)
+            tail = (tail + bytes(buffer[max(fill - 400, 0) : fill]))[-400:]
+        api.forget_consumer(stream, consumer.name)
+        connection.flush()
+
+
+async def publish_with_nats_py(url: str, subject: str, count: int) -> None:
+    import nats
+
+    client = await nats.connect(url)
+    js = client.jetstream(publish_async_max_pending=4096)
+    payload = b"x" * PAYLOAD
+    for number in range(count):
+        await js.publish_async(
+            subject, payload, headers={"Nats-Msg-Id": f"{os.getpid()}-{time.time_ns()}-{number}"}, wait_stall=30
+        )
+    await js.publish_async_completed()
+    await client.close()
+
+
+def cpu_s(pids: list[int]) -> float:
+    total = 0.0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(map(int, fields[11:15])) * TICK_S
+    return total
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:
+            continue
+        for child in map(int, children):
+            found += [child, *descendants(child)]
+    return found
+
+
+class Spark:
+    """One session, and what its processes cost."""
+
+    def __init__(self, server: Server, folder: str) -> None:
+        self.server = server
+        self.folder = folder
+        self.session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "1")
+            .config("spark.driver.memory", "2g")
+            .getOrCreate()
+        )
+        self.session.sparkContext.setLogLevel("OFF")
+        self.session.dataSource.register(NaiveSource)
+        self._jvm = self.session._jvm.java.lang.ProcessHandle.current().pid()
+        self._runs = 0
+
+    def cpu(self, action: Callable[[], None], rows: int) -> dict[str, float]:
+        """CPU microseconds a row of server, Python workers and JVM."""
+
+        def now() -> tuple[float, float, float]:
+            return cpu_s([self.server.pid]), cpu_s(descendants(self._jvm)), cpu_s([self._jvm])
+
+        before = now()
+        action()
+        after = now()
+        server, python, jvm = (round((b - a) / rows * 1e6, 2) for a, b in zip(before, after, strict=True))
+        return {"server us": server, "python us": python, "jvm us": jvm}
+
+    def read(self, url: str, stream: str, partitions: int = 2) -> None:
+        options = {"servers": url, "minPartitions": partitions, "maxPartitions": partitions}
+        frame = self.session.read.format("jetstream").options(**options).load(stream)
+        frame.write.format("noop").mode("overwrite").save()
+
+    def read_naively(self, stream: str, count: int) -> None:
+        frame = self.session.read.format("naive").options(servers=self.server.url, stream=stream, count=count).load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    def read_available_now(self, stream: str) -> None:
+        self._runs += 1
+        options = {"servers": self.server.url, "minPartitions": 2, "maxPartitions": 2}
+        query = (
+            self.session.readStream.format("jetstream")
+            .options(**options)
+            .load(stream)
+            .writeStream.format("noop")
+            .option("checkpointLocation", f"{self.folder}/{self._runs}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def write(self, stream: str, count: int) -> None:
+        frame = self.session.range(0, count, 1, 2).selectExpr(
+            f"concat('{stream}.', id % 100) as subject", f"repeat('x', {PAYLOAD}) as data"
+        )
+        frame.write.format("jetstream").mode("append").option("servers", self.server.url).save()
+
+    def verify(self, stream: str, count: int) -> None:
+        frame = self.session.read.format("jetstream").option("servers", self.server.url).load(stream)
+        row = frame.selectExpr("count(*)", "count(distinct sequence)", "sum(length(data))").first()
+        assert tuple(row) == (count, count, count * PAYLOAD), row
+
+
+def main() -> None:
+    arguments = parse_arguments(
+        QUESTION, ("--embedded", {"action": "store_true", "help": "read from jetlake serve too"})
+    )
+    count = 200_000 if arguments.quick else 1_000_000
+    naive = 40_000 if arguments.quick else count
+    written = 100_000 if arguments.quick else 500_000
+    published = 20_000 if arguments.quick else 100_000
+    repeats = 1 if arguments.quick else 3
+    report = Report(QUESTION, arguments)
+    folder = tempfile.mkdtemp(prefix="jetlake-bench-check-")
+    server = Server("nats-server")
+    server.create_stream("IN")
+    server.create_stream("OUT")
+    server.fill("IN", count)
+    spark = Spark(server, folder)
+    spark.verify("IN", count)
+    reads = {
+        "source batch": (lambda: spark.read(server.url, "IN"), count),
+        "source available now": (lambda: spark.read_available_now("IN"), count),
+        "nats-py source": (lambda: spark.read_naively("IN", naive), naive),
+        "bytes only": (lambda: take_bytes(server.url, "IN", count), count),
+    }
+    writes = {
+        "sink": (lambda: spark.write("OUT", written), written),
+        "nats-py publish": (lambda: asyncio.run(publish_with_nats_py(server.url, "OUT.x", published)), published),
+    }
+    cases = {**reads, **writes}
+    seconds = measure({name: run for name, (run, _) in cases.items()}, repeats)
+    rates = {name: rows / seconds[name] for name, (_, rows) in cases.items()}
+    for name, (run, rows) in cases.items():
+        report.add(name, {"rows/s": round(rates[name]), **spark.cpu(run, rows)})
+    if arguments.embedded:
+        embedded = Server("embedded")
+        embedded.create_stream("IN")
+        embedded.fill("IN", count)
+        taken = measure({"read": lambda: spark.read(embedded.url, "IN")}, repeats)["read"]
+        report.add("source batch, embedded server", {"rows/s": round(count / taken)})
+        embedded.stop()
+    report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
+    report.compare("source_available_now_vs_nats_py", rates["source available now"], rates["nats-py source"])
+    report.compare("sink_vs_nats_py", rates["sink"], rates["nats-py publish"])
+    report.compare("ceiling_source_batch", rates["source batch"], rates["bytes only"])
+    report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
+    report.finish()
+    spark.session.stop()
+    server.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

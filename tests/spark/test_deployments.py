@@ -1,0 +1,180 @@
+"""The same source and sink wherever Spark runs: real executors, a standalone cluster, Connect, declarative pipelines.
+
+Every deployment is a process of its own, because a JVM has one Spark session; each gets one smoke test.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.spark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+BIN = Path(sys.executable).parent
+
+ENVIRONMENT = {
+    **os.environ,
+    "SPARK_HOME": str(SPARK_HOME),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+COPY = """
+    import sys
+    from pyspark.sql import SparkSession
+
+    url, source, target, checkpoint = sys.argv[1:5]
+    builder = SparkSession.builder
+    {build}
+    spark = builder.getOrCreate()
+    options = {{"servers": url}}
+    assert spark.read.format("jetstream").options(**options).load(source).count() == 300
+    frame = spark.readStream.format("jetstream").options(**options, maxMessagesPerTrigger=200, minPartitions=2).load(source)
+    query = (
+        frame.selectExpr(f"'{{target}}.x' as subject", "data", "stream", "sequence")
+        .writeStream.format("jetstream").options(**options, messageId="source")
+        .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )
+    query.awaitTermination(200)
+    assert query.exception() is None
+    spark.stop()
+"""
+
+CONFIG = """
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }.items():
+        builder = builder.config(key, value)
+"""
+
+
+def script(path, build):
+    path.write_text(textwrap.dedent(COPY).format(build=textwrap.dedent(build).strip().replace("\n", "\n")))
+    return str(path)
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, timeout=400, check=False, env=ENVIRONMENT, **options)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-4000:]
+
+
+@pytest.fixture
+def streams(admin, stream):
+    admin.create_stream(stream)
+    admin.create_stream(stream + "OUT")
+    admin.fill(stream, 300)
+    return stream, stream + "OUT"
+
+
+def numbers(admin, stream):
+    return sorted(int(base64.b64decode(message["data"])) for message in admin.messages(stream))
+
+
+def test_local_cluster(server, admin, streams, tmp_path):
+    build = 'builder = builder.master("local-cluster[2,1,1024]")\n' + textwrap.dedent(CONFIG)
+    program = script(tmp_path / "job.py", build)
+    run([sys.executable, program, server.url, *streams, str(tmp_path / "check")])
+    assert numbers(admin, streams[1]) == list(range(300))
+
+
+@pytest.fixture
+def standalone(tmp_path, free_port):
+    """A master and two workers on loopback."""
+    port = free_port()
+    spark_class = str(SPARK_HOME / "bin" / "spark-class")
+    host = ["--host", "127.0.0.1"]
+    master = ["org.apache.spark.deploy.master.Master", *host, "--port", str(port), "--webui-port", str(free_port())]
+    worker = ["org.apache.spark.deploy.worker.Worker", f"spark://127.0.0.1:{port}", *host, "--cores", "1"]
+    commands = [[spark_class, *master]]
+    for number in (1, 2):
+        folder = str(tmp_path / f"worker{number}")
+        commands.append([spark_class, *worker, "--memory", "1g", "--webui-port", str(free_port()), "-d", folder])
+    log = (tmp_path / "cluster.log").open("wb")
+    processes = [
+        subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
+        for command in commands
+    ]
+    deadline = time.monotonic() + 120
+    while (tmp_path / "cluster.log").read_bytes().count(b"Successfully registered with master") < 2:
+        assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()[-3000:]
+        time.sleep(0.2)
+    yield f"spark://127.0.0.1:{port}"
+    for process in reversed(processes):
+        process.terminate()
+        process.wait(30)
+    log.close()
+
+
+def test_standalone_cluster(standalone, server, admin, streams, tmp_path):
+    program = script(tmp_path / "job.py", f'builder = builder.master("{standalone}")\n' + textwrap.dedent(CONFIG))
+    run([sys.executable, program, server.url, *streams, str(tmp_path / "check")])
+    assert numbers(admin, streams[1]) == list(range(300))
+
+
+def test_connect(server, admin, streams, tmp_path):
+    program = script(tmp_path / "job.py", 'builder = builder.remote("local[2]")')
+    run([sys.executable, program, server.url, *streams, str(tmp_path / "check")])
+    assert numbers(admin, streams[1]) == list(range(300))
+
+
+PIPELINE = """
+    from pyspark import pipelines as dp
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.active()
+    dp.create_sink("out", "jetstream", {{"servers": "{url}", "messageId": "source"}})
+
+    @dp.table
+    def messages():
+        return spark.readStream.format("jetstream").option("servers", "{url}").load("{source}")
+
+    @dp.append_flow(target="out")
+    def copy():
+        return spark.readStream.table("messages").selectExpr(
+            "'{target}.x' as subject", "data", "stream", "sequence"
+        )
+"""
+
+
+def test_declarative_pipelines(server, admin, streams, tmp_path):
+    source, target = streams
+    project = tmp_path / "project"
+    (project / "transformations").mkdir(parents=True)
+    (project / "spark-pipeline.yml").write_text(
+        f"name: copy\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
+    )
+    (project / "transformations" / "copy.py").write_text(
+        textwrap.dedent(PIPELINE).format(url=server.url, source=source, target=target)
+    )
+    command = [
+        str(BIN / "spark-pipelines"),
+        "--conf",
+        "spark.sql.catalogImplementation=hive",
+        "--conf",
+        f"spark.sql.warehouse.dir={tmp_path}/warehouse",
+        "run",
+        "--spec",
+        str(project / "spark-pipeline.yml"),
+    ]
+    run(command, cwd=project)
+    assert numbers(admin, target) == list(range(300))
+    admin.fill(source, 50, start=300)
+    run(command, cwd=project)
+    assert numbers(admin, target) == list(range(350))
