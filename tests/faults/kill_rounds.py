@@ -106,6 +106,7 @@ class Load:
         self._url = url
         self._ledger = ledger
         self._prefix = prefix
+        self._is_over = False
 
     async def run(self, kill_after_s, kill):
         clients = [await self._make().connect(self._url) for _ in range(2)]
@@ -115,6 +116,8 @@ class Load:
         await asyncio.sleep(kill_after_s)
         # In a thread: the clients go on while the server dies.
         await asyncio.get_running_loop().run_in_executor(None, kill)
+        # Where the server lives on, a cancellation alone may get lost in a client that is about to time out.
+        self._is_over = True
         await asyncio.wait(tasks, timeout=1.0)
         for task in tasks:
             task.cancel()
@@ -130,13 +133,13 @@ class Load:
 
     async def _publish(self, client, number):
         count = 0
-        while True:
+        while not self._is_over:
             payload = b"%s.%d.%d" % (self._prefix, number, count)
             count += 1
             self._ledger.published(await client.publish(f"faults.{number}", payload), payload)
 
     async def _work(self, client):
-        while True:
+        while not self._is_over:
             await take(await client.fetch(BATCH, 0.2), self._ledger)
 
 

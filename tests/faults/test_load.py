@@ -1,5 +1,7 @@
 """Small versions of the shapes of load that `benchmarks/load.py` measures: everybody is served, memory is bounded."""
 
+import resource
+
 import load_shapes
 
 GROWTH_MIB = 150
@@ -41,3 +43,15 @@ async def test_a_publisher_that_is_faster_than_the_disk():
     figures = await load_shapes.faster_than_the_disk(1.0)
     assert figures["took part"] > 0
     check(figures, figures["took part"])
+
+
+async def test_the_server_takes_all_the_open_files_that_the_system_grants():
+    """Shells often grant a thousand, which a few hundred streams use up."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    try:
+        figures = await load_shapes.many_streams(80)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert figures["took part"] == 80
+    assert figures["open files"] > 128

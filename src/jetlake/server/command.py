@@ -79,7 +79,22 @@ def _test(flags: dict[str, Any]) -> int:
     return 0
 
 
+def _allow_many_files() -> None:
+    """Take all the open files that the system grants: each client is one, and each stream that is written to two."""
+    try:
+        import resource
+    except ImportError:
+        return  # a system without such limits
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass  # as many as before
+
+
 def _run(main: Coroutine[Any, Any, int]) -> int:
+    _allow_many_files()
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop
