@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from jetlake.client.message import Message
 from jetlake.client.ready import READY
 from jetlake.client.receiver import Receiver
@@ -34,33 +36,25 @@ _RETRY_WAIT_S = 0.25
 _FAILURES_KEPT_MAX = 10_000
 
 
-class PendingAck:
+class PendingAck(Struct, eq=False):
     """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
 
-    __slots__ = (
-        "_answer",
-        "_attempts",
-        "_deadline",
-        "_error",
-        "_frame",
-        "_has_id",
-        "_observed",
-        "_waiter",
-        "_window",
-        "subject",
-    )
+    raw_subject: bytes
+    """Where the message went."""
+    _window: PublishWindow
+    _frame: bytes
+    _has_id: bool
+    _deadline: float
+    _attempts: int = 0
+    _answer: bytes | None = None
+    _error: Exception | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _observed: bool = False
 
-    def __init__(self, window: PublishWindow, subject: bytes, frame: bytes, has_id: bool, deadline: float) -> None:
-        self.subject = subject
-        self._window = window
-        self._frame = frame
-        self._has_id = has_id
-        self._deadline = deadline
-        self._attempts = 0
-        self._answer: bytes | None = None
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._observed = False
+    @property
+    def subject(self) -> str:
+        """Where the message went."""
+        return self.raw_subject.decode("utf-8", "replace")
 
     @property
     def is_done(self) -> bool:
@@ -164,7 +158,7 @@ class PublishWindow(Receiver):
         elif self._connection.is_closed:
             raise ConnectionClosedError("the connection is closed")
         deadline = self.loop.time() + self.ack_timeout_s
-        pending = PendingAck(self, subject, frame, has_id, deadline)
+        pending = PendingAck(subject, self, frame, has_id, deadline)
         self._pending[token] = pending
         self._bytes += len(frame)
         if self._timer is None:
@@ -187,7 +181,7 @@ class PublishWindow(Receiver):
             await self._changed()
         failures, self._failures = self._failures, []
         told = [
-            (pending.subject.decode("utf-8", "replace"), pending._error)
+            (pending.subject, pending._error)
             for pending in failures
             if not pending._observed and pending._error is not None
         ]
@@ -320,7 +314,7 @@ class PublishWindow(Receiver):
         if not unobserved:
             return
         self._failures = (self._failures + unobserved)[-_FAILURES_KEPT_MAX:]
-        told = [(pending.subject.decode("utf-8", "replace"), _error_of(pending)) for pending in unobserved]
+        told = [(pending.subject, _error_of(pending)) for pending in unobserved]
         self._connection.signal(PublishWindowError(told))
 
 
@@ -338,7 +332,7 @@ def _release(pending: PendingAck) -> None:
 def _refusal(pending: PendingAck, message: Message) -> Exception | None:
     """Why the message was not stored; None if it was."""
     if not message.payload and message.status == 503:
-        return NoRespondersError(pending.subject.decode("utf-8", "replace"))
+        return NoRespondersError(pending.subject)
     try:
         decode_pub_ack(message.payload)
     except JetlakeError as error:
