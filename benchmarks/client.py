@@ -1,9 +1,9 @@
 """How fast is the client, and what does a message cost it, against nats-py on the same nats-server?
 
-Every case is run by jetlake and by nats-py in its best way, each on asyncio and on uvloop, in turns on one server. Rates
-are messages a second of wall time, CPU is microseconds of this process a message; the publisher of the subscribe case
-and the responder of the request case are processes of their own. The ceiling is a bare socket on the same server that
-takes replies out of the bytes with one regular expression and never builds a message.
+Every case is run by jetlake and by nats-py in its best way, each on asyncio and on uvloop, in turns on one server.
+Rates are messages a second of wall time, CPU is microseconds of this process a message; the publisher of the subscribe
+case and the responder of the request case are processes of their own. The ceiling is a bare socket on the same server
+that takes replies out of the bytes with one regular expression and never builds a message.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import NamedTuple
 import nats
 import nats.js.api
 import uvloop
-from _harness import Report, parse_arguments
 
 import jetlake
+from _harness import Report, parse_arguments
 from jetlake.client.socket_connection import SocketConnection, connect_socket
 
 QUESTION = "client: rates and CPU against nats-py on one nats-server"
@@ -577,7 +577,9 @@ CASES = (
     Case("subscribe_callback", 200_000, our_subscribe, their_subscribe, ceiling_subscribe, PAYLOADS),
     Case("subscribe_iterator", 100_000, our_subscribe_iterator, their_subscribe_iterator, ceiling_subscribe, (128,)),
     Case("publish_ack", 3_000, our_publish_ack, their_publish_ack, ceiling_publish_ack, PAYLOADS),
-    Case("publish_pipelined", 50_000, our_publish_pipelined, their_publish_pipelined, ceiling_publish_pipelined, PAYLOADS),
+    Case(
+        "publish_pipelined", 50_000, our_publish_pipelined, their_publish_pipelined, ceiling_publish_pipelined, PAYLOADS
+    ),
     Case("fetch_100", 30_000, our_fetch(100), their_fetch(100), ceiling_pull(100, acks=True), PAYLOADS),
     Case("fetch_1000", 50_000, our_fetch(1000), their_fetch(1000), ceiling_pull(1000, acks=True), PAYLOADS),
     Case("consume_ack", 100_000, our_consume, their_consume, ceiling_pull(10_000, acks=True), PAYLOADS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
@@ -99,25 +100,25 @@ class Reading(Receiver):
 
     # What the kinds of reads differ in
 
+    @abstractmethod
     def _begin(self) -> None:
         """Subscribe and pull for the first time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _accept(self, messages: list[Message]) -> list[Message]:
         """The messages that may be handed out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _heard(self, status: PullStatus, now: float) -> None:
         """A status came."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _missed(self) -> None:
         """The server was silent for too long."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _recover(self) -> None:
         """After a new connection, or whatever else ended all pulls: make sure of the consumer, then pull again."""
-        raise NotImplementedError
 
     # Starting
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from jetlake.client.message import Message
 
 __all__ = ["Receiver"]
 
 
-class Receiver:
+class Receiver(ABC):
     """Takes the messages of one subscription, a list for each read of the socket.
 
     Attributes:
@@ -27,21 +29,21 @@ class Receiver:
         self.delivered = 0
         self.delivered_max = 0
 
+    @abstractmethod
     def receive(self, messages: list[Message]) -> None:
         """Take what one read brought; the list belongs to the receiver."""
-        raise NotImplementedError
 
-    def ended(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:  # noqa: B027  not every receiver cares
         """No more messages will come: the connection is closed (by the user when `error` is None), or forbids it."""
 
-    async def wind_down(self) -> None:
+    async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
         """The client drains: end without loss, and return when what was received is done."""
 
-    def abandon(self) -> None:
+    def abandon(self) -> None:  # noqa: B027  not every receiver cares
         """Winding down took too long: stop whatever still works."""
 
-    def disconnected(self) -> None:
+    def disconnected(self) -> None:  # noqa: B027  not every receiver cares
         """The connection was lost; it will be subscribed again on the next one."""
 
-    def reconnected(self) -> None:
+    def reconnected(self) -> None:  # noqa: B027  not every receiver cares
         """The subscription is in place again on a new connection."""
