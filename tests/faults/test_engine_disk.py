@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from engine_world import World, run_crashes, run_faults
 
-WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "60"))
+WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))
 """How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""
 BLOCKS = 6
 

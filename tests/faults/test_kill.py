@@ -26,14 +26,14 @@ async def test_a_killed_client_leaves_whole_messages_and_redeliveries():
 
 async def test_one_flipped_byte_costs_one_record_at_most():
     result = Damage()
-    for _ in range(ROUNDS):
+    for _ in range(max(ROUNDS // 2, 1)):
         await flip_one_byte("jetlake", Random(), result)
     assert result.losses == 0, result
 
 
 async def test_a_cut_tail_brings_no_sequence_back():
     result = Damage()
-    for _ in range(ROUNDS):
+    for _ in range(max(ROUNDS // 2, 1)):
         await cut_the_tail("jetlake", Random(), result)
     assert result.losses == 0, result
 
