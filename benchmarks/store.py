@@ -27,6 +27,7 @@ from jetlake.store.subject_filter import SubjectFilter
 PAYLOAD = b"x" * 128
 FLUSH_EVERY = 512
 SHORT = 10_000
+SUBJECTS = 1_000
 OPERATIONS = 2_000
 RUN_MESSAGES = 512
 
@@ -57,14 +58,14 @@ def compare_lengths(report: Report, folder: Path, long: int, repeats: int) -> No
     stores: dict[str, MessageStore] = {}
     for count in (SHORT, long):
         store = FileStore(RealDisk(), folder / f"growth-{count}")
-        fill(store, count, subjects=count // 10)
+        fill(store, count, SUBJECTS)
         stores[f"{count:,}"] = store
     memory = MemoryStore()
-    fill(memory, SHORT, subjects=SHORT // 10)
+    fill(memory, SHORT, SUBJECTS)
     for name, operation, size in (
         ("append", append, OPERATIONS),
         ("read a run", read_runs, OPERATIONS * 4),
-        ("read a run of one subject in ten messages each", read_filtered, OPERATIONS),
+        ("read ten messages of one subject", read_filtered, OPERATIONS),
         ("get by sequence", get, OPERATIONS),
         ("last by subject", last, OPERATIONS),
         ("stream info", info, OPERATIONS),
@@ -113,7 +114,7 @@ def read_runs(store: MessageStore) -> None:
 def read_filtered(store: MessageStore) -> None:
     picks = random.Random(1)
     for _ in range(OPERATIONS // 10):
-        name = b"orders.%d" % picks.randrange(2, SHORT // 10)
+        name = b"orders.%d" % picks.randrange(2, SUBJECTS)
         store.read(1, SubjectFilter((name,)), 10, 1 << 20)
 
 
@@ -126,7 +127,7 @@ def get(store: MessageStore) -> None:
 def last(store: MessageStore) -> None:
     picks = random.Random(3)
     for _ in range(OPERATIONS):
-        store.last_sequence_for(b"orders.%d" % picks.randrange(2, SHORT // 10))
+        store.last_sequence_for(b"orders.%d" % picks.randrange(2, SUBJECTS))
 
 
 def info(store: MessageStore) -> None:

@@ -60,9 +60,11 @@ class IndexReader(ABC, Generic[BlockType]):
 
     def _block_index(self, sequence: int) -> int:
         """The place of the block that has the sequence, if any has it."""
-        if sequence >= self._active.first:
-            return len(self._blocks) - 1
-        return max(bisect_right(self._starts, sequence) - 1, 0)
+        starts = self._starts
+        if len(starts) == 1 or sequence >= starts[-1]:
+            return len(starts) - 1
+        # The newest and the oldest block are asked for most.
+        return 0 if sequence < starts[1] else bisect_right(starts, sequence) - 1
 
     def _locate(self, sequence: int) -> tuple[BlockType, int] | None:
         """Block and row of a message that is there."""

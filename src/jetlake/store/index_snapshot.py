@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -19,7 +19,6 @@ from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.disk import Disk
 from jetlake.store.segment import Segment
-from jetlake.store.sequence_list import CHUNK, SequenceList
 from jetlake.store.subject_index import SubjectIndex
 
 __all__ = ["FORMAT_VERSION", "IndexSnapshot", "read_snapshot", "write_snapshot"]
@@ -113,13 +112,8 @@ def _pieces(snapshot: IndexSnapshot) -> Iterator[bytes]:
     counts = array("I", (subjects.count(number) if name else 0 for number, name in enumerate(names)))
     yield column_bytes(counts)
     for number, name in enumerate(names):
-        if not name:
-            continue
-        older = subjects.older.get(number)
-        if older is not None:
-            yield from map(column_bytes, older.chunks)
-        tail = subjects.tails[number]
-        yield column_bytes(array("Q", (tail,)) if isinstance(tail, int) else tail)
+        if name:
+            yield from map(column_bytes, subjects.chunks(number))
 
 
 def _segment_pieces(segment: Segment) -> Iterator[bytes]:
@@ -236,36 +230,8 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
 
 def _read_subjects(reader: _Reader, count: int, index: SubjectIndex) -> None:
     lengths = reader.column("I", count)
-    ends = list(accumulate(lengths))
-    blob = bytes(reader.bytes(ends[-1] if ends else 0))
-    start = 0
-    names = index.names
-    for end in ends:
-        names.append(blob[start:end])
-        start = end
+    ends = list(accumulate(lengths, initial=0))
+    blob = bytes(reader.bytes(ends[-1]))
+    names = [blob[start:end] for start, end in pairwise(ends)]
     counts = reader.column("I", count)
-    sequences = reader.column("Q", sum(counts))
-    index.adopt(_tails(counts, sequences, index.older))
-
-
-def _tails(counts: array[int], sequences: array[int], older: dict[int, SequenceList]) -> Iterator[int | array[int]]:
-    """The tail of each subject; what comes before it goes into `older`."""
-    at = 0
-    for number, count in enumerate(counts):
-        if count > CHUNK:
-            chunks = SequenceList()
-            end = at + count
-            while end - at > CHUNK:
-                chunks.push(sequences[at : at + CHUNK])
-                at += CHUNK
-            older[number] = chunks
-            yield sequences[at:end]
-            at = end
-        elif count > 1:
-            yield sequences[at : at + count]
-            at += count
-        elif count:
-            yield sequences[at]
-            at += 1
-        else:
-            yield 0
+    index.adopt(names, counts, reader.column("Q", sum(counts)))

@@ -9,12 +9,12 @@ from itertools import compress
 from pathlib import Path
 
 import msgspec
-from xxhash import xxh3_64, xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from jetlake.store.block import Block
 from jetlake.store.disk import Disk
 from jetlake.store.message import StoredMessage
-from jetlake.store.record import HEAD_SIZE, pack_erased, seed_of, unpack
+from jetlake.store.record import HEAD_SIZE, pack_erased, seed_of
 
 __all__ = ["FORMAT_VERSION", "HEADER_SIZE", "DamagedSegmentError", "Segment", "SegmentHeader", "segment_name"]
 
@@ -23,6 +23,7 @@ _MAGIC = b"JLSG"
 _HEADER = struct.Struct("<4sHHIIQQQ")
 _HASH = struct.Struct("<Q")
 _NUMBER = struct.Struct("<I")
+_SEQUENCE_AT = struct.Struct("<Q")
 HEADER_SIZE = _HEADER.size + _HASH.size
 
 _COMPACTED = 1
@@ -330,12 +331,22 @@ class Segment(Block):
 
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         offset = self.offsets[row]
-        data, base = self.bytes_between(offset, offset + self.sizes[row])
-        record = unpack(data, offset - base, self.seed)
+        end = offset + self.sizes[row]
+        if self._tail_offsets or end > self.size:
+            data, base = self.bytes_between(offset, end)
+            data = data[offset - base : end - base]
+        else:
+            data = self.disk.read(self.open(), end - offset, offset)
         sequence = self.sequence_of(row)
-        if record is None or record.sequence != sequence:
+        subject = names[self.subject_ids[row]]
+        # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at.
+        if data[-8:] != xxh3_64_digest(data[:-8], self.seed) or _SEQUENCE_AT.unpack_from(data, 4)[0] != sequence:
             raise DamagedSegmentError(self)
-        return StoredMessage(sequence, record.time_ns, record.subject, record.header, record.payload)
+        body = HEAD_SIZE + len(subject)
+        if data[3] < 128:
+            return StoredMessage(sequence, self.times[row], subject, b"", data[body:-8])
+        payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
+        return StoredMessage(sequence, self.times[row], subject, data[body + 4 : payload], data[payload:-8])
 
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         offsets = self.offsets

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.sequence_list import CHUNK, SequenceList
@@ -30,7 +31,9 @@ class SubjectIndex:
     """Subjects by number and the ascending sequences of each.
 
     A subject has a number while it has messages; numbers are used again. The newest sequences of a subject are its
-    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`.
+    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`. After
+    a start a tail is only a place, as a negative number, in the column of all sequences that was read; it becomes a
+    proper one when it is first asked for, since a million small arrays take their time to make.
 
     Attributes:
         ids: the number of each subject.
@@ -39,7 +42,19 @@ class SubjectIndex:
         older: the sequences before the tail, for subjects with many.
     """
 
-    __slots__ = ("_cached_ids", "_changes", "_changes_base", "_free", "_matching", "ids", "names", "older", "tails")
+    __slots__ = (
+        "_cached_ids",
+        "_changes",
+        "_changes_base",
+        "_free",
+        "_matching",
+        "_stored",
+        "_stored_counts",
+        "ids",
+        "names",
+        "older",
+        "tails",
+    )
 
     def __init__(self) -> None:
         self.ids: dict[bytes, int] = {}
@@ -47,6 +62,8 @@ class SubjectIndex:
         self.tails: list[int | array[int]] = []
         self.older: dict[int, SequenceList] = {}
         self._free: list[int] = []
+        self._stored: array[int] = array("Q")
+        self._stored_counts: array[int] = array("I")
         # What happened to the numbers, for the cached filters: n came into use, ~n went out of use.
         self._changes: list[int] = []
         self._changes_base = 0
@@ -75,6 +92,8 @@ class SubjectIndex:
     def grow(self, number: int, sequence: int) -> None:
         """Append a sequence to a tail that is a bare number or full."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             self.tails[number] = array("Q", (tail, sequence))
         elif len(tail) < CHUNK:
@@ -94,6 +113,8 @@ class SubjectIndex:
     def remove(self, number: int, sequence: int) -> None:
         """Take out one sequence; a subject without sequences goes."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             if tail == sequence:
                 self._release(number)
@@ -118,6 +139,8 @@ class SubjectIndex:
             if not older.count:
                 del self.older[number]
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             if tail < sequence:
                 self._release(number)
@@ -132,15 +155,57 @@ class SubjectIndex:
         self.tails.clear()
         self.older.clear()
         self._free.clear()
+        self._stored, self._stored_counts = array("Q"), array("I")
         self._forget_matches()
 
-    def adopt(self, tails: Iterable[int | array[int]]) -> None:
-        """Take over tails that belong to the names that are here already; a name of b"" is free."""
-        self.tails.extend(tails)
-        self.ids.update(zip(self.names, range(len(self.names)), strict=True))
-        self._free.extend(number for number, name in enumerate(self.names) if not name)
-        self.ids.pop(b"", None)
+    def adopt(self, names: list[bytes], counts: array[int], sequences: array[int]) -> None:
+        """Take over what was written down: names by number (b"" is free), and so many sequences for each, in a row."""
+        self.names.extend(names)
+        self._stored, self._stored_counts = sequences, counts
+        self.tails.extend(~end for end in accumulate(counts, initial=0))
+        self.tails.pop()
+        self.ids.update(zip(names, range(len(names)), strict=True))
+        if b"" in self.ids:
+            del self.ids[b""]
+            for number, name in enumerate(names):
+                if not name:
+                    self.tails[number] = 0
+                    self._free.append(number)
+        folded = False
+        for number, count in enumerate(counts):
+            if count > CHUNK:
+                self._unfold(number)
+            elif count:
+                folded = True
+        if not folded:
+            self._stored = array("Q")
         self._forget_matches()
+
+    def chunks(self, number: int) -> list[array[int]]:
+        """All sequences of a subject as columns, to be written down."""
+        tail = self.tails[number]
+        if isinstance(tail, int):
+            if tail < 0:
+                return [self._stored[~tail : ~tail + self._stored_counts[number]]]
+            return [array("Q", (tail,))]
+        older = self.older.get(number)
+        return [tail] if older is None else [*older.chunks, tail]
+
+    def _unfold(self, number: int) -> int | array[int]:
+        """Make a proper tail of a place in the column that was read."""
+        start = ~self.tails[number]  # type: ignore[operator]
+        count = self._stored_counts[number]
+        if count == 1:
+            self.tails[number] = self._stored[start]
+            return self.tails[number]
+        end = start + count
+        if count > CHUNK:
+            older = self.older[number] = SequenceList()
+            while end - start > CHUNK:
+                older.push(self._stored[start : start + CHUNK])
+                start += CHUNK
+        self.tails[number] = self._stored[start:end]
+        return self.tails[number]
 
     def _settle(self, number: int, tail: array[int]) -> None:
         """Give a tail that lost sequences its proper form."""
@@ -171,16 +236,24 @@ class SubjectIndex:
         if older is not None:
             return older.first()
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         return tail if isinstance(tail, int) else tail[0]
 
     def last(self, number: int) -> int:
         """The newest sequence of a subject."""
         tail = self.tails[number]
-        return tail if isinstance(tail, int) else tail[-1]
+        if isinstance(tail, int):
+            if tail >= 0:
+                return tail
+            return self._stored[~tail + self._stored_counts[number] - 1]
+        return tail[-1]
 
     def count(self, number: int) -> int:
         """How many messages a subject has."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             return 1
         older = self.older.get(number)
@@ -189,6 +262,8 @@ class SubjectIndex:
     def count_from(self, number: int, sequence: int) -> int:
         """How many messages of a subject are not below this sequence."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             return int(tail >= sequence)
         if sequence > tail[0]:
@@ -199,6 +274,8 @@ class SubjectIndex:
     def at_or_after(self, number: int, sequence: int) -> int:
         """A subject's first sequence that is not below this one, or 0."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             return tail if tail >= sequence else 0
         if sequence > tail[-1]:
@@ -212,6 +289,8 @@ class SubjectIndex:
     def at_or_before(self, number: int, sequence: int) -> int:
         """A subject's last sequence that is not above this one, or 0."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             return tail if tail <= sequence else 0
         at = bisect_right(tail, sequence)
@@ -223,6 +302,8 @@ class SubjectIndex:
     def from_(self, number: int, sequence: int, limit: int) -> list[int]:
         """Up to `limit` sequences of a subject that are not below this one, ascending."""
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             return [tail] if limit > 0 and tail >= sequence else []
         found: list[int] = []
@@ -241,6 +322,8 @@ class SubjectIndex:
         if older is not None:
             yield from older
         tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
         if isinstance(tail, int):
             yield tail
         else:
