@@ -15,11 +15,12 @@ setup: ## make the environment in .venv (and install Java when there is none)
 demo: setup ## run the whole system once: server, workers, Spark pipelines, and a table that proves the counts
 	@$(BIN)/jetlake demo
 
-check: setup ## lint, format, types (strict) and import layers
+check: setup ## lint, format, types (strict), import layers and known vulnerabilities
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo >.import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
+	@sh tools/audit.sh
 	@echo "check: ok"
 
 test: ## set up, check, and run every test
