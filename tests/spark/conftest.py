@@ -188,7 +188,7 @@ class ServerProcess:
         return self._admins[-1]
 
 
-KINDS = ["nats-server"]
+KINDS = ["nats-server", "embedded"]
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -40,7 +40,8 @@ COPY = """
     spark = builder.getOrCreate()
     options = {{"servers": url}}
     assert spark.read.format("jetstream").options(**options).load(source).count() == 300
-    frame = spark.readStream.format("jetstream").options(**options, maxMessagesPerTrigger=200, minPartitions=2).load(source)
+    reader = spark.readStream.format("jetstream").options(**options, maxMessagesPerTrigger=200, minPartitions=2)
+    frame = reader.load(source)
     query = (
         frame.selectExpr(f"'{{target}}.x' as subject", "data", "stream", "sequence")
         .writeStream.format("jetstream").options(**options, messageId="source")
@@ -66,13 +67,22 @@ CONFIG = """
 
 
 def script(path, build):
-    path.write_text(textwrap.dedent(COPY).format(build=textwrap.dedent(build).strip().replace("\n", "\n")))
+    path.write_text(textwrap.dedent(COPY).format(build=textwrap.dedent(build).strip()))
     return str(path)
 
 
+# Spark gives a Python worker ten seconds to start, which a busy machine may not keep; to run again is always allowed.
+_STARTS_MAX = 3
+_TOO_BUSY = b"Python worker failed to connect back"
+
+
 def run(command, **options):
-    done = subprocess.run(command, capture_output=True, timeout=400, check=False, env=ENVIRONMENT, **options)
-    assert done.returncode == 0, (done.stdout + done.stderr).decode()[-4000:]
+    for _ in range(_STARTS_MAX):
+        done = subprocess.run(command, capture_output=True, timeout=400, check=False, env=ENVIRONMENT, **options)
+        output = done.stdout + done.stderr
+        if done.returncode == 0 or _TOO_BUSY not in output:
+            break
+    assert done.returncode == 0, output.decode()[-4000:]
 
 
 @pytest.fixture
@@ -87,6 +97,11 @@ def numbers(admin, stream):
     return sorted(int(base64.b64decode(message["data"])) for message in admin.messages(stream))
 
 
+on_nats_server = pytest.mark.parametrize("server", ["nats-server"], indirect=True)
+on_embedded_server = pytest.mark.parametrize("server", ["embedded"], indirect=True)
+
+
+@on_embedded_server
 def test_local_cluster(server, admin, streams, tmp_path):
     build = 'builder = builder.master("local-cluster[2,1,1024]")\n' + textwrap.dedent(CONFIG)
     program = script(tmp_path / "job.py", build)
@@ -122,12 +137,14 @@ def standalone(tmp_path, free_port):
     log.close()
 
 
+@on_nats_server
 def test_standalone_cluster(standalone, server, admin, streams, tmp_path):
     program = script(tmp_path / "job.py", f'builder = builder.master("{standalone}")\n' + textwrap.dedent(CONFIG))
     run([sys.executable, program, server.url, *streams, str(tmp_path / "check")])
     assert numbers(admin, streams[1]) == list(range(300))
 
 
+@on_embedded_server
 def test_connect(server, admin, streams, tmp_path):
     program = script(tmp_path / "job.py", 'builder = builder.remote("local[2]")')
     run([sys.executable, program, server.url, *streams, str(tmp_path / "check")])
@@ -153,6 +170,7 @@ PIPELINE = """
 """
 
 
+@on_nats_server
 def test_declarative_pipelines(server, admin, streams, tmp_path):
     source, target = streams
     project = tmp_path / "project"
