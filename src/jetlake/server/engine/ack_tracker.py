@@ -225,6 +225,10 @@ class AckTracker:
         """Nobody was there to take it: put it at the tail of the queue."""
         self._enqueue((sequence,))
 
+    def is_queued(self, sequence: int) -> bool:
+        """Whether the message waits in the queue for redelivery."""
+        return sequence in self._queued
+
     @property
     def queue_length(self) -> int:
         """How many messages are queued for redelivery."""

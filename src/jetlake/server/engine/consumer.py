@@ -330,15 +330,18 @@ class Consumer:
     def _finish(self, sequence: int, consumer_sequence: int) -> bool:
         """One message is done; whether it was not yet."""
         acks = self.acks
-        was_late = sequence in acks.exhausted
-        if not acks.ack(sequence, consumer_sequence) and not was_late:
-            return False
-        self._journal.acked(sequence)
-        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-        self._mark_soon()
-        if self.stream.config.retention is not RetentionPolicy.LIMITS:
+        floor = acks.floor_stream
+        is_new = sequence in acks.exhausted
+        is_new = acks.ack(sequence, consumer_sequence) or is_new
+        if is_new:
+            self._journal.acked(sequence)
+        if is_new or acks.floor_stream != floor:
+            # Also when it was done before: with nothing pending any more, the floor has come up to what was delivered.
+            self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
+            self._mark_soon()
+        if is_new and self.stream.config.retention is not RetentionPolicy.LIMITS:
             self.stream.consumed(self, sequence)
-        return True
+        return is_new
 
     def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
         """Everything up to this message is done."""

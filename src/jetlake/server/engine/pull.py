@@ -141,10 +141,12 @@ class PullDelivery(Delivery):
         if room <= 0:
             # Requests that do not wait get no answer now: acknowledgements will make room.
             return False
-        count = self._simple_count(min(RUN_MESSAGES, room))
+        limit = min(RUN_MESSAGES, room)
+        # One at least is looked for: what is pending is a count, and the store has the last word.
+        count = self._simple_count(min(limit, max(consumer.cursor.pending, 1)))
         if count:
             return self._deliver_run(count, now_ns)
-        return self._deliver_each(min(RUN_MESSAGES, room), now_ns)
+        return self._deliver_each(limit, now_ns)
 
     def _rest(self, *, blocked: bool = False) -> bool:
         """Nothing more can be delivered now: nobody may have what is there (`blocked`), or all of it is delivered."""
@@ -160,23 +162,26 @@ class PullDelivery(Delivery):
     # The short path: nobody counts bytes, everybody may be served, and every inbox is one open subscription
 
     def _simple_count(self, limit: int) -> int:
-        """How many messages can be dealt out without a look at each; 0 when they cannot."""
+        """How many messages can be dealt out without a look at each; 0 when they cannot.
+
+        Requests take turns, so that every one of them may get one of the messages: each that may is looked at.
+        """
         queue = self.queue
         if queue.counts_bytes or not self.policy.is_open or self._replay is not None:
             return 0
         route_of = self._account.route
         total = 0
         last_reply = b""
-        for request in queue:
+        for looked_at, request in enumerate(queue, 1):
             if request.reply != last_reply:
                 last_reply = request.reply
                 taker = route_of(last_reply).lone
                 if taker is None or taker.max or taker.subscriber.congested:
                     return 0
             total += request.batch if request.batch > 0 else 1
-            if total >= limit:
-                return limit
-        return total
+            if looked_at == limit:
+                break
+        return min(total, limit)
 
     def _deliver_run(self, count: int, now_ns: int) -> bool:
         consumer = self._consumer

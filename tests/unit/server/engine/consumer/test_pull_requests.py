@@ -211,6 +211,19 @@ def test_a_request_whose_inbox_is_gone_is_dropped(make_worker, harness):
     assert worker.sequences(worker.taken()) == [1]
 
 
+def test_a_request_in_between_whose_inbox_is_gone_gets_nothing(make_worker, harness):
+    worker = make_worker(ack_policy="none")
+    client = type(harness.client)()
+    subscription = harness.account.subscribe(b"in.a", b"7", client)
+    worker.pull({"batch": 30})
+    worker.pull({"batch": 3}, "in.a")
+    harness.account.unsubscribe(subscription)
+    for _ in range(4):
+        harness.publish("s.x")
+    harness.turn()
+    assert worker.sequences(worker.taken()) == [1, 2, 3, 4]
+
+
 def test_a_subscription_that_ends_midway_leaves_the_rest_to_others(make_worker, harness):
     worker = make_worker(messages=5)
     client = type(harness.client)()
