@@ -29,6 +29,8 @@ test: ## set up, check, and run every test
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
 fuzz: setup ## throw garbage at every input from outside, a minute a target (SECONDS=60)
+	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet "atheris>=3" \
+		|| echo "fuzz: atheris can't be installed here; going on without the guidance of coverage"
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
 
 simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
