@@ -337,7 +337,7 @@ class LoggedStore(IndexedStore[Segment]):
         target = self._flushed_sequence
         while self.last_sequence > target:
             self._undo_last(target)
-        while len(self._blocks) > 1 and not self._active.size and not self._active.live:
+        while not self._active.size and not self._active.live and self._goes_on_in_previous(target):
             self._drop_newest()
         self.last_time_ns = self._flushed_time_ns
         if not self.messages:
@@ -350,7 +350,7 @@ class LoggedStore(IndexedStore[Segment]):
         active = self._active
         row = len(active.live) - 1
         if row < 0:
-            if len(self._blocks) > 1 and not active.size:
+            if not active.size and self._goes_on_in_previous(target):
                 self.last_sequence = max(active.first - 1, target)
                 self._drop_newest()
                 self.last_sequence = max(self._active.first + len(self._active.live) - 1, target)
@@ -370,6 +370,13 @@ class LoggedStore(IndexedStore[Segment]):
             self._subjects.remove(active.subject_ids[row], self.last_sequence)
         active.pop()
         self.last_sequence -= 1
+
+    def _goes_on_in_previous(self, target: int) -> bool:
+        """Whether the segment before the newest can take the message after `target`: rows follow each other there."""
+        if len(self._blocks) < 2:
+            return False
+        previous = self._blocks[-2]
+        return previous.sequences is None and previous.first + len(previous.live) > target
 
     def _drop_newest(self) -> None:
         self._blocks.pop().close()
