@@ -1,0 +1,56 @@
+"""A bounded part of the simulation: some seeds, and that a broken promise is noticed at all.
+
+`make simulate SEED=… STEPS=…` runs as much of it as one likes.
+"""
+
+import pytest
+
+from jetlake.server.engine.ack_tracker import AckTracker
+from jetlake.server.engine.pull_queue import PullQueue
+from simulation import Simulation
+
+STEPS = 200
+
+
+# 11, 34 and 39 broke promises once: a floor that was not written down, a message dealt to nobody, a failed flush.
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 11, 34, 39, 1000])
+def test_a_history_keeps_every_promise(seed):
+    simulation = Simulation(seed)
+    try:
+        simulation.run(STEPS)
+    except AssertionError as error:
+        replay = f"python tests/simulation/run.py --seed {seed} --steps {STEPS}"
+        raise AssertionError(f"{error}\nreplay: {replay}") from error
+    assert simulation.published > 50
+    assert simulation.delivered > 50
+
+
+def test_the_same_seed_gives_the_same_history():
+    first, second = Simulation(5), Simulation(5)
+    first.run(60)
+    second.run(60)
+    assert first.history == second.history
+    assert (first.published, first.delivered) == (second.published, second.delivered)
+
+
+def find_a_broken_promise():
+    for seed in range(1, 15):
+        Simulation(seed).run(150)
+
+
+def test_an_ack_that_is_forgotten_is_noticed(monkeypatch):
+    monkeypatch.setattr(AckTracker, "ack", lambda self, sequence, consumer_sequence: sequence in self.pending)
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
+
+
+def test_a_message_that_is_skipped_is_noticed(monkeypatch):
+    deal = PullQueue.deal
+
+    def deal_too_few(self, count, now_ns):
+        dealt = deal(self, count, now_ns)
+        return dealt[:-1] if len(dealt) > 2 else dealt
+
+    monkeypatch.setattr(PullQueue, "deal", deal_too_few)
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
