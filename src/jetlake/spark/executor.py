@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.range_reader import read_range
@@ -19,18 +18,7 @@ __all__ = ["read_partition"]
 def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The messages of a partition, in the order of their sequences, as record batches of that schema."""
     builder = RowBuilder(schema, options, partition.stream)
-    waiting: list[MessageColumns] = []
-    rows = 0
+    rows_max = options.rows_per_batch
     for messages in read_range(partition, options):
-        waiting.append(messages)
-        rows += len(messages)
-        if rows >= options.rows_per_batch:
-            yield from _batches(builder, waiting)
-            waiting, rows = [], 0
-    yield from _batches(builder, waiting)
-
-
-def _batches(builder: RowBuilder, waiting: list[MessageColumns]) -> Iterator[pa.RecordBatch]:
-    for messages in waiting:
-        if len(messages):
-            yield builder.build(messages)
+        for first in range(0, len(messages), rows_max):
+            yield builder.build(messages.slice(first, min(first + rows_max, len(messages))))

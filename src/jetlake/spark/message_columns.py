@@ -122,11 +122,20 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
         sequence=sequence,
         time_ns=time_ns,
         subject=gather(line_bytes, edges[:-1], pairs[:, 0]),
-        header=gather(buffer, split.header, split.payload),
+        header=_headers(buffer, split),
         payload=gather(buffer, split.payload, split.end),
         pending=int(bytes(octets[dots[last_dot[-1]] + 1 : edges[-1]]).split(b".")[0]),
     )
     return columns, statuses
+
+
+def _headers(buffer: bytearray, split: Split) -> pa.Array:
+    """The header blocks; most streams have none, and then there is nothing to copy."""
+    if (split.payload != split.header).any():
+        return gather(buffer, split.header, split.payload)
+    count = len(split)
+    edges = pa.py_buffer(np.zeros(count + 1, np.int32))
+    return pa.Array.from_buffers(pa.binary(), count, [None, edges, pa.py_buffer(b"")])
 
 
 def statuses_of(buffer: bytearray, split: Split) -> list[Headers]:
