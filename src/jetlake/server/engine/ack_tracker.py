@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import AckPolicy
 
 __all__ = ["AckTracker", "Pending"]
 
@@ -69,6 +70,7 @@ class AckTracker:
         self._ack_wait_ns = config.ack_wait
         self._backoff = config.backoff
         self.max_deliver = config.max_deliver
+        self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
 
     # Deliveries
 
@@ -278,6 +280,26 @@ class AckTracker:
 
     # What the stream lost
 
+    def lose(self, sequence: int) -> bool:
+        """The message is no longer in the stream, so that nothing can be done with it; whether it was not done yet."""
+        was_open = sequence in self.pending or sequence in self.exhausted
+        if self._is_explicit:
+            self.ack(sequence, self.pending.get(sequence, 0))
+        else:
+            self.pending.pop(sequence, None)
+            self._forget(sequence)
+            self._raise_floor_if_idle()
+        return was_open
+
+    def _raise_floor_if_idle(self) -> None:
+        """Nothing is pending: the floor comes up to what was delivered.
+
+        Where an acknowledgement covers all before it, not over messages that were delivered as often as allowed: they
+        are not acknowledged, and below the floor they never could be.
+        """
+        if not self.pending and (self._is_explicit or not self.exhausted):
+            self._raise_floor_to_delivered()
+
     def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
         """The stream was purged up to `first_sequence`, or of what `is_missing`: they count as acknowledged.
 
@@ -292,13 +314,14 @@ class AckTracker:
         for sequence in gone:
             highest = max(highest, self.pending.pop(sequence))
             self._forget(sequence)
-        for sequence in [late for late in self.exhausted if late < first_sequence]:
+        for sequence in [
+            late for late in self.exhausted if late < first_sequence or (is_missing is not None and is_missing(late))
+        ]:
             self._forget(sequence)
         self.delivered_stream = max(self.delivered_stream, first_sequence - 1)
         self.floor_stream = max(self.floor_stream, first_sequence - 1)
         self.floor_consumer = max(self.floor_consumer, highest)
-        if not self.pending:
-            self._raise_floor_to_delivered()
+        self._raise_floor_if_idle()
         return gone
 
     # At rest

@@ -203,9 +203,10 @@ class Consumer:
             return False
         if self.cursor.is_ahead(sequence):
             return True
-        if self._is_explicit:
-            return sequence in self.acks.pending or sequence in self.acks.exhausted
-        return self._wants_acks and sequence > self.acks.floor_stream
+        acks = self.acks
+        if sequence in acks.pending or sequence in acks.exhausted:
+            return True
+        return self._wants_acks and not self._is_explicit and sequence > acks.floor_stream
 
     def room(self) -> int:
         """How many more messages may wait for their acknowledgement."""
@@ -267,8 +268,15 @@ class Consumer:
         acks = self.acks
         count = acks.delivery_count(sequence)
         consumer_sequence = acks.pending.get(sequence, 0)
-        if self._finish(sequence, consumer_sequence):
-            self.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
+        was_full = len(acks.pending) >= self._max_pending
+        if not acks.lose(sequence):
+            return
+        self._journal.acked(sequence)
+        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
+        self._mark_soon()
+        self.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
+        if was_full and self.delivery.has_takers:
+            self.engine.make_ready(self)
 
     # Acknowledgements
 

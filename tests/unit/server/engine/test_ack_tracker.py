@@ -172,6 +172,19 @@ def test_ack_all_covers_exhausted_messages_too():
     assert not acks.exhausted
 
 
+def test_a_lost_message_takes_no_other_below_the_floor_with_ack_all():
+    acks = AckTracker(ConsumerConfig.of(ack_policy="all", ack_wait=30, max_deliver=1))
+    acks.deliver_run([1, 2, 3], 0)
+    for sequence in (1, 2, 3):
+        acks.exhaust(sequence)
+    assert acks.lose(1)
+    assert not acks.lose(1)
+    assert floors(acks) == (0, 0)
+    assert acks.ack_all(2, 2) == [2]
+    assert acks.lose(3)
+    assert (floors(acks), acks.exhausted) == ((3, 3), set())
+
+
 def test_a_purge_acknowledges_what_is_gone():
     acks = tracker()
     acks.deliver_run([1, 2, 3, 4], 0)

@@ -84,6 +84,20 @@ def test_interest_keeps_exhausted_messages_until_a_late_ack(interest, make_worke
     assert stored(interest) == []
 
 
+def test_deleting_one_exhausted_message_keeps_the_others_of_an_ack_all_consumer(interest, make_worker):
+    worker, other = make_worker(ack_policy="all", max_deliver=1), make_worker("other")
+    for _ in range(3):
+        interest.store("s.x")
+    frames = worker.pull(b"3")
+    interest.advance(31)
+    interest.api("STREAM.MSG.DELETE.S", {"seq": 1})
+    for frame in other.pull(b"3"):
+        other.answer(frame)
+    assert stored(interest) == [2, 3]
+    worker.answer(frames[2])
+    assert stored(interest) == []
+
+
 def test_a_changed_filter_lets_go(interest, make_worker):
     make_worker(filter_subject="s.a")
     interest.store("s.a")
