@@ -66,9 +66,14 @@ async def server(tmp_path):
 
 
 @pytest.fixture
-async def js(server):
-    async with await jetlake.connect(server.url) as client:
-        yield client.jetstream()
+async def client(server):
+    async with await jetlake.connect(server.url, connect_timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def js(client):
+    return client.jetstream()
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ async def test_priority_group_and_pin(js, open_page):
         await until(page, SEES, pin)
 
 
-async def test_connections_advisories_and_pipelines(js, open_page):
+async def test_connections_advisories_and_pipelines(client, js, open_page):
     await make_stream(js, "ORDERS")
     page = await open_page("#/advisories")
     await make_stream(js, "SEEN")
@@ -120,6 +120,12 @@ async def test_connections_advisories_and_pipelines(js, open_page):
     await until(page, SEES, "jetlake dashboard")
     await page.get_by_role("link", name="Pipelines").click()
     await until(page, SEES, "jetlake pipeline archive")
+    report = (
+        b'{"id": "archive-1", "name": "archive ORDERS", "state": "running", "batch": 7, "rows_total": 4321, "lag": 9}'
+    )
+    await client.publish("jetlake.pipeline.progress.archive-1", report)
+    await until(page, SEES, "4,321")
+    assert "archive ORDERS" in await text(page, "tbody tr")
 
 
 async def test_it_works_with_the_keyboard(js, open_page):
