@@ -57,9 +57,7 @@ def compare_lengths(report: Report, folder: Path, long: int, repeats: int) -> No
     """The same operations on a short and on a long stream, in turns."""
     stores: dict[str, MessageStore] = {}
     for count in (SHORT, long):
-        store = FileStore(RealDisk(), folder / f"growth-{count}")
-        fill(store, count, SUBJECTS)
-        stores[f"{count:,}"] = store
+        stores[f"{count:,}"] = filled_store(folder / f"growth-{count}", count)
     memory = MemoryStore()
     fill(memory, SHORT, SUBJECTS)
     for name, operation, size in (
@@ -67,6 +65,7 @@ def compare_lengths(report: Report, folder: Path, long: int, repeats: int) -> No
         ("read a run", read_runs, OPERATIONS * 4),
         ("read ten messages of one subject", read_filtered, OPERATIONS),
         ("get by sequence", get, OPERATIONS),
+        ("get anywhere", get_anywhere, OPERATIONS),
         ("last by subject", last, OPERATIONS),
         ("stream info", info, OPERATIONS),
         ("remove in any order", remove, OPERATIONS),
@@ -81,6 +80,20 @@ def compare_lengths(report: Report, folder: Path, long: int, repeats: int) -> No
     for store in stores.values():
         store.close()
         store.delete()
+
+
+def filled_store(path: Path, count: int) -> FileStore:
+    """A store after a restart: nothing of it in memory but the index, and every file looked at once.
+
+    Otherwise much of the short stream would be the newest data, which needs no read at all.
+    """
+    store = FileStore(RealDisk(), path)
+    fill(store, count, SUBJECTS)
+    store.close()
+    store = FileStore(RealDisk(), path)
+    while store.compact_step():
+        pass
+    return store
 
 
 def bind(operation: Callable[[MessageStore], None], store: MessageStore) -> Callable[[], None]:
@@ -119,7 +132,15 @@ def read_filtered(store: MessageStore) -> None:
 
 
 def get(store: MessageStore) -> None:
+    """The same messages in each stream, so that only the work of the store differs."""
     picks = random.Random(2)
+    for _ in range(OPERATIONS):
+        store.get(picks.randrange(1, SHORT))
+
+
+def get_anywhere(store: MessageStore) -> None:
+    """Messages from all over the stream: the misses of the machine's caches come on top."""
+    picks = random.Random(5)
     for _ in range(OPERATIONS):
         store.get(picks.randrange(1, store.last_sequence - 3 * OPERATIONS))
 

@@ -14,7 +14,7 @@ from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 from jetlake.store.block import Block
 from jetlake.store.disk import Disk
 from jetlake.store.message import StoredMessage
-from jetlake.store.record import HEAD_SIZE, pack_erased, seed_of
+from jetlake.store.record import HEAD_SIZE, HEADER_FLAG, pack_erased, seed_of
 
 __all__ = ["FORMAT_VERSION", "HEADER_SIZE", "DamagedSegmentError", "Segment", "SegmentHeader", "segment_name"]
 
@@ -23,7 +23,7 @@ _MAGIC = b"JLSG"
 _HEADER = struct.Struct("<4sHHIIQQQ")
 _HASH = struct.Struct("<Q")
 _NUMBER = struct.Struct("<I")
-_SEQUENCE_AT = struct.Struct("<Q")
+_HEAD = struct.Struct("<IQqH")
 HEADER_SIZE = _HEADER.size + _HASH.size
 
 _COMPACTED = 1
@@ -338,15 +338,19 @@ class Segment(Block):
         else:
             data = self.disk.read(self.open(), end - offset, offset)
         sequence = self.sequence_of(row)
-        subject = names[self.subject_ids[row]]
         # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at.
-        if data[-8:] != xxh3_64_digest(data[:-8], self.seed) or _SEQUENCE_AT.unpack_from(data, 4)[0] != sequence:
+        if data[-8:] != xxh3_64_digest(data[:-8], self.seed):
             raise DamagedSegmentError(self)
-        body = HEAD_SIZE + len(subject)
-        if data[3] < 128:
-            return StoredMessage(sequence, self.times[row], subject, b"", data[body:-8])
+        # What the record tells need not be fetched from columns that are far apart in memory.
+        length, stored_sequence, time_ns, subject_length = _HEAD.unpack_from(data)
+        if stored_sequence != sequence:
+            raise DamagedSegmentError(self)
+        body = HEAD_SIZE + subject_length
+        subject = data[HEAD_SIZE:body]
+        if length < HEADER_FLAG:
+            return StoredMessage(sequence, time_ns, subject, b"", data[body:-8])
         payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
-        return StoredMessage(sequence, self.times[row], subject, data[body + 4 : payload], data[payload:-8])
+        return StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:-8])
 
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         offsets = self.offsets
