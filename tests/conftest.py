@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no reason to fail: examples have no deadline, however slow they are.
+settings.register_profile("jetlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("jetlake")
 
 TESTS = Path(__file__).parent
 # One Spark session and one browser a run.
