@@ -252,7 +252,13 @@ class Simulation:
             return set()
         if acks.floor_stream < sequence:
             return set()
-        return {one for one in book.deliveries if one <= sequence}
+        return self._up_to(book, sequence)
+
+    def _up_to(self, book, sequence):
+        """All that an acknowledgement of everything before it covers, also what was lost on its way to the client."""
+        stream = self.streams[book.stream]
+        known = book.deliveries.keys() | stream.messages.keys() | stream.unsure.keys()
+        return {one for one in known if one <= sequence}
 
     def _retain(self, book, sequence):
         """What the retention policy makes of a message after somebody was done with it, or went."""
@@ -588,7 +594,7 @@ class Simulation:
                 self.world.publish(book.deliveries[sequence].reply, b"", reply)
                 covered = {sequence}
                 if book.ack_policy == "all":
-                    covered = {one for one in book.deliveries if one <= acks.floor_stream}
+                    covered = self._up_to(book, acks.floor_stream)
                 book.done |= covered
                 for one in covered:
                     self._retain(self.streams[key[0]], one)

@@ -177,6 +177,7 @@ class Consumer:
         if self.is_closed:
             return
         if deleted and not self.stream.is_closed:
+            self._settle_removals()
             self.home.delete()
         self.is_closed = True
         self.engine.timers.cancel(self._timer)
@@ -190,6 +191,13 @@ class Consumer:
         elif self.stream.is_closed:
             # Its folder went with the stream's, so there is nothing left to write to.
             self.home.delete()
+
+    def _settle_removals(self) -> None:
+        """Have what it was done with gone for good: after a crash only its journal would tell, which is about to go."""
+        store = self.stream.store
+        if store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS:
+            store.flush()
+            store.sync()
 
     # What it wants
 

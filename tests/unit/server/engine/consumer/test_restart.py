@@ -241,6 +241,19 @@ def test_acknowledged_messages_of_a_work_queue_do_not_come_back(machine, restart
     assert machine.harness.state()["first_seq"] == 3
 
 
+def test_what_a_deleted_consumer_was_done_with_does_not_come_back(machine):
+    machine.harness.create(retention="workqueue")
+    worker = machine.worker()
+    for _ in range(3):
+        machine.harness.store("s.x")
+    worker.double_ack(worker.pull(b"3")[1])
+    machine.harness.api("CONSUMER.DELETE.S.c")
+    machine.disk.cut_power()
+    machine.harness = machine._start()
+    again = machine.worker("again")
+    assert again.sequences(again.pull(b"9")) == [1, 3]
+
+
 def test_many_consumers_use_few_handles(machine):
     workers = [machine.worker(f"c{number}", messages=1 if not number else 0) for number in range(50)]
     for worker in workers:
