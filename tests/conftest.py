@@ -16,6 +16,7 @@ TESTS = Path(__file__).parent
 _TOGETHER = {"spark", "browser"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder, *rest = item.path.relative_to(TESTS).parts
