@@ -11,6 +11,7 @@ from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.publisher import Publisher
 from jetlake.spark.row_encoder import OutgoingMessage
+from jetlake.spark.writer import warn_of_short_memory
 
 
 def options(server, **given):
@@ -150,3 +151,11 @@ def test_a_ledger_that_cannot_be_written(server, admin, stream):
     ledger.add_batch("query", 1)
     with pytest.raises(UnsupportedStreamError, match=r"could not be noted.*ledger=none"):
         ledger.add_batch("query", 2)
+
+
+@pytest.mark.parametrize(("window_s", "warnings"), [(10, 1), (120, 0)])
+def test_a_stream_that_forgets_ids_too_soon_is_named_once(server, admin, stream, caplog, window_s, warnings):
+    admin.create_stream(stream, duplicate_window=window_s * 10**9)
+    for _ in range(3):
+        warn_of_short_memory(options(server), stream)
+    assert [stream in record.getMessage() for record in caplog.records] == [True] * warnings

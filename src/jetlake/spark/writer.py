@@ -11,17 +11,25 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from jetlake.errors import JetlakeError
+from jetlake.model.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.connection import leased
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.publisher import Publisher, new_digest
 from jetlake.spark.row_encoder import OutgoingMessage, RowEncoder, RowIds
+from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["BatchWriter", "StreamWriter", "Written"]
+__all__ = ["BatchWriter", "StreamWriter", "Written", "warn_of_short_memory"]
 
 _log = logging.getLogger("jetlake.spark")
 
 _NULL_MAPS_WORTH_SAYING = 1000
+_WINDOW_MIN_NS = nanoseconds(120)
+
+# Streams whose window was looked at; one entry for each stream that this process writes to.
+_windows_known: set[str] = set()
 
 
 @dataclass
@@ -84,6 +92,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             messages = iter(kept)
         publisher = Publisher(self._options)
         publisher.publish_all(messages)
+        warn_of_short_memory(self._options, publisher.stream)
         ledger.add_task(query, batch, partition, publisher.digest.hexdigest())
         return Written(publisher.count, publisher.duplicates, query)
 
@@ -96,6 +105,27 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: what was published keeps its ids, and a repeated batch is deduplicated by them."""
+
+
+def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
+    """Say once in a process that a stream forgets message ids so soon that repeated tasks may write rows twice."""
+    if not stream or options.message_id == "none" or stream in _windows_known:
+        return
+    _windows_known.add(stream)
+    settings = options.connection
+    try:
+        with leased(settings) as connection:
+            config = StreamApi(connection, settings.domain, settings.request_timeout_s).stream_info(stream).config
+    except (JetlakeError, OSError):
+        # Whoever may publish need not be allowed to look at the stream; the rows are written either way.
+        return
+    if config.duplicate_window < _WINDOW_MIN_NS:
+        _log.warning(
+            "stream %s remembers message ids for %g s only: a task that is repeated later may write rows twice; set "
+            "its duplicate_window to the time that a restart of the query may take",
+            stream,
+            seconds(config.duplicate_window),
+        )
 
 
 def _skipped(query: str, batch: int, rows: int) -> Written:

@@ -17,6 +17,7 @@ from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SinkOptions, SourceOptions
 from jetlake.spark.row_encoder import RowEncoder, RowIds
 from jetlake.spark.schema import COLUMNS, RowBuilder, schema_ddl
+from jetlake.spark.writer import _messages
 
 HEADERS = t.MapType(t.StringType(), t.ArrayType(t.StringType()))
 TYPES = {
@@ -236,3 +237,13 @@ def test_rows_that_are_no_messages(row, options, reason):
 def test_schemas_that_cannot_be_published(names, options, changed, reason):
     with pytest.raises(ConfigError, match=reason):
         RowEncoder(schema(*names, **changed), SinkOptions.of(options))
+
+
+@pytest.mark.parametrize(("value", "warnings"), [(None, 1), ([], 0)])
+def test_null_maps_are_said_once(caplog, value, warnings):
+    kinds = schema("subject", "data", "headers")
+    rows = [{"subject": "a", "data": b"x", "headers": value}] * 600
+    batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(kinds, timezone="UTC"))
+    encoder = RowEncoder(kinds, SinkOptions.of({}))
+    assert sum(1 for _ in _messages(iter([batch] * 4), encoder, RowIds("q", 0))) == 2400
+    assert ["coalesce(headers, map())" in record.getMessage() for record in caplog.records] == [True] * warnings
