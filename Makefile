@@ -26,7 +26,7 @@ check: setup ## lint, format, types (strict), import layers and known vulnerabil
 test: ## set up, check, and run every test
 	@tools/setup.sh --browser
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	@tools/run_tests.sh
 
 fuzz: setup ## throw garbage at every input from outside, a minute a target (SECONDS=60)
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet "atheris>=3" \
