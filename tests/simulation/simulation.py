@@ -399,6 +399,12 @@ class Simulation:
                     continue
                 assert key[1] in stream.consumers, f"consumer {key} is gone"
                 self.consumers[key].leaving = False
+                if self.consumers[key].ack_policy == "none":
+                    # What it had delivered is done, whether it reached anybody before the server died or not.
+                    delivered = stream.consumers[key[1]].acks.delivered_stream
+                    self.consumers[key].maybe_done |= self._up_to(self.consumers[key], delivered)
+                    for sequence in self._up_to(self.consumers[key], delivered):
+                        self._retain(book, sequence)
             self._look(book)
 
     # What comes back

@@ -61,6 +61,7 @@ class AckTracker:
         self._own: dict[int, int] = {}
         self._own_heap: list[tuple[int, int]] = []
         self._delivered_again_ns: dict[int, int] = {}
+        self._waits_since_ns: dict[int, int] = {}
         self._queue: deque[int] = deque()
         self._queued: set[int] = set()
         self.configure(config)
@@ -98,6 +99,7 @@ class AckTracker:
         count = self.deliveries.get(sequence, 1) + 1
         self.deliveries[sequence] = count
         self._delivered_again_ns[sequence] = now_ns
+        self._waits_since_ns.pop(sequence, None)
         self._set_deadline(sequence, now_ns + self._wait_ns(count))
         return count
 
@@ -130,7 +132,7 @@ class AckTracker:
         first = self.pending.pop(sequence, None)
         if first is not None:
             consumer_sequence = first
-        if self.deliveries or self._queued or self._own:
+        if self.deliveries or self._queued or self._own or self._waits_since_ns:
             self._forget(sequence)
         if not self.pending:
             self._raise_floor_to_delivered()
@@ -164,12 +166,21 @@ class AckTracker:
             self._set_deadline(sequence, now_ns + delay_ns)
         elif sequence not in self._queued:
             self._enqueue((sequence,))
+        self._waits_since_ns[sequence] = now_ns + (delay_ns or 0) - self._wait_ns(self.delivery_count(sequence))
         return True
 
-    def progress(self, sequence: int, now_ns: int) -> None:
-        """Wait for it once more as long as after its last delivery."""
-        if sequence in self.pending and sequence not in self._queued:
-            self._set_deadline(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
+    def progress(self, sequence: int, now_ns: int) -> bool:
+        """Wait for it once more as long as after its last delivery; False when nothing waits for it any more."""
+        if sequence not in self.pending or sequence in self._queued:
+            return False
+        self._waits_since_ns[sequence] = now_ns
+        self._set_deadline(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
+        return True
+
+    def at_rest(self, sequence: int) -> Pending:
+        """A pending message as it is written down: its time is the one from which its wait counts."""
+        time_ns = self._waits_since_ns.get(sequence) or self.delivered_ns(sequence)
+        return self.pending[sequence], time_ns, self.delivery_count(sequence)
 
     # Redelivery
 
@@ -335,6 +346,7 @@ class AckTracker:
                     first = self.pending.get(sequence)
                     if first is not None:
                         time_ns = self._delivered_again_ns.get(sequence, run.delivered_ns)
+                        time_ns = self._waits_since_ns.get(sequence, time_ns)
                         state[sequence] = (first, time_ns, self.deliveries.get(sequence, 1))
         return state
 
@@ -366,8 +378,10 @@ class AckTracker:
         """Forget everything and stand there, with both floors."""
         self.delivered_consumer = self.floor_consumer = delivered_consumer
         self.delivered_stream = self.floor_stream = delivered_stream
-        for known in (self.pending, self.deliveries, self.exhausted, self._own, self._delivered_again_ns):
+        for known in (self.pending, self.deliveries, self.exhausted, self._own):
             known.clear()
+        self._delivered_again_ns.clear()
+        self._waits_since_ns.clear()
         self._old.clear()
         self._timed.clear()
         self._own_heap.clear()
@@ -381,6 +395,7 @@ class AckTracker:
         self.deliveries.pop(sequence, None)
         self._own.pop(sequence, None)
         self._delivered_again_ns.pop(sequence, None)
+        self._waits_since_ns.pop(sequence, None)
         self.exhausted.discard(sequence)
         self._queued.discard(sequence)
 

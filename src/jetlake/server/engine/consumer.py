@@ -314,8 +314,9 @@ class Consumer:
             elif kind is AckKind.NAK:
                 self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
             elif kind is AckKind.PROGRESS:
-                acks.progress(stream_sequence, now_ns)
-                self.arm()
+                if acks.progress(stream_sequence, now_ns):
+                    self._write_down(stream_sequence)
+                    self.arm()
             elif kind is AckKind.TERM:
                 count = acks.delivery_count(stream_sequence)
                 self._done(stream_sequence, consumer_sequence, now_ns)
@@ -376,11 +377,18 @@ class Consumer:
         count = acks.delivery_count(sequence)
         if not acks.nak(sequence, consumer_sequence, delay_ns, now_ns):
             return
+        self._write_down(sequence)
         self.events.naked(sequence, consumer_sequence, count)
         if delay_ns is not None:
             self.arm()
         elif self.delivery.has_takers:
             self.engine.make_ready(self)
+
+    def _write_down(self, sequence: int) -> None:
+        """A pending message waits for another time than its delivery said; a restart goes by this one."""
+        first, time_ns, count = self.acks.at_rest(sequence)
+        self._journal.delivered(first, sequence, time_ns, count)
+        self._mark_soon()
 
     def _confirm(self, reply: bytes) -> None:
         """Answer an acknowledgement that asked for it, once it is on disk."""

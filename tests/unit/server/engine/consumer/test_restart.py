@@ -150,6 +150,31 @@ def test_other_ack_policies_come_back_too(machine, restart, policy):
         assert worker.numbers() == before
 
 
+def test_progress_and_delays_are_remembered(machine, restart):
+    worker = machine.worker(messages=3)
+    working, delayed, refused = worker.pull(b"3")
+    machine.harness.advance(20)
+    worker.double_ack(working, b"+WPI")
+    worker.double_ack(delayed, b"-NAK 60s")
+    worker.double_ack(refused, b"-NAK")
+    worker = restart(worker)
+    worker.ask({"batch": 9, "expires": 300 * SECOND})
+    machine.harness.advance(0.1)
+    (frame,) = worker.taken()
+    assert worker.of(frame)[:2] == (2, 3)
+    worker.answer(frame)
+    machine.harness.advance(29.8)
+    assert worker.taken() == []
+    machine.harness.advance(0.2)
+    (frame,) = worker.taken()
+    assert worker.of(frame)[:2] == (2, 1)
+    worker.answer(frame)
+    machine.harness.advance(29.8)
+    assert worker.taken() == []
+    machine.harness.advance(0.2)
+    assert [worker.of(frame)[:2] for frame in worker.taken()] == [(2, 2)]
+
+
 def test_exhausted_messages_stay_exhausted(machine, restart):
     worker = machine.worker(messages=2, max_deliver=1)
     frames = worker.pull(b"2")
