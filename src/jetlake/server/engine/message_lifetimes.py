@@ -51,7 +51,10 @@ def check_lifetime(wishes: dict[bytes, bytes], config: StreamConfig) -> ApiError
     lifetime_ns = parse_lifetime(text)
     if lifetime_ns is None:
         return api_error(10165)
-    return None if config.allow_msg_ttl else api_error(10166)
+    if not config.allow_msg_ttl:
+        return api_error(10166)
+    # The stream's age takes every message in time: to say yes to one that must stay would be a lie.
+    return api_error(10165) if lifetime_ns == FOREVER and config.max_age else None
 
 
 class MessageLifetimes:

@@ -62,6 +62,12 @@ def test_refusals(harness, allowed, ttl, code):
     assert held(harness) == []
 
 
+def test_a_message_that_must_stay_is_refused_where_none_does(harness):
+    harness.create(allow_msg_ttl=True, max_age=3600 * SECOND)
+    assert harness.store("s.a", b"", {"Nats-TTL": "never"})["error"]["err_code"] == 10165
+    assert harness.store("s.a", b"", {"Nats-TTL": "5s"})["seq"] == 1
+
+
 def test_a_message_that_was_deleted_before_its_time_does_no_harm(harness):
     harness.create(allow_msg_ttl=True)
     harness.store("s.a", b"", {"Nats-TTL": "2"})
