@@ -98,6 +98,7 @@ def _engine_options(server: Server, options: JetStreamOptions, folder: str) -> E
             duplicate_window=nanoseconds(options.duplicate_window_s),
         ),
         ack_subject_v2=server.options.ack_subject_v2,
+        max_payload=server.options.max_payload,
     )
 
 
