@@ -169,16 +169,15 @@ async def publish_with_nats_py(url: str, subject: str, count: int) -> None:
     await client.close()
 
 
-def cpu_s(pids: list[int], with_ended_children: bool = False) -> float:
-    """CPU seconds of processes so far; of those that fork and reap workers, with what the workers have used."""
-    fields_end = 15 if with_ended_children else 13
+def cpu_s(pids: list[int], own: bool = True, ended_children: bool = False) -> float:
+    """CPU seconds that processes have used themselves, and those of their children that have ended."""
     total = 0.0
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += sum(map(int, fields[11:fields_end])) * TICK_S
+        total += sum(map(int, fields[11:13])) * TICK_S * own + sum(map(int, fields[13:15])) * TICK_S * ended_children
     return total
 
 
@@ -218,7 +217,9 @@ class Spark:
         """CPU microseconds a row of server, Python workers and JVM."""
 
         def now() -> tuple[float, float, float]:
-            python = cpu_s([os.getpid()]) + cpu_s(descendants(self._jvm), with_ended_children=True)
+            # A worker that ends in between has its time in the process that started it, in the end in the JVM.
+            workers = cpu_s(descendants(self._jvm), ended_children=True)
+            python = cpu_s([os.getpid()]) + workers + cpu_s([self._jvm], own=False, ended_children=True)
             return cpu_s([self.server.pid]), python, cpu_s([self._jvm])
 
         before = now()
