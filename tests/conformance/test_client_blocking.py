@@ -319,7 +319,9 @@ async def test_connecting_in_vain(start):
 
 
 INTERRUPTED = """
-import sys, jetlake.blocking
+import signal, sys, jetlake.blocking
+# A shell that starts a program in the background lets it ignore interrupts, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with jetlake.blocking.connect(sys.argv[1]) as client:
     stream = client.jetstream().create_stream("S", subjects=["s.>"])
     consumer = stream.create_consumer("c")

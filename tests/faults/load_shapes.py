@@ -39,11 +39,18 @@ class Raw:
     async def open(cls, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
         raw = cls(reader, writer)
-        await reader.readline()
+        await raw.line(b"INFO ")
         writer.write(CONNECT + b"SUB _INBOX.raw%d.* 1\r\nPING\r\n" % id(raw))
-        while await reader.readline() != b"PONG\r\n":
-            pass
+        await raw.line(b"PONG\r\n")
         return raw
+
+    async def line(self, start=b""):
+        """The next line that starts so; those before it are left out."""
+        async with asyncio.timeout(60):
+            while line := await self.reader.readline():
+                if line.startswith(start):
+                    return line
+        raise ConnectionError("closed")
 
     async def request(self, subject, body=b""):
         """Publish with a reply and return the payload of the answer."""
@@ -52,9 +59,7 @@ class Raw:
         inbox = b"_INBOX.raw%d.%d" % (id(self), self._requests)
         self.writer.write(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox, len(body), body))
         while True:
-            line = await asyncio.wait_for(self.reader.readline(), 60)
-            if not line:
-                raise ConnectionError("closed")
+            line = await self.line()
             if line.startswith((b"MSG ", b"HMSG ")):
                 words = line.split()
                 payload = (await self.reader.readexactly(int(words[-1]) + 2))[:-2]
@@ -84,6 +89,7 @@ class Bystander:
     def __init__(self, raw):
         self._raw = raw
         self._task = None
+        self._is_over = False
         self.times_s = []
 
     async def watch(self):
@@ -98,18 +104,14 @@ class Bystander:
             answer = json.loads(await self._raw.request("bystander", b"x"))
             assert "seq" in answer, answer
             self.times_s.append(time.perf_counter() - started)
+            if self._is_over:
+                return
             await asyncio.sleep(0.02)
 
     async def stop(self):
-        while not self.times_s and not self._task.done():
-            await asyncio.sleep(0.005)
-        if self._task.done():
-            self._task.result()  # what ended it is told
-        self._task.cancel()
-        try:
-            await self._task
-        except asyncio.CancelledError:
-            pass
+        """Wait for the answer under way; what ended the watch early is told."""
+        self._is_over = True
+        await self._task
         await self._raw.close()
 
 
@@ -167,13 +169,11 @@ async def many_connections(count):
         for raw in raws:
             raw.writer.write(b"SUB all 2\r\nPING\r\n")
         for raw in raws:
-            while await asyncio.wait_for(raw.reader.readline(), 60) != b"PONG\r\n":
-                pass
+            await raw.line(b"PONG\r\n")
         raws[0].writer.write(b"PUB all 5\r\nhello\r\n")
         received = 0
         for raw in raws:
-            while not (await asyncio.wait_for(raw.reader.readline(), 60)).startswith(b"MSG all"):
-                pass
+            await raw.line(b"MSG all")
             received += 1
         stage.figures["took part"] = received
         for raw in raws:
@@ -227,8 +227,7 @@ async def never_reading_subscriber(messages):
             busy.writer.write(b"PUB flood %d\r\n%b\r\n" % (len(payload), payload))
             await busy.writer.drain()
         busy.writer.write(b"PING\r\n")
-        while await asyncio.wait_for(busy.reader.readline(), 60) != b"PONG\r\n":
-            pass
+        await busy.line(b"PONG\r\n")
         stage.figures["took part"] = messages
         stage.figures["cut off"] = stage.server.log.count("Slow Consumer Detected")
         await busy.close()
@@ -245,8 +244,7 @@ async def byte_by_byte(clients, messages):
     async with scene() as stage:
         listener = await stage.connect()
         listener.writer.write(b"SUB slow 2\r\nPING\r\n")
-        while await listener.reader.readline() != b"PONG\r\n":
-            pass
+        await listener.line(b"PONG\r\n")
 
         async def trickle():
             raw = await stage.connect()
@@ -257,14 +255,14 @@ async def byte_by_byte(clients, messages):
                     await raw.writer.drain()
                     await asyncio.sleep(0)
             raw.writer.write(b"PING\r\n")
-            while await raw.reader.readline() != b"PONG\r\n":
-                pass
+            await raw.line(b"PONG\r\n")
             await raw.close()
 
         await asyncio.gather(*(trickle() for _ in range(clients)))
         got = 0
         while got < clients * messages:
-            got += (await asyncio.wait_for(listener.reader.readline(), 60)).startswith(b"HMSG slow")
+            await listener.line(b"HMSG slow")
+            got += 1
         stage.figures["took part"] = got
         await listener.close()
     return stage.figures
