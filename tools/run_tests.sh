@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Runs the suite in two processes side by side: the tests on Spark, which share one session, and all others.
-# Both are shown, one after the other; the exit status is not 0 when either failed.
+# Runs the suite in three processes side by side: the tests that start a Spark of their own, those that share one Spark
+# session, and all others. All are shown, one after the other; the exit status is not 0 when one failed.
 set -u
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
 
-"$python" -m pytest -q tests/spark "$@" >"$log" 2>&1 &
-spark=$!
+"$python" -m pytest -q tests/spark -m own_process "$@" >"$logs/own" 2>&1 &
+own=$!
+"$python" -m pytest -q tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
+shared=$!
 "$python" -m pytest -q --ignore tests/spark "$@"
-others=$?
-echo "tests on Spark:"
-wait "$spark"
-on_spark=$?
-cat "$log"
-exit $((others != 0 || on_spark != 0))
+failed=$?
+echo "tests on a Spark session:"
+wait "$shared" || failed=1
+cat "$logs/shared"
+echo "tests on Spark in processes of its own:"
+wait "$own" || failed=1
+cat "$logs/own"
+exit $((failed != 0))

@@ -229,8 +229,23 @@ def stream() -> str:
     return f"S{next(_numbers)}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing is left in the user's own folder; processes that tests start inherit this."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_home() -> str:
+    """Where Spark's Python processes start quickly; all that are started from here use it."""
+    from jetlake.spark.unpacked_home import use_unpacked_home
+
+    use_unpacked_home()
+    return os.environ["SPARK_HOME"]
+
+
+@pytest.fixture(scope="session")
+def spark(spark_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession

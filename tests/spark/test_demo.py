@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.dataset as dataset
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
 
 def _processes_of(folder: Path) -> list[str]:

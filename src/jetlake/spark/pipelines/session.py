@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jetlake.errors import SparkError
+from jetlake.spark.unpacked_home import use_unpacked_home
 
 __all__ = ["DEFAULTS", "build_session"]
 
@@ -61,6 +62,7 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
     settings = {**DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        use_unpacked_home()
     with tempfile.TemporaryDirectory(prefix="jetlake-spark-") as folder:
         log_settings = Path(folder) / "log4j2.properties"
         log_settings.write_text(_LOG4J.format(level=log_level))
