@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jetlake.errors import ProtocolError
 from jetlake.protocol.headers import Headers
 from jetlake.spark.frame_split import Split
 
-__all__ = ["MessageColumns", "columns_of_deliveries", "columns_of_direct_gets", "gather", "statuses_of"]
+__all__ = ["MessageColumns", "arrow_of", "columns_of_deliveries", "columns_of_direct_gets", "gather", "statuses_of"]
 
 Positions = NDArray[np.int64]
 
@@ -67,7 +66,21 @@ def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
     edges[1:-1:2] = end
     edges[-1] = edges[-2] if count else 0
     pieces = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(buffer)])
-    return pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    return pieces.take(arrow_of(np.arange(0, 2 * count, 2, dtype=np.int64)))
+
+
+# Arrow's own conversions look for pandas first, and to import it takes longer than anything else at a worker's start.
+
+
+def arrow_of(numbers: Positions, kind: pa.DataType | None = None) -> pa.Array:
+    """The same numbers for Arrow, as integers or another kind of eight bytes; copied only where they lie scattered."""
+    adjacent = np.ascontiguousarray(numbers, np.int64)
+    return pa.Array.from_buffers(kind or pa.int64(), len(adjacent), [None, pa.py_buffer(adjacent)])
+
+
+def _numpy_of(numbers: pa.Array) -> NDArray[np.int64]:
+    """The same numbers for NumPy, not copied; all of them, with nothing cut off."""
+    return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers)) if len(numbers) else _NO_POSITIONS
 
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], Positions]:
@@ -83,7 +96,7 @@ def _integers(buffer: Any, start: Positions, end: Positions) -> NDArray[np.int64
         numbers = gather(buffer, start, end).cast(pa.string()).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"the server's answer holds no number where one should be: {error}") from None
-    return np.asarray(numbers.to_numpy())
+    return _numpy_of(numbers)
 
 
 def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer: str) -> tuple[MessageColumns, Split]:
@@ -190,8 +203,8 @@ def columns_of_direct_gets(buffer: bytearray, split: Split) -> tuple[MessageColu
     sequence = _value(block_octets, block_bytes, b"Nats-Sequence: ", subject_end, sequence_end)
     time = _value(block_octets, block_bytes, b"Nats-Time-Stamp: ", sequence_end, time_end)
     try:
-        numbers = sequence.cast(pa.string()).cast(pa.int64()).to_numpy()
-        times = time.cast(pa.string()).cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64()).to_numpy()
+        numbers = _numpy_of(sequence.cast(pa.string()).cast(pa.int64()))
+        times = _numpy_of(time.cast(pa.string()).cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64()))
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"the server answered a direct get with a bad sequence or time: {error}") from None
     columns = MessageColumns(
@@ -230,6 +243,9 @@ def _own_headers(data: Any, edges: Positions, own_end: Positions, has_none: NDAr
     if has_none.all():
         return own
     closing = pa.array(np.where(has_none, b"", b"\r\n"), pa.binary())
+    # Imported where it is used: most processes that Spark starts never compute, and would wait for it.
+    import pyarrow.compute as pc
+
     return pc.binary_join_element_wise(own, closing, b"")
 
 
@@ -247,6 +263,5 @@ def _subset(split: Split, chosen: NDArray[np.bool_]) -> Split:
 
 _NO_POSITIONS = np.empty(0, np.int64)
 _EMPTY = Split(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, [], 0)
-_NO_COLUMNS = MessageColumns(
-    _NO_POSITIONS, _NO_POSITIONS, pa.array([], pa.binary()), pa.array([], pa.binary()), pa.array([], pa.binary())
-)
+_NO_BYTES = pa.nulls(0, pa.binary())
+_NO_COLUMNS = MessageColumns(_NO_POSITIONS, _NO_POSITIONS, _NO_BYTES, _NO_BYTES, _NO_BYTES)

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import ApiError, DecodeError, RequestTimeoutError, RowPublishError, WrongLastSequenceError
@@ -161,6 +160,8 @@ class _Flight:
 
     def _take(self, split: Split) -> None:
         """Close the messages that were acknowledged; those that were refused are looked at one by one."""
+        import pyarrow.compute as pc  # here, as in message_columns
+
         buffer, publisher = self._buffer.data, self._publisher
         rows = gather(buffer, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
         numbers = rows.cast(pa.string()).cast(pa.int64())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -13,7 +12,7 @@ from pyspark.sql.types import StructType
 from jetlake.errors import BadPayloadError, ConfigError
 from jetlake.protocol.headers import find_value
 from jetlake.spark.headers import header_maps
-from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.message_columns import MessageColumns, arrow_of
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.payload import Decoder, avro_struct_ddl, make_decoder
 
@@ -130,11 +129,6 @@ def _accepts(name: str, given: str) -> bool:
     return given == COLUMNS[name][0] or (name == "data" and given == "string")
 
 
-def _numbers(values: Any, kind: pa.DataType) -> pa.Array:
-    contiguous = np.ascontiguousarray(values, np.int64)
-    return pa.Array.from_buffers(kind, len(contiguous), [None, pa.py_buffer(contiguous)])
-
-
 def _text(values: pa.Array) -> pa.Array:
     """Subjects as text; bytes that are none become replacement characters, for a subject may be any bytes."""
     try:
@@ -187,9 +181,9 @@ def _bad_reason(messages: MessageColumns, decoded: _Decoded | None) -> pa.Array:
 
 _MAKERS: dict[str, _Maker] = {
     "stream": _make_stream,
-    "sequence": lambda kind, _: lambda messages, _: _numbers(messages.sequence, kind),
+    "sequence": lambda kind, _: lambda messages, _: arrow_of(messages.sequence, kind),
     "subject": lambda _kind, _: lambda messages, _: _text(messages.subject),
-    "timestamp": lambda kind, _: lambda messages, _: _numbers(messages.time_ns // 1000, kind),
+    "timestamp": lambda kind, _: lambda messages, _: arrow_of(messages.time_ns // 1000, kind),
     "headers": lambda kind, _: lambda messages, _: header_maps(messages.header, kind),
     "data": _make_data,
     "msg_id": lambda kind, _: _per_message(kind, _message_id),
@@ -202,6 +196,6 @@ _MAKERS: dict[str, _Maker] = {
 
 
 def _sizes(payload: pa.Array, kind: pa.DataType) -> pa.Array:
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # here, as in message_columns
 
     return pc.binary_length(payload).cast(kind)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import zip_longest
 
 import numpy as np
-import pyarrow as pa
 
 from jetlake.protocol.subjects import compile_matcher
-from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.message_columns import MessageColumns, arrow_of
 
 __all__ = ["cover", "keep_matching"]
 
@@ -36,7 +35,7 @@ def keep_matching(messages: MessageColumns, filters: tuple[str, ...]) -> Message
     if all(wanted):
         return messages
     chosen = np.flatnonzero(np.array(wanted, np.bool_)[subjects.indices.to_numpy()])
-    rows = pa.array(chosen)
+    rows = arrow_of(chosen)
     return MessageColumns(
         messages.sequence[chosen],
         messages.time_ns[chosen],
