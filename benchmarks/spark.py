@@ -163,9 +163,8 @@ async def publish_with_nats_py(url: str, subject: str, count: int) -> None:
     js = client.jetstream(publish_async_max_pending=4096)
     payload = b"x" * PAYLOAD
     for number in range(count):
-        await js.publish_async(
-            subject, payload, headers={"Nats-Msg-Id": f"{os.getpid()}-{time.time_ns()}-{number}"}, wait_stall=30
-        )
+        # Without wait_stall, which costs a task each: nats-py's quickest way.
+        await js.publish_async(subject, payload, headers={"Nats-Msg-Id": f"{time.time_ns()}-{number}"})
     await js.publish_async_completed()
     await client.close()
 
