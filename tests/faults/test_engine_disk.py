@@ -8,6 +8,10 @@ from random import Random
 import pytest
 from engine_world import World, run_crashes, run_faults
 
+from jetlake.server.engine.account import Account
+from jetlake.server.engine.engine import Engine
+from jetlake.server.engine.options import EngineOptions
+
 WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))
 """How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""
 BLOCKS = 6
@@ -76,6 +80,44 @@ def test_a_failed_sync_is_the_end_of_promises_until_a_restart(world):
     again = publish(world, payload=b"s.1 again")
     world.settle()
     assert says(again)[0]["seq"] > 1
+
+
+@pytest.mark.parametrize("path", ["/S/msgs/", "/consumers/all/"])
+def test_a_failed_sync_is_reported_once_and_names_its_owner(world, path):
+    reports = []
+    world.engine.report = reports.append
+
+    def fault(operation, where):
+        if operation == "sync" and path in str(where):
+            raise OSError(errno.EIO, "as asked", str(where))
+
+    world.disk.fault = fault
+    for _ in range(3):
+        publish(world)
+        world.pull()
+        world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":10,"no_wait":true}', lambda _: None)
+        world.settle()
+        world.clock.advance(1)
+        world.engine.run_timers()
+        world.settle()
+    owner = "stream S of account $G" if path == "/S/msgs/" else "consumer all of stream S of account $G"
+    assert len(reports) == 1
+    assert reports[0].startswith(f"JetStream - {owner} takes nothing more until a restart: cannot make")
+    assert reports[0].endswith(": as asked")
+    (told,) = world.engine.disk_failures()
+    assert told.startswith(f"{owner}: ")
+
+
+def test_a_disk_that_fails_at_the_start_is_reported(world):
+    publish(world)
+    world.disk.kill()
+    world.fail({"sync"}, errno.EIO, 1000)
+    reports = []
+    storage = world.engine.storage
+    world.engine = Engine(world.clock, EngineOptions(), storage)
+    world.engine.report = reports.append
+    world.engine.enable(Account("$G"))
+    assert any(report.startswith("JetStream - stream S of account $G takes nothing more") for report in reports)
 
 
 def test_a_full_disk_refuses_and_recovers_when_there_is_room(world):

@@ -25,11 +25,15 @@ class ConsumerJournal(Protocol):
 
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
+        failure: set for good when a sync fails: nothing more is written before a restart.
         state_source: gives the whole present state when the journal wants to begin anew.
     """
 
     durable: bool
     state_source: Callable[[], ConsumerState] | None
+
+    @property
+    def failure(self) -> StoreError | None: ...
 
     def load(self) -> ConsumerState:
         """Where the consumer stood at the last flush that came through; it is on disk when this returns."""
@@ -96,6 +100,7 @@ class MemoryJournal:
     """The journal of a consumer that need not survive: it remembers nothing."""
 
     durable = False
+    failure: StoreError | None = None
 
     def __init__(self) -> None:
         self.state_source: Callable[[], ConsumerState] | None = None
@@ -186,7 +191,7 @@ class FileJournal:
         self._obsolete: list[Path] = []
         self._flushed_generation = 0
         self._synced_generation = 0
-        self._failure: StoreError | None = None
+        self.failure: StoreError | None = None
 
     # What is told
 
@@ -226,8 +231,8 @@ class FileJournal:
     def flush(self) -> None:
         if not self.needs_flush():
             return
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         try:
             self._write()
         except OSError as error:
@@ -308,8 +313,8 @@ class FileJournal:
     def sync(self) -> None:
         with self._sync_lock:
             with self._lock:
-                if self._failure is not None:
-                    raise self._failure
+                if self.failure is not None:
+                    raise self.failure
                 generation = self._flushed_generation
                 if generation == self._synced_generation:
                     return
@@ -323,8 +328,8 @@ class FileJournal:
                 if is_new:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
-                self._failure = StoreError.of("make the consumer's journal safe", error)
-                raise self._failure from error
+                self.failure = StoreError.of("make the consumer's journal safe", error)
+                raise self.failure from error
             self._synced_generation = generation
             self._remove(obsolete)
 
@@ -346,7 +351,7 @@ class FileJournal:
 
     def close(self) -> None:
         try:
-            if self._failure is None:
+            if self.failure is None:
                 self.flush()
                 self.sync()
         finally:

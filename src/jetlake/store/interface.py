@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from jetlake.errors import StoreError
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -60,6 +61,7 @@ class MessageStore(Protocol):
         lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
         lost_bytes: how many bytes of the files could not be understood.
         durable: whether acknowledgements have to wait for `sync`.
+        failure: set for good when a sync fails: nothing more is taken before a restart.
         on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
         on_purged: called once after many messages went in one go.
     """
@@ -74,6 +76,9 @@ class MessageStore(Protocol):
     durable: bool
     on_removed: Callable[[int, builtins.bytes, int], None] | None
     on_purged: Callable[[], None] | None
+
+    @property
+    def failure(self) -> StoreError | None: ...
 
     @property
     def first_time_ns(self) -> int: ...

@@ -387,6 +387,10 @@ class LoggedStore(IndexedStore[Segment]):
 
     # Sync
 
+    @property
+    def failure(self) -> StoreError | None:
+        return self._durability.failure
+
     def needs_sync(self) -> bool:
         return self._durability.needs_sync()
 

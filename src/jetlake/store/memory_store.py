@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from itertools import compress
 
+from jetlake.errors import StoreError
 from jetlake.store.block import Block
 from jetlake.store.indexed_store import IndexedStore
 from jetlake.store.message import StoredMessage
@@ -72,6 +73,8 @@ class _MemoryBlock(Block):
 
 class MemoryStore(IndexedStore[_MemoryBlock]):
     """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
+
+    failure: StoreError | None = None
 
     def __init__(self) -> None:
         super().__init__(_MemoryBlock(1))

@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from jetlake.errors import JetlakeError
+from jetlake.errors import JetlakeError, StoreError
 
 __all__ = ["Action", "Commit", "Syncable"]
 
 
 class Syncable(Protocol):
     """A store or a journal: something whose writes reach the disk in two steps."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it takes nothing more; None while it does."""
+        ...
 
     def flush(self) -> None:
         """Hand everything buffered to the operating system; raises a `JetlakeError` when the disk refuses."""
@@ -44,12 +49,17 @@ class Commit:
 
     def __init__(self, *, always: bool) -> None:
         self.always = always
+        self.failures: dict[Syncable, JetlakeError] = {}
+        """What failed to sync, and why: it takes nothing more before a restart."""
+        self.on_failure: Callable[[Syncable, JetlakeError], None] = lambda _syncable, _error: None
+        """Told of each of them once."""
         self.sync_due = False
         """With an interval policy: the interval has passed, so the next `wants_sync` says yes."""
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
         self._unsynced: dict[Syncable, None] = {}
         self._in_flight: dict[Syncable, None] = {}
+        self._forgotten: set[Syncable] = set()  # while the sync under way had them
         self._fresh: list[_Waiter] = []  # since the last flush
         self._flushed: list[_Waiter] = []  # their writes are with the operating system; the next sync takes them
         self._syncing: list[_Waiter] = []  # the sync under way decides
@@ -80,8 +90,17 @@ class Commit:
             else:
                 self._fresh.append(waiter)
 
+    def failed(self, syncable: Syncable, error: JetlakeError | None) -> None:
+        """It takes nothing more; None, and being told so again, change nothing."""
+        if error is not None and syncable not in self.failures:
+            self.failures[syncable] = error
+            self.on_failure(syncable, error)
+
     def forget(self, syncable: Syncable) -> None:
         """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on."""
+        self.failures.pop(syncable, None)
+        if syncable in self._in_flight:
+            self._forgotten.add(syncable)
         for marked in (self._dirty, self._soon, self._unsynced):
             marked.pop(syncable, None)
 
@@ -110,6 +129,7 @@ class Commit:
                 syncable.flush()
             except JetlakeError as refused:
                 errors[syncable] = refused
+                self.failed(syncable, syncable.failure)
                 self._soon[syncable] = None  # What it could keep it will try again.
             else:
                 self._unsynced[syncable] = None
@@ -146,6 +166,9 @@ class Commit:
     def finish(self, errors: Mapping[Syncable, JetlakeError]) -> None:
         """The sync ended: run what waited for it, with the error of its store where that failed."""
         self._in_flight = {}
+        for failing in errors.keys() - self._forgotten:
+            self.failed(failing, errors[failing])
+        self._forgotten.clear()
         syncing, self._syncing = self._syncing, []
         for syncable, action in syncing:
             action(errors.get(syncable) if syncable is not None else None)

@@ -16,7 +16,7 @@ from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.account import AccountLimits
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock
-from jetlake.server.engine.commit import Commit
+from jetlake.server.engine.commit import Commit, Syncable
 from jetlake.server.engine.jetstream import DisabledJetStream, JetStream
 from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
@@ -68,6 +68,7 @@ class Engine:
         """Names, jitter and samples; tests seed it."""
         self.timers = Timers()
         self.commit = Commit(always=options.sync_interval_ns == 0)
+        self.commit.on_failure = self._report_failure
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
         self.jetstreams: dict[str, JetStream] = {}
         self._received: list[Intake] = []
@@ -194,6 +195,23 @@ class Engine:
             yield
         except StoreError as error:
             self.report(f"JetStream - {doing}: {error}")
+
+    def disk_failures(self) -> list[str]:
+        """The streams and consumers that take nothing more, because the disk failed when it mattered, and why."""
+        return [f"{self._owner_of(syncable)}: {error}" for syncable, error in self.commit.failures.items()]
+
+    def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
+        self.report(f"JetStream - {self._owner_of(syncable)} takes nothing more until a restart: {error}")
+
+    def _owner_of(self, syncable: Syncable) -> str:
+        for account, jetstream in self.jetstreams.items():
+            for stream in jetstream.streams.values():
+                if stream.store is syncable:
+                    return f"stream {stream.name} of account {account}"
+                for consumer in stream.consumers.values():
+                    if consumer.home.journal is syncable:
+                        return f"consumer {consumer.name} of stream {stream.name} of account {account}"
+        return "an unknown store"
 
     def _try_again(self) -> None:
         self._ready.update(self._stuck)

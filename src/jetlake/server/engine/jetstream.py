@@ -61,6 +61,9 @@ class JetStream:
                 recover_consumers(stream)
                 stream.retention.sweep()
             stream.touched()
+            self.engine.commit.failed(stream.store, stream.store.failure)
+            for consumer in stream.consumers.values():
+                self.engine.commit.failed(consumer.home.journal, consumer.home.journal.failure)
 
     def create_stream(self, config: StreamConfig) -> Stream:
         """Make a stream of a configuration that has been checked."""

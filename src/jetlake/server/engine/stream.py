@@ -203,7 +203,9 @@ class Stream:
         try:
             more = self.store.compact_step()
         except StoreError:
-            return  # Nothing is lost but space; the next removal tries again.
+            # Nothing is lost but space, and the next removal tries again; unless it was a sync that failed.
+            self.engine.commit.failed(self.store, self.store.failure)
+            return
         if self.store.durable and self.store.needs_flush():
             self.engine.commit.mark(self.store)
         if more:

@@ -154,6 +154,8 @@ def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
         return 200, {"status": "ok"}
     if engine is None:
         return (503, _unavailable("JetStream not enabled")) if server.wants_jetstream else (200, {"status": "ok"})
+    if failures := engine.disk_failures():
+        return 503, _unavailable(f"JetStream {'; '.join(failures)}")
     return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
 
 

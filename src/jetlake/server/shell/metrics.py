@@ -79,6 +79,12 @@ def _add_streams(page: _Page, server: Server) -> None:
     ]
     page.single("jetlake_streams", "gauge", "Streams.", len(streams))
     page.single("jetlake_consumers", "gauge", "Consumers.", sum(len(stream.consumers) for _, stream in streams))
+    page.single(
+        "jetlake_disk_failures",
+        "gauge",
+        "Streams and consumers that take nothing more because the disk failed.",
+        len(engine.commit.failures),
+    )
     for name, help, attribute in (
         ("jetlake_stream_messages", "Messages in the stream.", "messages"),
         ("jetlake_stream_bytes", "Bytes in the stream.", "bytes"),

@@ -9,6 +9,8 @@ from jetlake.server.engine.commit import Commit
 class Log:
     """A syncable that records what happens to it."""
 
+    failure = None
+
     def __init__(self, name="log"):
         self.name = name
         self.calls = []
@@ -184,3 +186,33 @@ def test_a_forgotten_log_is_neither_flushed_nor_synced():
     commit.forget(log)
     commit.flush()
     assert log.calls == [] and not commit.wants_sync()
+
+
+def test_a_failed_sync_is_told_once_and_remembered_until_it_is_gone(told):
+    commit, log, deleted = Commit(always=True), Log(), Log("deleted")
+    commit.on_failure = lambda syncable, error: told.append((syncable.name, str(error)))
+    error = StoreError("make it safe", "input/output error")
+    for _ in range(2):
+        commit.mark(log)
+        commit.mark(deleted)
+        commit.flush()
+        commit.begin()
+        commit.forget(deleted)
+        commit.finish({log: error, deleted: error})
+    assert told == [("log", "cannot make it safe: input/output error")]
+    assert list(commit.failures) == [log]
+    commit.forget(log)
+    assert commit.failures == {}
+
+
+def test_a_refused_write_is_a_failure_only_when_nothing_more_is_taken(told):
+    commit, log = Commit(always=True), Log()
+    commit.on_failure = lambda syncable, error: told.append(error)
+    log.flush_error = StoreError("write", "no space left on device")
+    commit.mark(log)
+    commit.flush()
+    assert told == []
+    log.failure = StoreError("make it safe", "input/output error")
+    commit.mark(log)
+    commit.flush()
+    assert told == [log.failure]

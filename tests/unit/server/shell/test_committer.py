@@ -9,6 +9,8 @@ from jetlake.server.shell.committer import Committer, LatencyHistogram
 
 
 class Store:
+    failure = None
+
     def __init__(self, error=None):
         self.error = error
         self.threads = []

@@ -1,6 +1,9 @@
 """Monitoring without a socket: the HTTP of it, the metrics, and queries of any kind."""
 
+import asyncio
+import errno
 import json
+import os
 import re
 
 import pytest
@@ -185,6 +188,38 @@ async def test_metrics_of_streams(tmp_path):
     assert 'jetlake_consumer_redelivered{account="$G",stream="S1",consumer="C"} 0\n' in text
     assert 'jetlake_fsync_seconds_bucket{le="+Inf"}' in text
     assert "jetlake_streams 1\n" in text
+
+
+async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_deleted(tmp_path, monkeypatch, caplog):
+    def fail(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with Server(tmp_path) as server:
+        js = server.global_account.js
+        config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
+        js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
+        assert Monitoring(server).answer("/healthz")[0] == 200
+        monkeypatch.setattr(os, "fdatasync", fail)
+        for _ in range(3):
+            server.global_account.publish(b"s", b"", b"", b"hello")
+            server.turns.schedule()
+            while server.engine.commit.wants_sync() or not server.engine.commit.failures:
+                await asyncio.sleep(0)
+        status, _, body = Monitoring(server).answer("/healthz")
+        assert status == 503
+        assert json.loads(body)["error"] == (
+            "JetStream stream S1 of account $G: cannot make the stream's log safe: input/output error"
+        )
+        assert "jetlake_disk_failures 1\n" in Monitoring(server).answer("/metrics")[2].decode()
+        monkeypatch.undo()
+        js.receive(b"$JS.API.STREAM.DELETE.S1", b"", b"", b"", None)
+        assert Monitoring(server).answer("/healthz")[0] == 200
+        assert "jetlake_disk_failures 0\n" in Monitoring(server).answer("/metrics")[2].decode()
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == [
+        "JetStream - stream S1 of account $G takes nothing more until a restart: "
+        "cannot make the stream's log safe: input/output error"
+    ]
 
 
 async def test_a_defect_of_a_report_is_a_line_in_the_log(make_server):
