@@ -118,6 +118,13 @@ class _Folder:
 class ConsumerFolder(_Folder):
     """The files of one consumer."""
 
+    def remove_stillborn(self) -> bool:
+        """Remove the folder if a crash left it before there was a consumer in it; whether it did."""
+        if not all(name.endswith(ASIDE_SUFFIX) for name in self.disk.names(self.path)):
+            return False
+        self.delete()
+        return True
+
     def open_journal(self, *, random_bytes: Callable[[int], bytes] | None = None) -> FileJournal:
         """The consumer's journal; the folder must be there."""
         if random_bytes is None:
@@ -127,6 +134,13 @@ class ConsumerFolder(_Folder):
 
 class StreamFolder(_Folder):
     """The files of one stream."""
+
+    def remove_stillborn(self) -> bool:
+        """Remove the folder if a crash left it before there was a stream in it; whether it did."""
+        if self.read_meta() is not None or self.disk.is_folder(self.path / "msgs"):
+            return False
+        self.delete()
+        return True
 
     def open_store(self, *, segment_bytes: int | None = None) -> FileStore:
         """The stream's messages, recovered if there are any.

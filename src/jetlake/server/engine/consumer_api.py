@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from jetlake.errors import api_error
+from jetlake.errors import StoreError, api_error
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.consumer_rules import (
     ConsumerRules,
@@ -46,7 +46,7 @@ from jetlake.model.requests import (
 from jetlake.model.times import ZERO_TIME, parse_time
 from jetlake.server.engine.api import ApiRequest, Handler, page
 from jetlake.server.engine.consumer import Consumer
-from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.metadata import served_metadata, stored_metadata
 from jetlake.server.engine.pull import PullDelivery
 from jetlake.server.engine.push import PushDelivery
@@ -110,10 +110,13 @@ def _create(stream: Stream, config: ConsumerConfig) -> Consumer:
         start=start.sequence,
         resume=start.resume,
     )
-    home = TransientHome() if config.mem_storage else stream.home.create_consumer(record)
+    had_missing = bool(stream.home.missing)
+    home = stream.home.create_consumer(record)
     consumer = _make(stream, record, home, start)
     consumer.write_state()
     _add(stream, consumer)
+    if had_missing:
+        stream.retention.sweep()
     consumer.events.action(ActionKind.CREATE)
     return consumer
 
@@ -152,7 +155,11 @@ def recover_consumers(stream: Stream) -> None:
     """Bring back the consumers that the stream had, where they stood."""
     for record, home in stream.home.recover_consumers():
         consumer = _make(stream, record, home, StartPosition(record.start))
-        consumer.restore(home.journal.load(), record.resume)
+        try:
+            consumer.restore(home.journal.load(), record.resume)
+        except StoreError as error:
+            stream.home.set_aside(record.name, str(error))
+            continue
         _add(stream, consumer)
 
 
@@ -220,8 +227,12 @@ def consumer_info(consumer: Consumer) -> ConsumerInfo:
 
 
 def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
-    """`CONSUMER.DELETE`."""
-    _consumer(request).close(deleted=True)
+    """`CONSUMER.DELETE`, also of one that is there and could not be opened."""
+    stream = request.jetstream.stream(request.stream)
+    if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
+        stream.retention.sweep()
+    else:
+        _consumer(request).close(deleted=True)
     return ConsumerDeleteReply(success=True)
 
 

@@ -61,9 +61,11 @@ class _ConsumerHome:
 class _StreamHome:
     """The folder of one stream."""
 
-    def __init__(self, folder: StreamFolder) -> None:
+    def __init__(self, folder: StreamFolder, report: Callable[[str], None]) -> None:
         self._folder = folder
+        self._report = report
         self.store: MessageStore = folder.open_store()
+        self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         self._folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
@@ -88,20 +90,47 @@ class _StreamHome:
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
         if record.config.mem_storage:
+            self.remove_missing(record.name)
             return TransientHome()
         folder = self._folder.consumer(record.name)
         if folder.exists():
             folder.delete()
         folder.write_meta(encode(record))
+        self.missing.discard(folder.path.name)
         return _ConsumerHome(folder)
 
     def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
         for folder in self._folder.consumers():
             meta = folder.read_meta()
             if meta is None:
+                if not folder.remove_stillborn():
+                    self._miss(folder, "neither meta.json nor meta.copy.json in it can be read")
                 continue
-            with suppress(DecodeError):
-                yield decode(ConsumerRecord, meta), _ConsumerHome(folder)
+            try:
+                record = decode(ConsumerRecord, meta)
+            except DecodeError as error:
+                self._miss(folder, str(error))
+                continue
+            yield record, _ConsumerHome(folder)
+
+    def set_aside(self, name: str, reason: str) -> None:
+        self._miss(self._folder.consumer(name), reason)
+
+    def _miss(self, folder: ConsumerFolder, reason: str) -> None:
+        self.missing.add(folder.path.name)
+        self._report(
+            f"Consumer in {folder.path} can not be opened: {reason}. The stream keeps every message that it may still "
+            "need, until meta.json is put back before a restart, or the consumer is deleted or created anew"
+        )
+
+    def remove_missing(self, name: str) -> bool:
+        folder = self._folder.consumer(name)
+        if folder.path.name not in self.missing:
+            return False
+        if folder.exists():
+            folder.delete()
+        self.missing.discard(folder.path.name)
+        return True
 
     def close(self) -> None:
         self.store.close()
@@ -131,34 +160,32 @@ class FolderStorage:
         Raises:
             StoreError: the disk refused.
         """
+        folder = self._folder.stream(account, config.name)
+        if folder.exists() and not folder.remove_stillborn():
+            raise StoreError("make the stream", f"{folder.path} holds one that could not be opened; move it away first")
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
-        folder = self._folder.stream(account, config.name)
-        if folder.exists() and not _remove_stillborn(folder):
-            raise StoreError("make the stream", f"{folder.path} holds one that could not be opened; move it away first")
         folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
-        return _StreamHome(folder)
+        return _StreamHome(folder, self._report)
 
     def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
         """The streams that the account had in this folder."""
         for folder in self._folder.streams(account):
             meta = folder.read_meta()
             if meta is None:
-                if not _remove_stillborn(folder):
-                    self._report(f"Stream in {folder.path} has no readable configuration and is left alone")
+                if not folder.remove_stillborn():
+                    self._leave_alone(folder, "neither meta.json nor meta.copy.json in it can be read")
                 continue
             try:
                 record = decode(StreamRecord, meta)
-                home = _StreamHome(folder)
+                home = _StreamHome(folder, self._report)
             except (DecodeError, StoreError) as error:
-                self._report(f"Stream in {folder.path} can not be opened: {error}")
+                self._leave_alone(folder, str(error))
                 continue
             yield record.config, record.created_ns, home
 
-
-def _remove_stillborn(folder: StreamFolder) -> bool:
-    """Remove the folder if a crash left it before there was a stream in it; whether it did."""
-    if folder.read_meta() is not None or folder.disk.is_folder(folder.path / "msgs"):
-        return False
-    folder.delete()
-    return True
+    def _leave_alone(self, folder: StreamFolder, reason: str) -> None:
+        self._report(
+            f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: mend it (a copy of "
+            "meta.json is enough when only that is damaged) and restart, or move the folder away to free the name"
+        )

@@ -201,8 +201,8 @@ class Intake:
 
     def _are_wanted(self, received: list[Incoming]) -> bool:
         """Whether some consumer wants each of the messages."""
-        interested = self._stream.retention.interested
-        return all(interested(subject) for subject in {message[0] for message in received})
+        is_wanted = self._stream.retention.is_wanted
+        return all(is_wanted(subject) for subject in {message[0] for message in received})
 
     def _commit(self, batch: Batch, count: int, *, has_stored: bool) -> None:
         commit = self._engine.commit
@@ -268,7 +268,7 @@ class Intake:
             error = admission.check_size(header, payload)
         if error is None and batch.checks_room:
             error = admission.check_server_room()
-        is_wanted = not self._is_interest or bool(self._stream.retention.interested(subject))
+        is_wanted = not self._is_interest or self._stream.retention.is_wanted(subject)
         if error is None and is_wanted:
             error = self._check_room(subject, size, rollup, now_ns, batch)
         if error is not None:

@@ -46,6 +46,10 @@ class Retention:
             self._interested[subject] = interested
         return interested
 
+    def is_wanted(self, subject: bytes) -> bool:
+        """Whether some consumer wants the subject, or one that could not be opened may."""
+        return bool(self.interested(subject) or self._stream.home.missing)
+
     def announce(self, subjects: list[bytes]) -> dict[Consumer, None]:
         """Messages with these subjects were stored: tell those who count them, once each, and say who they are."""
         counts: dict[Consumer, int] = {}
@@ -72,6 +76,8 @@ class Retention:
 
     def _is_needed_by_others(self, consumer: Consumer, sequence: int) -> bool:
         consumers = self._stream.consumers
+        if self._stream.home.missing:
+            return True
         if len(consumers) < 2:
             return False
         subject = b""
@@ -90,11 +96,12 @@ class Retention:
     def sweep(self) -> None:
         """Remove what no consumer needs: after one went, after a change of policy, after a restart.
 
-        A work queue keeps what no consumer has asked for yet; an interest stream does not.
+        A work queue keeps what no consumer has asked for yet; an interest stream does not. While a consumer is missing
+        nobody knows what it needs, and nothing goes.
         """
         stream = self._stream
         policy = stream.config.retention
-        if policy is RetentionPolicy.LIMITS or not stream.store.messages:
+        if policy is RetentionPolicy.LIMITS or not stream.store.messages or stream.home.missing:
             return
         if policy is RetentionPolicy.INTEREST:
             if not stream.consumers:

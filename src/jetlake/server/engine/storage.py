@@ -28,6 +28,8 @@ class StreamHome(Protocol):
     """The place of one stream."""
 
     store: MessageStore
+    missing: set[str]
+    """Consumers that are kept here and could not be opened, by their folders: nobody knows what they still need."""
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Keep the configuration; it is durable when this returns."""
@@ -42,11 +44,19 @@ class StreamHome(Protocol):
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        """Make the place of a new consumer; its record is durable when this returns."""
+        """Make the place of a new consumer; its record is durable when this returns. It is missing no more."""
         ...
 
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
-        """The consumers that the stream had."""
+        """The consumers that the stream had; those that cannot be read are `missing`, and reported."""
+        ...
+
+    def set_aside(self, name: str, reason: str) -> None:
+        """A consumer that was recovered cannot go on: it is `missing`, and reported."""
+        ...
+
+    def remove_missing(self, name: str) -> bool:
+        """Remove what is left of a missing consumer; False when there is none of that name."""
         ...
 
     def close(self) -> None:
@@ -75,6 +85,7 @@ class MemoryHome:
 
     def __init__(self) -> None:
         self.store: MessageStore = MemoryStore()
+        self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Nothing to keep."""
@@ -93,6 +104,13 @@ class MemoryHome:
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
         """There is nothing to recover."""
         return ()
+
+    def set_aside(self, name: str, reason: str) -> None:
+        """Nothing is recovered, so that nothing can be missing."""
+
+    def remove_missing(self, name: str) -> bool:
+        """Nothing is ever missing."""
+        return False
 
     def close(self) -> None:
         """Stop cleanly."""

@@ -7,6 +7,8 @@ from random import Random
 
 import pytest
 
+from jetlake.errors import StoreError
+from jetlake.server.engine.consumer import Consumer
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.stream_folder import StoreFolder
@@ -238,9 +240,120 @@ def test_a_stream_without_a_readable_configuration_is_left_alone(machine):
     machine.start()
     assert machine.server.api("STREAM.NAMES")["streams"] is None
     assert len(machine.reports) == 1 and "S" in machine.reports[0]
-    answer = machine.server.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
-    assert "could not be opened" in answer["error"]["description"], "its messages may still be saved by hand"
+    assert "neither meta.json nor meta.copy.json" in machine.reports[0] and "move the folder away" in machine.reports[0]
+    files = {path: machine.disk.content(path) for path in machine.disk.files()}
+    for storage in ("file", "memory"):
+        answer = machine.server.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "storage": storage})
+        assert "could not be opened" in answer["error"]["description"], "its messages may still be saved by hand"
+    assert {path: machine.disk.content(path) for path in machine.disk.files()} == files
     assert machine.server.api("STREAM.CREATE.T", {"name": "T"})["did_create"] is True
+    machine.server.api("STREAM.DELETE.T")
+    damage_meta(machine, "/S/", back=True)
+    machine.restart()
+    assert machine.server.api("STREAM.MSG.GET.S", {"seq": 1})["message"]["seq"] == 1, "mended by hand"
+
+
+def damage_meta(machine, where, *, back=False):
+    """Flip a bit in both copies of a meta file, or flip it back in one of them."""
+    for path in machine.disk.files():
+        if where in str(path) and path.name in (("meta.json",) if back else ("meta.json", "meta.copy.json")):
+            machine.disk.flip(path, 40)
+
+
+def create_consumer(machine, name, **options):
+    config = {"durable_name": name, "ack_policy": "explicit", **options}
+    return machine.server.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+
+
+def take(machine, name, count):
+    """Let the consumer have so many messages, acknowledged; their sequences."""
+    server = machine.server
+    frames = server.request(f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", {"no_wait": True, "batch": count})
+    taken = [frame.reply for frame in frames if frame.reply.startswith(b"$JS.ACK.")]
+    for subject in taken:
+        server.publish(subject, b"+ACK")
+    server.turn()
+    return [int(subject.split(b".")[5]) for subject in taken]
+
+
+def stored(machine):
+    return machine.server.state()["messages"]
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+@pytest.mark.parametrize("ending", ["create", "create in memory", "delete", "mend"])
+def test_a_consumer_without_a_readable_configuration_keeps_its_messages(machine, retention, ending):
+    machine.server.create(retention=retention)
+    create_consumer(machine, "lost", filter_subject="s.l")
+    create_consumer(machine, "other", filter_subject="s.o")
+    for subject in ("s.l", "s.o", "s.l", "s.o"):
+        machine.server.store(subject)
+    assert take(machine, "lost", 1) == [1]
+    machine.server.engine.close()
+    damage_meta(machine, "/consumers/lost/")
+    machine.start()
+    assert len(machine.reports) == 1 and "/consumers/lost can not be opened" in machine.reports[0]
+    assert machine.server.api("CONSUMER.NAMES.S")["consumers"] == ["other"]
+    # Neither the start, nor what the others do, nor a message that only the lost one wants.
+    assert take(machine, "other", 10) == [2, 4]
+    machine.server.store("s.l")
+    machine.restart()
+    machine.server.api("CONSUMER.DELETE.S.other")
+    assert len(machine.reports) == 2
+    assert stored(machine) == (4 if retention == "interest" else 2)
+    if ending == "mend":
+        machine.server.engine.close()
+        damage_meta(machine, "/consumers/lost/", back=True)
+        machine.start()
+        assert len(machine.reports) == 2
+        assert take(machine, "lost", 10) == [3, 5]
+        assert stored(machine) == 0
+    elif ending == "delete":
+        assert machine.server.api("CONSUMER.DELETE.S.lost")["success"] is True
+        assert refusal(machine.server.api("CONSUMER.DELETE.S.lost")) == (404, 10014)
+        assert stored(machine) == (0 if retention == "interest" else 2), "a work queue keeps what nobody took"
+    else:
+        create_consumer(machine, "lost", filter_subject="s.l", mem_storage=ending.endswith("memory"))
+        assert take(machine, "lost", 10) == [3, 5]
+        assert stored(machine) == 0
+    machine.restart()
+    assert len(machine.reports) == 2
+    assert stored(machine) == (2 if (ending, retention) == ("delete", "workqueue") else 0)
+
+
+def test_a_consumer_that_a_crash_left_half_made_is_no_consumer(machine):
+    machine.server.create(retention="interest")
+    create_consumer(machine, "whole")
+    machine.server.store("s.a")
+    folder = next(path.parent.parent for path in machine.disk.files() if "/consumers/whole/" in str(path))
+    machine.disk.make_folder(folder / "half")
+    machine.disk.close(machine.disk.open(folder / "half" / "meta.json.tmp", create=True))
+    machine.restart()
+    assert machine.reports == []
+    assert not machine.disk.is_folder(folder / "half")
+
+
+def test_a_consumer_that_the_disk_does_not_let_recover_is_set_aside(machine, monkeypatch):
+    machine.server.create(retention="interest")
+    for name in ("a", "b"):
+        create_consumer(machine, name)
+    machine.server.store("s.a")
+    machine.server.engine.close()
+    restore = Consumer.restore
+
+    def fail(consumer, *arguments):
+        if consumer.name == "a":
+            raise StoreError("read messages", "input/output error")
+        restore(consumer, *arguments)
+
+    monkeypatch.setattr(Consumer, "restore", fail)
+    machine.start()
+    assert "/consumers/a can not be opened: cannot read messages: input/output error" in machine.reports[0]
+    assert take(machine, "b", 10) == [1]
+    monkeypatch.undo()
+    machine.restart()
+    assert take(machine, "a", 10) == [1]
+    assert stored(machine) == 0
 
 
 @pytest.mark.parametrize("seed", range(40))
