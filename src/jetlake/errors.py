@@ -31,7 +31,8 @@
     │   ├── ConsumerDeletedError      the consumer is gone
     │   ├── HeartbeatMissedError      nothing was heard for too long
     │   ├── PullStatusError           the server refused a pull; carries status and description
-    │   └── SequenceGapError          deliveries are missing; carries the expected and the received sequence
+    │   ├── SequenceGapError          deliveries are missing; carries the expected and the received sequence
+    │   └── StreamReplacedError       the stream is not the one that the read began with
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     ├── SparkError                    the Spark source or sink cannot go on; says what to do
@@ -111,6 +112,7 @@ __all__ = [
     "StreamNameInUseError",
     "StreamNotFoundError",
     "StreamRecreatedError",
+    "StreamReplacedError",
     "SubscribeMismatchError",
     "SubscriptionClosedError",
     "UnsupportedStreamError",
@@ -443,6 +445,23 @@ class SequenceGapError(ConsumeError):
         self.expected = expected
         self.received = received
         self.stream_seq = stream_seq
+
+
+class StreamReplacedError(ConsumeError):
+    """The stream was deleted and created again, or lost its end, while it was read: its sequences mean other messages.
+
+    Args:
+        stream: its name.
+        last_read: the sequence of the last message that was read; 0 for none.
+    """
+
+    def __init__(self, stream: str, last_read: int) -> None:
+        super().__init__(
+            f"stream {stream!r} is another one since this read began (it had come to sequence {last_read}); "
+            "begin a new read to have what it holds now"
+        )
+        self.stream = stream
+        self.last_read = last_read
 
 
 class PublishWindowError(JetlakeError):

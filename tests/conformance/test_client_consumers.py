@@ -11,6 +11,7 @@ from jetlake.errors import (
     InvalidOptionError,
     NoRespondersError,
     PullStatusError,
+    StreamReplacedError,
 )
 
 
@@ -450,6 +451,23 @@ async def test_ordered_fetches(js):
     assert numbers([message async for message in ordered.fetch(5, expires=0.2)]) == [8, 9]
     await ordered.delete()
     assert await stream.consumer_names() == []
+
+
+@pytest.mark.parametrize("count", [3, 30], ids=["shorter", "longer"])
+async def test_ordered_does_not_mix_a_stream_with_the_one_that_replaced_it(js, count):
+    stream = await filled(js, 10)
+    ordered = stream.ordered()
+    assert numbers(await ordered.fetch(10)) == list(range(10))
+    await stream.delete()
+    await filled(js, count)
+    with pytest.raises(StreamReplacedError, match="sequence 10"):
+        await ordered.fetch(1)
+    await until(lambda: _has_no_consumers(stream))
+    assert numbers(await stream.ordered().fetch(3)) == [0, 1, 2]
+
+
+async def _has_no_consumers(stream):
+    return await stream.consumer_names() == []
 
 
 async def test_ordered_survives_the_deletion_of_its_consumer(js):

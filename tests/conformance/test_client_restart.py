@@ -208,6 +208,17 @@ async def test_a_consumer_in_memory_is_gone_and_that_is_told(server, client):
             await messages.next(10)
 
 
+async def test_a_push_consumer_in_memory_is_gone_and_that_is_told(server, client):
+    js = client.jetstream()
+    await filled(js, 3)
+    subscription = await js.subscribe("s.>", mem_storage=True, inactive_threshold=3600)
+    for _ in range(3):
+        await (await subscription.next(5)).ack()
+    await kill_and_start(server, client)
+    with pytest.raises(ConsumerDeletedError):
+        await subscription.next(10)
+
+
 async def test_a_server_that_stops_politely(server, client):
     js = client.jetstream()
     stream = await filled(js, 3)

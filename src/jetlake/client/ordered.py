@@ -27,9 +27,6 @@ __all__ = ["OrderedConsume", "OrderedConsumer"]
 
 _EXPIRES_S = 30.0
 _HEARTBEAT_S = 5.0
-_RETRY_FIRST_S = 0.05
-_RETRY_MAX_S = 2.0
-_GIVE_UP_S = 60.0
 
 
 class OrderedConsumer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from jetlake.client.api_caller import ApiCaller
 from jetlake.client.consumer import Consumer
@@ -16,13 +18,18 @@ from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
     JetlakeError,
+    PermissionsError,
     PullStatusError,
     StreamNotFoundError,
 )
 from jetlake.model.enums import ConsumerAction
+from jetlake.model.replies import StreamInfoReply
+from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["OrderedConsume", "make_consumer"]
+
+T = TypeVar("T")
 
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
@@ -34,14 +41,31 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Con
 
     Raises:
         StreamNotFoundError: the stream is gone.
+        StreamReplacedError: the stream is not the one that the read began with.
         JetlakeError: the server refuses the consumer, or is not ready for too long.
     """
     config = state.next_config()
+    info = await _until_ready(api, lambda: create_consumer(api, stream, config, ConsumerAction.CREATE))
+    if state.resets:
+        # Asked after the consumer was made, so that the stream cannot be replaced unseen between the two.
+        try:
+            state.check_stream(await _until_ready(api, lambda: api.call(StreamInfoReply, "STREAM.INFO", stream)))
+        except PermissionsError:
+            pass  # Who may not ask cannot know.
+        except BaseException:
+            discard_consumer(api, stream, info.name)
+            raise
+    state.created(info)
+    return Consumer(api, info)
+
+
+async def _until_ready(api: ApiCaller, call: Callable[[], Awaitable[T]]) -> T:
+    """The result of the call, made again while the server is not ready."""
     give_up_at = api.connection.loop.time() + _GIVE_UP_S
     wait_s = _RETRY_FIRST_S
     while True:
         try:
-            info = await create_consumer(api, stream, config, ConsumerAction.CREATE)
+            return await call()
         except (StreamNotFoundError, ConnectionClosedError):
             raise
         except JetlakeError as error:
@@ -49,9 +73,16 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Con
                 raise
             await asyncio.sleep(wait_s)
             wait_s = min(_RETRY_MAX_S, wait_s * 2)
-        else:
-            state.created(info)
-            return Consumer(api, info)
+
+
+def discard_consumer(api: ApiCaller, stream: str, name: str) -> None:
+    """Delete a consumer without waiting for it; if that fails, the server removes it after a while."""
+    connection = api.connection
+    if not connection.is_closed:
+        try:
+            connection.send(encoder.pub(api.subject("CONSUMER.DELETE", stream, name), b"", b""))
+        except ClientConnectionError:
+            pass
 
 
 def _is_passing(error: JetlakeError) -> bool:
@@ -112,14 +143,7 @@ class OrderedConsume(Reading):
         self._resume_pulls()
 
     def _discard(self, consumer: Consumer) -> None:
-        """Delete a consumer without waiting for it; if that fails, the server removes it after a while."""
-        connection = self._connection
-        if not connection.is_closed:
-            subject = self._api.subject("CONSUMER.DELETE", consumer.stream_name, consumer.name)
-            try:
-                connection.send(b"PUB " + subject + b" 0\r\n\r\n")
-            except ClientConnectionError:
-                pass
+        discard_consumer(self._api, self._stream, consumer.name)
 
     async def _end_delivery(self) -> None:
         await super()._end_delivery()

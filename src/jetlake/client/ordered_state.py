@@ -9,10 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from jetlake.client.message import Message
-from jetlake.errors import SequenceGapError
+from jetlake.errors import SequenceGapError, StreamReplacedError
 from jetlake.model.ack_subject import parse_ack_subject
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.enums import DeliverPolicy
+from jetlake.model.stream import StreamInfo
+from jetlake.model.times import parse_time
 
 __all__ = ["OrderedState", "consumer_sequence"]
 
@@ -41,6 +43,7 @@ class OrderedState:
     """
 
     __slots__ = (
+        "_began",
         "_begin_at",
         "_config",
         "_expected",
@@ -56,6 +59,7 @@ class OrderedState:
         self._prefix = name_prefix
         self._expected = 1
         self._begin_at = 0
+        self._began = ""
         # A read of each subject's last message shows a moment in time; until that is read, a new consumer must show it
         # too, and what was read of it is skipped.
         self._is_past_snapshot = config.deliver_policy is not DeliverPolicy.LAST_PER_SUBJECT
@@ -76,8 +80,19 @@ class OrderedState:
 
     def created(self, info: ConsumerInfo) -> None:
         """The consumer is there; before its first message, its position says where the next one would have to begin."""
+        self._began = self._began or info.created
         if not self.last_stream_seq and self._is_past_snapshot:
             self._begin_at = info.delivered.stream_seq + 1
+
+    def check_stream(self, info: StreamInfo) -> None:
+        """Make sure that the stream is the one that the read began with.
+
+        Raises:
+            StreamReplacedError: it is younger than the read, or ends before what was read of it.
+        """
+        is_younger = bool(self._began) and parse_time(info.created) > parse_time(self._began)
+        if is_younger or info.state.last_seq < self.last_stream_seq:
+            raise StreamReplacedError(info.config.name, self.last_stream_seq)
 
     def accept(self, messages: list[Message]) -> list[Message]:
         """The messages that follow the last good one, in order; `gap` is set when the others do not."""

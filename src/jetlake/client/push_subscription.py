@@ -11,7 +11,7 @@ from jetlake.client.message import Message
 from jetlake.client.options import duration_s
 from jetlake.client.push_status import PushStatus
 from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
-from jetlake.errors import ClientConnectionError, JetlakeError, NotFoundError
+from jetlake.errors import ClientConnectionError, ConsumerDeletedError, JetlakeError, NotFoundError
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.durations import Seconds, seconds
 from jetlake.model.enums import AckPolicy
@@ -28,8 +28,9 @@ class PushSubscription(Subscription):
     """Messages of a push consumer; made by `JetStream.subscribe` and `JetStream.queue_subscribe`.
 
     Heartbeats, flow control and gaps are looked after: alarms and gaps go to `on_error`. A status that is an error ends
-    the iterator with it (with a callback, it goes to `on_error`). With a callback, a message is acknowledged when the
-    callback returns, unless `manual_ack` was asked for.
+    the iterator with it (with a callback, it goes to `on_error`). So does a consumer that is found to be gone after an
+    alarm or on a new connection. With a callback, a message is acknowledged when the callback returns, unless
+    `manual_ack` was asked for.
 
     Attributes:
         consumer_name: the consumer's name.
@@ -39,6 +40,7 @@ class PushSubscription(Subscription):
     __slots__ = (
         "_api",
         "_auto_ack",
+        "_check",
         "_created",
         "_flow_due",
         "_needs_no_ack",
@@ -69,6 +71,7 @@ class PushSubscription(Subscription):
         self._flow_due: deque[tuple[int, bytes]] = deque()
         self._status: PushStatus | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._check: asyncio.Task[None] | None = None
         self.stream_name = ""
         self.consumer_name = ""
         super().__init__(
@@ -200,6 +203,7 @@ class PushSubscription(Subscription):
         if self._status is not None:
             self._status.reconnected(self._connection.loop.time())
             self._arm()
+            self._begin_check()
 
     # Heartbeats
 
@@ -214,12 +218,38 @@ class PushSubscription(Subscription):
         alarm = self._status.alarm(self._connection.loop.time())
         if alarm is not None:
             self._connection.signal(alarm)
+            self._begin_check()
         self._arm()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._check is not None and self._check is not asyncio.current_task():
+            self._check.cancel()
+            self._check = None
+
+    # The consumer, which nobody announces to be gone
+
+    def _begin_check(self) -> None:
+        if self._check is None or self._check.done():
+            self._check = self._connection.loop.create_task(self._check_consumer())
+
+    async def _check_consumer(self) -> None:
+        """End with an error if the consumer is gone; every other answer, or none, leaves things as they are."""
+        try:
+            await self.consumer_info()
+        except NotFoundError:
+            self._created = False
+            self._end_with(ConsumerDeletedError(self.stream_name, self.consumer_name))
+        except JetlakeError:
+            pass
+
+    def _end_with(self, error: JetlakeError) -> None:
+        self._connection.unsubscribe(self)
+        self.ended(error)
+        if self._callback is not None:
+            self._connection.signal(error)
 
     # Acknowledging
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fake_server import consumer_info, delivery, status
 
-from jetlake.errors import PullStatusError, SequenceGapError, StreamNotFoundError
+from jetlake.errors import PullStatusError, SequenceGapError, StreamNotFoundError, StreamReplacedError
 from jetlake.model.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub
@@ -20,6 +20,15 @@ class Creator:
         self.refusals = []
         fake.heard_before = fake.heard
         fake.heard = self.heard
+        self.serve_stream(last_seq=1000)
+
+    def serve_stream(self, last_seq, created="2026-11-14T00:00:00Z"):
+        self.fake.answers["$JS.API.STREAM.INFO.S"] = {
+            "type": "io.nats.jetstream.api.v1.stream_info_response",
+            "config": {"name": "S"},
+            "created": created,
+            "state": {"messages": last_seq, "first_seq": 1, "last_seq": last_seq, "consumer_count": 0, "bytes": 0},
+        }
 
     def heard(self, wire, frame):
         if isinstance(frame, Pub) and frame.subject.startswith(b"$JS.API.CONSUMER.CREATE.S."):
@@ -179,6 +188,37 @@ async def test_a_stream_that_is_gone_ends_it(fake, clock, creator, stream):
         await clock.settle()
         with pytest.raises(StreamNotFoundError):
             await messages.next()
+
+
+@pytest.mark.parametrize(
+    "stream_now",
+    [{"last_seq": 2}, {"last_seq": 1000, "created": "2026-11-15T00:00:00.000000001Z"}],
+    ids=["shorter", "younger"],
+)
+async def test_a_stream_that_was_replaced_ends_it(fake, clock, creator, stream, stream_now):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2, 3)
+        creator.serve_stream(**stream_now)
+        fake.wire.lose()
+        await clock.advance(1)
+        assert await take(messages, 3) == [1, 2, 3]
+        with pytest.raises(StreamReplacedError, match="sequence 3"):
+            await messages.next()
+        assert fake.published(f"$JS.API.CONSUMER.DELETE.S.{creator.name}")
+
+
+async def test_who_may_not_ask_for_the_stream_reads_on(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        del fake.answers["$JS.API.STREAM.INFO.S"]
+        fake.wire.lose()
+        await clock.advance(1)
+        fake.wire.deliver(b"-ERR 'Permissions Violation for Publish to \"$JS.API.STREAM.INFO.S\"'\r\n")
+        await clock.settle()
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
 
 
 async def test_a_consumer_that_is_refused_ends_it(fake, clock, creator, stream):

@@ -6,6 +6,7 @@ import pytest
 from fake_server import consumer_info, delivery, status
 
 from jetlake.errors import (
+    ConsumerDeletedError,
     ConsumerNotFoundError,
     HeartbeatMissedError,
     InvalidOptionError,
@@ -238,6 +239,7 @@ async def test_with_a_callback_errors_are_reported(fake, clock, js):
 
 async def test_the_alarm_and_its_pause(fake, clock, js):
     subscription = await js.subscribe("s.1", idle_heartbeat=2)
+    fake.serve_consumer("S", "E", deliver_subject=subscription.subject.decode())
     await clock.advance(5)
     assert fake.errors == []
     fake.deliver(subscription.subject, delivery(1))
@@ -314,6 +316,39 @@ async def test_ack_policy_none(fake, clock, js):
     fake.deliver(subscription.subject, delivery(1))
     await clock.settle()
     assert not any(getattr(frame, "subject", b"").startswith(b"$JS.ACK") for frame in fake.wire.frames)
+
+
+# A consumer that is gone, of which nobody is told
+
+
+async def test_a_consumer_that_is_gone_on_a_new_connection_ends_the_iterator(fake, clock, js):
+    subscription = await js.subscribe("s.1")
+    fake.deliver(subscription.subject, delivery(1))
+    fake.wire.lose()
+    await clock.advance(1)
+    assert (await subscription.next()).payload == b"x"
+    with pytest.raises(ConsumerDeletedError):
+        await subscription.next()
+    assert fake.errors == []
+    await subscription.unsubscribe()
+    assert fake.published("$JS.API.CONSUMER.DELETE.S.E") == []
+
+
+async def test_a_consumer_that_is_gone_after_an_alarm_is_reported_when_there_is_a_callback(fake, clock, js):
+    subscription = await js.subscribe("s.1", lambda message: None, idle_heartbeat=5)
+    await clock.advance(15)
+    assert [type(error) for error in fake.errors] == [HeartbeatMissedError, ConsumerDeletedError]
+    assert subscription.is_closed
+
+
+async def test_a_consumer_that_is_there_goes_on(fake, clock, js):
+    subscription = await js.subscribe("s.1", idle_heartbeat=5)
+    fake.serve_consumer("S", "E", deliver_subject=subscription.subject.decode())
+    fake.wire.lose()
+    await clock.advance(1)
+    fake.deliver(subscription.subject, delivery(1))
+    assert (await subscription.next()).payload == b"x"
+    assert not subscription.is_closed
 
 
 # Ending
