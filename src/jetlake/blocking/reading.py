@@ -11,10 +11,11 @@ from typing import Any, Self, cast
 from jetlake.blocking.facade import Facade
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
+from jetlake.client.message import give_back
 from jetlake.client.options import duration_s
 from jetlake.client.reading import Reading as AsyncReading
 from jetlake.client.subscription import Subscription as AsyncSubscription
-from jetlake.errors import ClientConnectionError, ConnectionClosedError, JetlakeError, RequestTimeoutError
+from jetlake.errors import ConnectionClosedError, JetlakeError, RequestTimeoutError
 from jetlake.model.durations import Seconds
 
 __all__ = ["MessageHandler", "Reading", "Subscription"]
@@ -207,11 +208,7 @@ class Reading(_Taking):
         # A worker that waits for more holds the lock until the line above has ended its wait.
         with self._lock:
             taken, self._taken = list(self._taken), deque()
-        for message in taken:
-            try:
-                message.nak()
-            except ClientConnectionError:
-                break
+        give_back(taken)
         self._join()
         return taken + left
 

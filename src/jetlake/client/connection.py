@@ -109,6 +109,11 @@ class Connection:
         """Whether it is closed for good."""
         return self.state is ConnectionState.CLOSED
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a server right now."""
+        return self._wire is not None
+
     # Opening and closing
 
     async def open(self) -> None:

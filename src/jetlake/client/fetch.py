@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.client.fetch_state import FetchState
 from jetlake.client.mailbox import Mailbox
-from jetlake.client.message import Message
+from jetlake.client.message import Message, give_back
 from jetlake.client.pull_options import FetchOptions
 from jetlake.client.pull_status import PullStatus, read_status
 from jetlake.client.receiver import Receiver
@@ -94,6 +94,9 @@ class Fetch:
         try:
             while not mailbox.is_ended:
                 await mailbox.wait()
+        except BaseException:
+            give_back(mailbox.messages)
+            raise
         finally:
             self._finish()
         messages = mailbox.take_all()
@@ -114,8 +117,7 @@ class Fetch:
                 await mailbox.wait()
         finally:
             self._finish()
-            for message in messages:
-                message.nak()  # Asked for and not taken: somebody else may have it.
+            give_back(messages)
         self.error = mailbox.error or await self._unavailable()
         if self.error is not None:
             raise self.error

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
 from jetlake.client.ready import READY, Ready
-from jetlake.errors import InvalidOptionError, JetlakeError, NotJetStreamMessageError
+from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
 from jetlake.model.ack_subject import AckSubject, parse_ack_subject
 from jetlake.model.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
 
-__all__ = ["Message", "Outlet"]
+__all__ = ["Message", "Outlet", "give_back"]
 
 _ACK_PREFIX = b"$JS.ACK."
 
@@ -177,3 +177,12 @@ class Message(Struct, gc=False, eq=False):
 
     def __repr__(self) -> str:
         return f"<Message {self.subject!r} {len(self.payload)} bytes{' reply ' + self.reply if self.raw_reply else ''}>"
+
+
+def give_back(messages: Iterable[Message]) -> None:
+    """Refuse what was asked for and not taken, so that somebody else may have it at once."""
+    for message in messages:
+        try:
+            message.nak()
+        except ClientConnectionError:
+            return  # Without a connection they come again after their ack wait.

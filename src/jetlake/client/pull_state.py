@@ -133,7 +133,9 @@ class PullState:
             self._over(status)
             self._back_off(now)
         elif outcome is PullOutcome.LOST:
+            # Each pull is told apart and without numbers; the new ones wait until all have been.
             self._reset()
+            self._back_off(now)
         return outcome
 
     def _ended(self, status: PullStatus, now: float) -> PullOutcome:

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from jetlake.client.mailbox import Mailbox
-from jetlake.client.message import Message
+from jetlake.client.message import Message, give_back
 from jetlake.client.options import duration_s
 from jetlake.client.pull_status import PullOutcome, PullStatus, classify, read_status
 from jetlake.client.receiver import Receiver
@@ -23,6 +23,7 @@ from jetlake.errors import (
 from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.enums import AckPolicy
 from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.model.requests import PullRequest
 from jetlake.protocol import encoder
@@ -126,6 +127,7 @@ class PullSubscription:
         self._api = api
         self._connection = api.connection
         self._created = created
+        self._needs_no_ack = info is not None and info.config.ack_policy is AckPolicy.NONE
         self._is_closed = False
         self._pull_subject = api.subject("CONSUMER.MSG.NEXT", stream_name, consumer_name)
         self._single: _Inbox | None = None
@@ -248,10 +250,14 @@ class PullSubscription:
                     await mailbox.wait()
         except TimeoutError:
             pass
+        except asyncio.CancelledError:
+            give_back(collected)
+            raise
         return collected
 
     def _take(self, pull: TwoStepPull, message: Message, collected: list[Message], reply: bytes) -> None:
         if message.raw_reply:
+            message._settled = self._needs_no_ack
             collected.append(message)
             pull.received(1)
         elif not reply or message.raw_subject == reply:

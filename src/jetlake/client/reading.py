@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Self
 
 from jetlake.client.mailbox import Mailbox
-from jetlake.client.message import Message
+from jetlake.client.message import Message, give_back
 from jetlake.client.options import duration_s
 from jetlake.client.pull_options import ConsumeOptions
 from jetlake.client.pull_state import PullState
@@ -126,6 +126,8 @@ class Reading(Receiver):
         """Subscribe and pull; entering the context manager or iterating does it too."""
         if self._state is None:
             self._state = PullState(self._options, self._loop.time())
+            if not self._connection.is_connected:
+                self._state.disconnected()  # The first pull comes with the next connection, and only once.
             self._connection.listeners.add(self)
             self._begin()
             if self._handler is not None:
@@ -273,11 +275,7 @@ class Reading(Receiver):
         """
         await self._end_delivery()
         left = self._mailbox.take_all()
-        for message in left:
-            try:
-                message.nak()
-            except ClientConnectionError:
-                break  # Without a connection they come again after their ack wait.
+        give_back(left)
         self._mailbox.end()
         await self._finish_workers()
         return left

@@ -235,6 +235,19 @@ async def test_heartbeats_pause_without_a_connection_and_the_consumer_is_checked
         assert messages.is_stopped
 
 
+async def test_begun_without_a_connection_it_pulls_once_on_the_next(fake, clock):
+    consumer = await consumer_of(fake)
+    fake.is_down = True
+    fake.wire.lose()
+    await clock.settle()
+    async with consumer.consume(max_messages=10) as messages:
+        fake.is_down = False
+        await clock.advance(10)
+        assert [pull.batch for pull in fake.pulls()] == [10]
+        fake.deliver(fake.pull_reply(), delivery(1))
+        assert await messages.next()
+
+
 async def test_a_consumer_that_vanished_with_the_server_is_raised(fake, clock):
     consumer = await consumer_of(fake)
     async with consumer.consume() as messages:

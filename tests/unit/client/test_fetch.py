@@ -201,6 +201,17 @@ async def test_what_was_not_taken_goes_back(fake, clock, consumer):
     assert [frame.payload for frame in frames] == [b"-NAK"]
 
 
+async def test_what_came_for_a_fetch_that_was_cancelled_goes_back(fake, clock, consumer):
+    task = begin(consumer.fetch(3))
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), delivery(1), delivery(2))
+    task.cancel()
+    await clock.settle()
+    assert task.cancelled()
+    naks = [frame for frame in fake.wire.frames if getattr(frame, "payload", b"") == b"-NAK"]
+    assert [frame.subject.split(b".")[5] for frame in naks] == [b"1", b"2"]
+
+
 async def test_a_fetch_is_one_pull(fake, clock, consumer):
     fetch = consumer.fetch(1)
     task = begin(fetch)

@@ -41,6 +41,29 @@ async def test_pull_n_takes_what_is_there(fake, clock, subscription):
     assert fake.sid(fake.wire, inbox) is None
 
 
+async def test_what_came_for_a_fetch_that_was_cancelled_goes_back(fake, clock, subscription):
+    task = asyncio.create_task(subscription.fetch(5))
+    await clock.settle()
+    fake.deliver(fake.pull_reply("S", "d"), delivery(1))
+    await clock.settle()
+    task.cancel()
+    await clock.settle()
+    assert task.cancelled()
+    assert [frame.payload for frame in fake.published("$JS.ACK.S.C.1.1.1.1790000000000000000.0")] == [b"-NAK"]
+
+
+async def test_bound_to_a_consumer_without_acknowledgements_none_is_sent(fake, clock):
+    fake.serve_consumer("S", "d", durable_name="d", ack_policy="none")
+    subscription = await (await fake.connect()).jetstream().pull_subscribe(stream="S", consumer="d")
+    task = asyncio.create_task(subscription.fetch(2))
+    await clock.settle()
+    fake.deliver(fake.pull_reply("S", "d"), delivery(1), delivery(2))
+    for message in await task:
+        await message.ack()
+    await clock.settle()
+    assert not any(getattr(frame, "subject", b"").startswith(b"$JS.ACK") for frame in fake.wire.frames)
+
+
 async def test_pull_n_waits_if_nothing_is_there(fake, clock, subscription):
     task = asyncio.create_task(subscription.fetch(5, timeout=5))
     await clock.settle()
