@@ -41,8 +41,8 @@ from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox  # noqa: E402
 from jetlake.spark.options import SinkOptions  # noqa: E402
+from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.publisher import Publisher  # noqa: E402
-from jetlake.spark.row_encoder import OutgoingMessage  # noqa: E402
 from jetlake.spark.stream_api import StreamApi  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402
 
@@ -125,8 +125,11 @@ class Server:
 
     def fill(self, name: str, count: int) -> None:
         payload = b"x" * PAYLOAD
-        messages = (OutgoingMessage(b"%b.%d" % (name.encode(), n % 100), b"", payload, b"") for n in range(count))
-        Publisher(SinkOptions.of({"servers": self.url, "publishWindow": "10000"})).publish_all(messages)
+        subjects = [b"%b.%d" % (name.encode(), number) for number in range(100)]
+        batch = OutgoingBatch.of([OutgoingMessage(subject, b"", payload, b"") for subject in subjects] * 20)
+        assert count % len(batch) == 0
+        publisher = Publisher(SinkOptions.of({"servers": self.url, "publishWindow": "10000"}))
+        publisher.publish_all(batch for _ in range(count // len(batch)))
 
     def purge(self, name: str) -> None:
         StreamApi(self.connection).purge(name, 0)

@@ -9,8 +9,8 @@ import pytest
 from jetlake.errors import RowPublishError, UnsupportedStreamError
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
+from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.publisher import Publisher
-from jetlake.spark.row_encoder import OutgoingMessage
 from jetlake.spark.writer import warn_of_short_memory
 
 
@@ -28,6 +28,11 @@ def numbered(stream, count, first=0):
     return [message(f"{stream}.x", number, Nats_Msg_Id=f"id{number}") for number in range(first, first + count)]
 
 
+def publish(publisher, messages, rows=100):
+    """Publish single messages, some of them in a batch."""
+    publisher.publish_all(OutgoingBatch.of(messages[first : first + rows]) for first in range(0, len(messages), rows))
+
+
 def numbers(admin, stream):
     return [int(base64.b64decode(single["data"])) for single in admin.messages(stream)]
 
@@ -35,16 +40,16 @@ def numbers(admin, stream):
 def test_everything_is_acknowledged_and_in_order(server, admin, stream):
     admin.create_stream(stream)
     publisher = Publisher(options(server, publishWindow="64"))
-    publisher.publish_all(numbered(stream, 1000))
+    publish(publisher, numbered(stream, 1000))
     assert (publisher.count, publisher.duplicates, publisher.stream) == (1000, 0, stream)
     assert numbers(admin, stream) == list(range(1000))
 
 
 def test_repeated_ids_are_counted_and_not_stored(server, admin, stream):
     admin.create_stream(stream)
-    Publisher(options(server)).publish_all(numbered(stream, 300))
+    publish(Publisher(options(server)), numbered(stream, 300))
     again = Publisher(options(server))
-    again.publish_all(numbered(stream, 400))
+    publish(again, numbered(stream, 400))
     assert (again.count, again.duplicates) == (400, 300)
     assert numbers(admin, stream) == list(range(400))
 
@@ -54,11 +59,11 @@ def test_what_a_broken_connection_left_open_is_published_again(start_server, str
     server.admin().create_stream(stream)
 
     def rows():
-        for number, single in enumerate(numbered(stream, 3000)):
-            if number == 1500:
+        for first in range(0, 3000, 100):
+            if first == 1500:
                 server.kill()
                 server.start()
-            yield single
+            yield OutgoingBatch.of(numbered(stream, 100, first))
 
     publisher = Publisher(options(server, publishWindow="200"))
     publisher.publish_all(rows())
@@ -68,21 +73,21 @@ def test_what_a_broken_connection_left_open_is_published_again(start_server, str
 
 def test_a_subject_without_a_stream(server, stream):
     with pytest.raises(RowPublishError, match=r"row 0 .* no stream has this subject"):
-        Publisher(options(server)).publish_all([message(f"nobody.{stream}", 1)])
+        publish(Publisher(options(server)), [message(f"nobody.{stream}", 1)])
 
 
 def test_a_message_that_is_too_large_is_named_before_it_is_sent(server, admin, stream):
     admin.create_stream(stream)
     large = OutgoingMessage(f"{stream}.x".encode(), b"", b"x" * 1_100_000, b"")
     with pytest.raises(RowPublishError, match=r"row 1 .* more than the server takes \(1048576\)"):
-        Publisher(options(server)).publish_all([message(f"{stream}.x", 0), large])
+        publish(Publisher(options(server)), [message(f"{stream}.x", 0), large])
 
 
 def test_another_stream_than_the_expected_one(server, admin, stream):
     admin.create_stream(stream)
     wrong = message(f"{stream}.x", 0, Nats_Expected_Stream="OTHER")
     with pytest.raises(RowPublishError) as caught:
-        Publisher(options(server)).publish_all([wrong])
+        publish(Publisher(options(server)), [wrong])
     assert (caught.value.row, caught.value.subject, caught.value.err_code) == (0, f"{stream}.x", 10060)
 
 
@@ -93,14 +98,14 @@ def test_expected_sequences(server, admin, stream, kind):
     def chain():
         return [message(f"{stream}.x", n, Nats_Msg_Id=f"id{n}", **{kind: str(n)}) for n in range(5)]
 
-    Publisher(options(server)).publish_all(chain())
+    publish(Publisher(options(server)), chain())
     # The whole task comes again: no expectation holds any more, and every message is the one that was stored.
     again = Publisher(options(server, stream=stream))
-    again.publish_all(chain())
+    publish(again, chain())
     assert again.duplicates == 5
     assert numbers(admin, stream) == [0, 1, 2, 3, 4]
     with pytest.raises(RowPublishError) as caught:
-        Publisher(options(server)).publish_all([message(f"{stream}.x", 9, Nats_Msg_Id="other", **{kind: "2"})])
+        publish(Publisher(options(server)), [message(f"{stream}.x", 9, Nats_Msg_Id="other", **{kind: "2"})])
     assert caught.value.err_code in (10071, 10164)
 
 
@@ -120,7 +125,7 @@ def test_a_service_that_is_no_stream(server, stream):
     thread = threading.Thread(target=answer)
     thread.start()
     with pytest.raises(RowPublishError, match="no stream but another service"):
-        Publisher(options(server)).publish_all([message(f"service.{stream}", 1)])
+        publish(Publisher(options(server)), [message(f"service.{stream}", 1)])
     thread.join()
 
 

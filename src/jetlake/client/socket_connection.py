@@ -89,7 +89,7 @@ class SocketConnection:
 
     # Writing
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Write whole frames.
 
         Raises:

@@ -17,7 +17,15 @@ from jetlake.errors import ProtocolError
 from jetlake.protocol.headers import Headers
 from jetlake.spark.frame_split import Split
 
-__all__ = ["MessageColumns", "arrow_of", "columns_of_deliveries", "columns_of_direct_gets", "gather", "statuses_of"]
+__all__ = [
+    "MessageColumns",
+    "arrow_of",
+    "columns_of_deliveries",
+    "columns_of_direct_gets",
+    "gather",
+    "numpy_of",
+    "statuses_of",
+]
 
 Positions = NDArray[np.int64]
 
@@ -78,7 +86,7 @@ def arrow_of(numbers: Positions, kind: pa.DataType | None = None) -> pa.Array:
     return pa.Array.from_buffers(kind or pa.int64(), len(adjacent), [None, pa.py_buffer(adjacent)])
 
 
-def _numpy_of(numbers: pa.Array) -> NDArray[np.int64]:
+def numpy_of(numbers: pa.Array) -> NDArray[np.int64]:
     """The same numbers for NumPy, not copied; all of them, with nothing cut off."""
     return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers)) if len(numbers) else _NO_POSITIONS
 
@@ -96,7 +104,7 @@ def _integers(buffer: Any, start: Positions, end: Positions) -> NDArray[np.int64
         numbers = gather(buffer, start, end).cast(pa.string()).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"the server's answer holds no number where one should be: {error}") from None
-    return _numpy_of(numbers)
+    return numpy_of(numbers)
 
 
 def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer: str) -> tuple[MessageColumns, Split]:
@@ -203,8 +211,8 @@ def columns_of_direct_gets(buffer: bytearray, split: Split) -> tuple[MessageColu
     sequence = _value(block_octets, block_bytes, b"Nats-Sequence: ", subject_end, sequence_end)
     time = _value(block_octets, block_bytes, b"Nats-Time-Stamp: ", sequence_end, time_end)
     try:
-        numbers = _numpy_of(sequence.cast(pa.string()).cast(pa.int64()))
-        times = _numpy_of(time.cast(pa.string()).cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64()))
+        numbers = numpy_of(sequence.cast(pa.string()).cast(pa.int64()))
+        times = numpy_of(time.cast(pa.string()).cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64()))
     except pa.ArrowInvalid as error:
         raise ProtocolError(f"the server answered a direct get with a bad sequence or time: {error}") from None
     columns = MessageColumns(

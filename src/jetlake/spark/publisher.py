@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import ApiError, DecodeError, RequestTimeoutError, RowPublishError, WrongLastSequenceError
@@ -15,21 +17,25 @@ from jetlake.protocol.headers import find_value, inline_status
 from jetlake.protocol.nuid import new_inbox
 from jetlake.spark.connection import BROKEN, Patience, leased, retrying
 from jetlake.spark.frame_split import Split, split_frames
-from jetlake.spark.message_columns import gather
+from jetlake.spark.message_columns import gather, numpy_of
 from jetlake.spark.options import SinkOptions
+from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.read_buffer import ReadBuffer
-from jetlake.spark.row_encoder import OutgoingMessage
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["Publisher", "new_digest"]
 
 _STORED = b'{"stream":'
 _DUPLICATE = b'"duplicate":'
-_SEND_BYTES = 256 << 10
 _NOBODY_ATTEMPTS_MAX = 4
+# A window is filled in pieces, so that the server works on one while the next is made.
+_PIECES_IN_WINDOW = 4
+_OPEN_BYTES_MAX = 64 << 20
 
 # Refusals that pass: the system is not ready yet, or has too much to do.
 _PASSING = (10008, 10167)
+
+Rows = NDArray[np.int64]
 
 
 class _TryAgainError(Exception):
@@ -44,27 +50,29 @@ def new_digest() -> hashlib.blake2b:
 class Publisher:
     """One task's messages on their way to their streams; rows count from 0 in the order in which they are published.
 
+    Args:
+        digest: takes the content of all that is published, in its order.
+
     Attributes:
         count: how many were published so far.
         duplicates: how many the stream had already, by their message ids.
         stream: the stream that acknowledged last.
         inbox: what the reply subjects of all messages begin with; the row's number follows.
-        open: messages without an acknowledgement, by row, with their frames: to publish again is to send them again.
+        open: pieces with messages that are not acknowledged; to publish again is to send their frames again.
         nobody: how often a row found no stream.
-        digest: of all that was published, in its order.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, digest: hashlib.blake2b | None = None) -> None:
         self.count = 0
         self.duplicates = 0
         self.stream = ""
-        self._options = options
         self.inbox = new_inbox().encode() + b"."
-        self.open: dict[int, tuple[bytes, OutgoingMessage]] = {}
+        self.open: list[_Piece] = []
         self.nobody: dict[int, int] = {}
-        self.digest = new_digest()
+        self._options = options
+        self._digest = digest
 
-    def publish_all(self, messages: Iterable[OutgoingMessage]) -> None:
+    def publish_all(self, batches: Iterable[OutgoingBatch]) -> None:
         """Publish, wait for every acknowledgement, and publish again what a broken connection left open.
 
         Raises:
@@ -72,38 +80,85 @@ class Publisher:
             ClientConnectionError, RequestTimeoutError: the server was away for too long.
         """
         patience = Patience(self._options.connection)
-        rest = iter(messages)
+        rest = self._pieces(batches)
         while True:
-            done_before = self.count - len(self.open)
+            done_before = self.count - self.open_rows
             try:
                 with leased(self._options.connection) as connection:
                     _Flight(self, connection, self._options).run(rest)
                 return
             except (*BROKEN, _TryAgainError) as error:
-                if self.count - len(self.open) > done_before:
+                if self.count - self.open_rows > done_before:
                     patience.succeeded()
                 patience.pause(RequestTimeoutError(str(error)) if isinstance(error, _TryAgainError) else error)
 
-    def frame(self, message: OutgoingMessage) -> bytes:
-        """The next message as a frame, from now on open."""
-        row = self.count
-        subject, header, payload, _ = message
-        if header:
-            frame = b"HPUB %b %b%d %d %d\r\n%b%b\r\n" % (
-                subject,
-                self.inbox,
-                row,
-                len(header),
-                len(header) + len(payload),
-                header,
-                payload,
-            )
-        else:
-            frame = b"PUB %b %b%d %d\r\n%b\r\n" % (subject, self.inbox, row, len(payload), payload)
-        self.open[row] = (frame, message)
-        self.digest.update(message.content)
-        self.count = row + 1
-        return frame
+    def _pieces(self, batches: Iterable[OutgoingBatch]) -> Iterator[_Piece]:
+        rows_max = max(1, self._options.window // _PIECES_IN_WINDOW)
+        for batch in batches:
+            for part in batch.pieces(rows_max):
+                if self._digest is not None:
+                    self._digest.update(part.content())
+                yield _Piece(part, self.inbox, self.count)
+
+    def add(self, piece: _Piece) -> None:
+        """A piece is open from now on."""
+        self.open.append(piece)
+        self.count += len(piece.batch)
+
+    @property
+    def open_rows(self) -> int:
+        """How many messages are not acknowledged."""
+        return sum(piece.open_rows for piece in self.open)
+
+    @property
+    def open_bytes(self) -> int:
+        """How much memory they hold."""
+        return sum(len(piece.frames.data) for piece in self.open)
+
+    def acknowledge(self, rows: Rows, were_there: NDArray[np.bool_] | None = None) -> None:
+        """Close rows; those that the stream had already are counted. A row that was sent twice is answered twice."""
+        for piece in self.open:
+            own = (rows >= piece.first_row) & (rows < piece.end_row)
+            if were_there is not None:
+                self.duplicates += piece.count_open(rows[own & were_there])
+            piece.close(rows[own])
+        self.open = [piece for piece in self.open if piece.open_rows]
+
+    def find_open(self, row: int) -> OutgoingMessage | None:
+        """The message of a row that is not acknowledged."""
+        for piece in self.open:
+            if piece.first_row <= row < piece.end_row and piece.is_open[row - piece.first_row]:
+                return piece.batch[row - piece.first_row]
+        return None
+
+
+class _Piece:
+    """Messages that are sent together, with their frames, until the last of them is acknowledged."""
+
+    def __init__(self, batch: OutgoingBatch, inbox: bytes, first_row: int) -> None:
+        self.batch = batch
+        self.frames = batch.frames(inbox, first_row)
+        self.first_row = first_row
+        self.end_row = first_row + len(batch)
+        self.is_open = np.ones(len(batch), np.bool_)
+        self.open_rows = len(batch)
+
+    def open_frames(self) -> memoryview | bytes:
+        """The frames of the messages that are not acknowledged."""
+        data, edges = self.frames
+        if self.open_rows == len(self.batch):
+            return data
+        return b"".join(data[edges[index] : edges[index + 1]] for index in np.flatnonzero(self.is_open))
+
+    def count_open(self, rows: Rows) -> int:
+        """How many different ones of these rows are not acknowledged."""
+        different = np.unique(rows - self.first_row)
+        return int(np.count_nonzero(self.is_open[different]))
+
+    def close(self, rows: Rows) -> None:
+        if len(rows):
+            self.is_open[rows - self.first_row] = False
+            self.open_rows = int(np.count_nonzero(self.is_open))
 
 
 class _Flight:
@@ -117,39 +172,33 @@ class _Flight:
         self._inbox = publisher.inbox
         self._sid = connection.subscribe(self._inbox + b"*")
 
-    def run(self, messages: Iterator[OutgoingMessage]) -> None:
+    def run(self, pieces: Iterator[_Piece]) -> None:
         """What was left open first, then the rest."""
-        publisher, window = self._publisher, self._options.window
-        open_messages = publisher.open
-        self._send([frame for frame, _ in open_messages.values()])
-        frames: list[bytes] = []
-        size = 0
-        max_payload = self._connection.max_payload
-        for message in messages:
-            length = len(message.header) + len(message.payload)
-            if length > max_payload:
-                reason = f"{length} bytes with headers are more than the server takes ({max_payload})"
-                raise RowPublishError(publisher.count, message.subject.decode(), reason)
-            frames.append(publisher.frame(message))
-            size += length
-            if len(open_messages) >= window or size >= _SEND_BYTES:
-                self._send(frames)
-                frames, size = [], 0
-                if len(open_messages) >= window:
-                    self._await(window // 2)
-        self._send(frames)
-        self._await(0)
+        publisher = self._publisher
+        for piece in publisher.open:
+            self._connection.send(piece.open_frames())
+        for piece in pieces:
+            self._check_sizes(piece)
+            # Open before it is sent: whatever happens while room is made for it, the next flight has it.
+            publisher.add(piece)
+            self._await(self._options.window, _OPEN_BYTES_MAX, unsent=1)
+            self._connection.send(piece.frames.data)
+        self._await(0, 0)
         self._connection.unsubscribe(self._sid)
         self._buffer.settle(self._connection)
 
-    def _send(self, frames: list[bytes]) -> None:
-        for start in range(0, len(frames), 1024):
-            self._connection.send(b"".join(frames[start : start + 1024]))
+    def _check_sizes(self, piece: _Piece) -> None:
+        max_payload = self._connection.max_payload
+        sizes = piece.batch.sizes()
+        index = int(sizes.argmax())
+        if sizes[index] > max_payload:
+            reason = f"{sizes[index]} bytes with headers are more than the server takes ({max_payload})"
+            raise RowPublishError(piece.first_row + index, piece.batch[index].subject.decode(), reason)
 
-    def _await(self, open_max: int) -> None:
-        """Take acknowledgements until no more than that many are missing."""
-        buffer = self._buffer
-        while len(self._publisher.open) > open_max:
+    def _await(self, rows_max: int, bytes_max: int, unsent: int = 0) -> None:
+        """Take acknowledgements until no more than that is open, or only the pieces that are not sent yet."""
+        publisher, buffer = self._publisher, self._buffer
+        while len(publisher.open) > unsent and (publisher.open_rows > rows_max or publisher.open_bytes > bytes_max):
             buffer.receive(self._connection, self._options.ack_timeout_s)
             split = split_frames(buffer.data, buffer.fill)
             for line in split.lines:
@@ -163,31 +212,28 @@ class _Flight:
         import pyarrow.compute as pc  # here, as in message_columns
 
         buffer, publisher = self._buffer.data, self._publisher
-        rows = gather(buffer, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
-        numbers = rows.cast(pa.string()).cast(pa.int64())
+        texts = gather(buffer, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
+        rows = numpy_of(texts.cast(pa.string()).cast(pa.int64()))
         answers = gather(buffer, split.payload, split.end)
-        stored = pc.starts_with(answers, _STORED)
-        acknowledged = numbers.filter(stored).to_pylist()
-        duplicate = pc.match_substring(answers, _DUPLICATE)
-        open_messages = publisher.open
-        for row, was_there in zip(acknowledged, duplicate.filter(stored).to_pylist(), strict=True):
-            # A message that was published twice is acknowledged twice.
-            if open_messages.pop(row, None) is not None and was_there:
-                publisher.duplicates += 1
-        if acknowledged:
-            publisher.stream = decode_pub_ack(answers.filter(stored)[-1].as_py()).stream
-        if len(acknowledged) < len(split):
-            others = pc.invert(stored)
-            header = gather(buffer, split.header, split.payload).filter(others).to_pylist()
-            refusals = zip(numbers.filter(others).to_pylist(), header, answers.filter(others).to_pylist(), strict=True)
-            for row, block, answer in refusals:
-                if row in open_messages:
-                    self._refused(row, block, answer)
+        are_stored = pc.starts_with(answers, _STORED)
+        were_there = pc.match_substring(answers, _DUPLICATE)
+        if pc.all(are_stored).as_py() and not pc.any(were_there).as_py():
+            publisher.acknowledge(rows)
+            publisher.stream = decode_pub_ack(answers[-1].as_py()).stream
+            return
+        stored = np.array(are_stored.to_pylist(), np.bool_)
+        publisher.acknowledge(rows[stored], np.array(were_there.to_pylist(), np.bool_)[stored])
+        if stored.any():
+            publisher.stream = decode_pub_ack(answers.filter(are_stored)[-1].as_py()).stream
+        headers = gather(buffer, split.header, split.payload)
+        for index in np.flatnonzero(~stored):
+            message = publisher.find_open(int(rows[index]))
+            if message is not None:
+                self._refused(int(rows[index]), message, headers[index].as_py(), answers[index].as_py())
 
-    def _refused(self, row: int, header: bytes, answer: bytes) -> None:
+    def _refused(self, row: int, message: OutgoingMessage, header: bytes, answer: bytes) -> None:
         """Raise for what is wrong with a row, unless it turns out that the stream has it."""
         publisher = self._publisher
-        message = publisher.open[row][1]
         subject = message.subject.decode()
         if inline_status(header) == 503:
             attempts = publisher.nobody[row] = publisher.nobody.get(row, 0) + 1
@@ -199,8 +245,7 @@ class _Flight:
         except WrongLastSequenceError as error:
             if not self._is_stored(message, error):
                 raise RowPublishError(row, subject, error.description, error.err_code) from None
-            del publisher.open[row]
-            publisher.duplicates += 1
+            publisher.acknowledge(np.array([row]), np.array([True]))
         except ApiError as error:
             if error.err_code in _PASSING:
                 raise _TryAgainError(f"{subject!r}: {error}") from None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
@@ -22,11 +22,17 @@ from pyspark.sql.types import (
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
+from jetlake.spark.message_columns import arrow_of
 from jetlake.spark.options import SinkOptions
+from jetlake.spark.outgoing import OutgoingBatch, join, texts
 
-__all__ = ["SINK_COLUMNS", "OutgoingMessage", "RowEncoder", "RowIds"]
+__all__ = ["SINK_COLUMNS", "RowEncoder", "RowIds"]
 
-_SUBJECTS_KNOWN_MAX = 10_000
+# Rows are made messages in portions, for what is on its way is held in memory.
+_PORTION_ROWS = 4096
+_PORTION_BYTES = 4 << 20
+
+_HASH_DIGITS = 16
 
 _encode_json = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -58,20 +64,6 @@ _EXPECTATIONS = {
 _SPECIAL = {"subject", "headers", "msg_id", *_EXPECTATIONS}
 
 
-class OutgoingMessage(NamedTuple):
-    """One row, ready to be published; an empty header block means none."""
-
-    subject: bytes
-    header: bytes
-    payload: bytes
-    message_id: bytes
-
-    @property
-    def content(self) -> bytes:
-        """What makes two messages the same."""
-        return b"%b\0%b\0%b" % (self.subject, self.header, self.payload)
-
-
 class RowIds(NamedTuple):
     """What names a row beyond its content: the run (a query's batch, or a batch write) and the partition."""
 
@@ -93,61 +85,77 @@ class RowEncoder:
         self._json_columns = [name for name in self._names if name not in _SPECIAL]
         self._expected = [(name, key) for name, key in _EXPECTATIONS.items() if name in self._names]
         self._fixed = b"Nats-Expected-Stream: %b\r\n" % options.stream.encode() if options.stream else b""
-        self._subjects: set[bytes] = set()
 
-    def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingMessage]:
+    def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
         """The messages of a record batch whose first row is number `first_row` of its partition.
 
         Raises:
             RowPublishError: a row cannot be a message.
         """
         count = batch.num_rows
-        subjects = self._subject_column(batch, first_row)
-        payloads = self._payload_column(batch)
-        maps = batch.column("headers").to_pylist() if "headers" in self._names else None
-        id_of = self._id_function(batch, ids, first_row)
-        expected = [(key, batch.column(name).to_pylist()) for name, key in self._expected]
-        fixed = self._fixed
-        for index in range(count):
-            subject, payload = subjects[index], payloads[index]
-            own = self._own_headers(maps[index], first_row + index, subject) if maps is not None else b""
-            message_id = id_of(index, subject, own, payload)
-            lines = b"%bNats-Msg-Id: %b\r\n" % (fixed, message_id) if message_id else fixed
-            for key, values in expected:
-                if values[index] is not None:
-                    lines += b"%b: %d\r\n" % (key, values[index])
-            header = b"NATS/1.0\r\n%b%b\r\n" % (lines, own) if lines or own else b""
-            yield OutgoingMessage(subject, header, payload, message_id)
+        rows_max = max(1, min(_PORTION_ROWS, count * _PORTION_BYTES // max(batch.nbytes, 1)))
+        for first in range(0, count, rows_max):
+            yield self._encode(batch.slice(first, rows_max), ids, first_row + first)
 
-    def _subject_column(self, batch: pa.RecordBatch, first_row: int) -> list[bytes]:
+    def _encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> OutgoingBatch:
+        subject = self._subject_column(batch, first_row)
+        payload = self._payload_column(batch)
+        own = self._own_header_column(batch, subject, first_row)
+        message_id = self._id_column(batch, ids, subject, own, payload, first_row)
+        header = self._header_column(batch, message_id, own)
+        return OutgoingBatch(subject, header, payload, message_id)
+
+    def _subject_column(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
         if self._options.subject:
-            return [self._options.subject.encode()] * batch.num_rows
-        subjects: list[bytes] = batch.column("subject").cast(pa.binary()).to_pylist()
-        known = self._subjects
-        for index, subject in enumerate(subjects):
-            if subject in known:
-                continue
-            if subject is None or not is_valid_publish(subject):
-                text = "" if subject is None else subject.decode("utf-8", "replace")
-                reason = "it is null" if subject is None else "it is no subject to publish to"
-                raise RowPublishError(first_row + index, text, f"column subject: {reason}")
-            if len(known) >= _SUBJECTS_KNOWN_MAX:
-                known.clear()
-            known.add(subject)
-        return subjects
+            return _repeat(self._options.subject.encode(), batch.num_rows)
+        subject = batch.column("subject").cast(pa.binary())
+        for single in subject.unique().to_pylist():
+            if single is None or not is_valid_publish(single):
+                text = "" if single is None else single.decode("utf-8", "replace")
+                reason = "it is null" if single is None else "it is no subject to publish to"
+                row = subject.to_pylist().index(single)
+                raise RowPublishError(first_row + row, text, f"column subject: {reason}")
+        return subject
 
-    def _payload_column(self, batch: pa.RecordBatch) -> list[bytes]:
+    def _payload_column(self, batch: pa.RecordBatch) -> pa.Array:
         if self._options.payload_format == "raw":
-            values = batch.column("data").cast(pa.binary()).to_pylist()
-            return [value if value is not None else b"" for value in values]
+            return _without_nulls(batch.column("data").cast(pa.binary()))
         encode = _encode_json
         rows = batch.select(self._json_columns).to_pylist(maps_as_pydicts="strict")
-        return [encode({name: value for name, value in row.items() if value is not None}) for row in rows]
+        return pa.array(
+            [encode({name: value for name, value in row.items() if value is not None}) for row in rows], pa.binary()
+        )
 
-    def _own_headers(self, value: Any, row: int, subject: bytes) -> bytes:
+    def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
+        """The header blocks: the id, what is expected, and the rows' own headers."""
+        sometimes = [own] if own is not None else []
+        for name, key in self._expected:
+            sometimes.append(_without_nulls(join(key + b": ", texts(batch.column(name)), b"\r\n")))
+        start = b"NATS/1.0\r\n" + self._fixed
+        if self._id_from != "none":
+            return join(start + b"Nats-Msg-Id: ", message_id, b"\r\n", *sometimes, b"\r\n")
+        if self._fixed:
+            return join(_repeat(start, batch.num_rows), *sometimes, b"\r\n")
+        if not sometimes:
+            return _repeat(b"", batch.num_rows)
+        import pyarrow.compute as pc  # here, as in message_columns
+
+        lines = join(*sometimes)
+        return pc.if_else(pc.equal(lines, b""), b"", join(start, lines, b"\r\n"))
+
+    def _own_header_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array | None:
+        """The lines of the rows' own headers, if they can have some."""
+        if "headers" not in self._names:
+            return None
+        lines = [
+            self._own_headers(value, first_row + index, subject[index]) if value else b""
+            for index, value in enumerate(batch.column("headers").to_pylist())
+        ]
+        return pa.array(lines, pa.binary())
+
+    @staticmethod
+    def _own_headers(value: Any, row: int, subject: pa.Scalar) -> bytes:
         """The lines of the row's own headers."""
-        if not value:
-            return b""
         pairs: list[tuple[str, str]] = []
         for key, values in value:
             if key in _NOT_COPIED or key.startswith(_NOT_COPIED_PREFIX) or values is None:
@@ -160,42 +168,61 @@ class RowEncoder:
         try:
             return encode_headers(pairs)[len("NATS/1.0\r\n") : -len("\r\n")]
         except BadHeaderError as error:
-            raise RowPublishError(row, subject.decode(), f"column headers: {error}") from None
+            raise RowPublishError(row, subject.as_py().decode(), f"column headers: {error}") from None
 
-    def _id_function(
-        self, batch: pa.RecordBatch, ids: RowIds, first_row: int
-    ) -> Callable[[int, bytes, bytes, bytes], bytes]:
+    def _id_column(
+        self,
+        batch: pa.RecordBatch,
+        ids: RowIds,
+        subject: pa.Array,
+        own: pa.Array | None,
+        payload: pa.Array,
+        first_row: int,
+    ) -> pa.Array:
         if self._id_from == "none":
-            return lambda index, subject, own, payload: b""
+            return _repeat(b"", batch.num_rows)
         if self._id_from == "column":
-            return _given_ids(batch.column("msg_id").to_pylist(), first_row, "msg_id")
+            given = batch.column("msg_id").cast(pa.binary())
+            return _checked_ids(given, subject, first_row, "msg_id")
         if self._id_from == "source":
-            pairs = zip(batch.column("stream").to_pylist(), batch.column("sequence").to_pylist(), strict=True)
-            texts = [None if stream is None or number is None else f"{stream}:{number}" for stream, number in pairs]
-            return _given_ids(texts, first_row, "stream and sequence")
-        prefix = f"{ids.run}/{ids.partition}".encode()
-
-        def from_row(index: int, subject: bytes, own: bytes, payload: bytes) -> bytes:
-            # The content is part of the id: should a repeated task bring its rows in another order, then a row is at
-            # worst written twice, and never taken for another row that had its number before.
-            digest = hashlib.blake2b(payload, digest_size=8)
-            digest.update(b"\0%b\0%b" % (subject, own))
-            return b"%b/%d-%b" % (prefix, first_row + index, digest.hexdigest().encode())
-
-        return from_row
+            given = join(batch.column("stream").cast(pa.binary()), b":", texts(batch.column("sequence")))
+            return _checked_ids(given, subject, first_row, "stream and sequence")
+        # The content is part of the id: should a repeated task bring its rows in another order, then a row is at
+        # worst written twice, and never taken for another row that had its number before.
+        content = join(payload, b"\0", subject, *([b"\0", own] if own is not None else []))
+        rows = texts(arrow_of(np.arange(first_row, first_row + batch.num_rows)))
+        return join(f"{ids.run}/{ids.partition}/".encode(), rows, b"-", _hashes(content))
 
 
-def _given_ids(values: list[str | None], first_row: int, column: str) -> Callable[[int, bytes, bytes, bytes], bytes]:
-    def id_of(index: int, subject: bytes, own: bytes, payload: bytes) -> bytes:
-        value = values[index]
-        if not value:
-            raise RowPublishError(first_row + index, subject.decode(), f"column {column} is null or empty")
-        encoded = value.encode()
-        if b"\r" in encoded or b"\n" in encoded:
-            raise RowPublishError(first_row + index, subject.decode(), f"column {column} holds a line break")
-        return encoded
+def _repeat(value: bytes, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.binary()), count)
 
-    return id_of
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    return column.fill_null(b"") if column.null_count else column
+
+
+def _hashes(content: pa.Array) -> pa.Array:
+    """A hash of each element, in hexadecimal digits."""
+    from xxhash import xxh3_64_digest
+
+    digits = b"".join(map(xxh3_64_digest, content.to_pylist())).hex().encode()
+    edges = np.arange(0, len(digits) + 1, _HASH_DIGITS, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(content), [None, pa.py_buffer(edges), pa.py_buffer(digits)])
+
+
+def _checked_ids(given: pa.Array, subject: pa.Array, first_row: int, column: str) -> pa.Array:
+    import pyarrow.compute as pc  # here, as in message_columns
+
+    faults = {
+        "is null or empty": pc.equal(given.fill_null(b""), b""),
+        "holds a line break": pc.match_substring_regex(given.fill_null(b""), "[\r\n]"),
+    }
+    for fault, rows in faults.items():
+        row = pc.index(rows, True).as_py()
+        if row >= 0:
+            raise RowPublishError(first_row + row, subject[row].as_py().decode(), f"column {column} {fault}")
+    return given
 
 
 def _check_schema(schema: StructType, options: SinkOptions) -> str:

@@ -17,8 +17,9 @@ from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.connection import leased
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
+from jetlake.spark.outgoing import OutgoingBatch
 from jetlake.spark.publisher import Publisher, new_digest
-from jetlake.spark.row_encoder import OutgoingMessage, RowEncoder, RowIds
+from jetlake.spark.row_encoder import RowEncoder, RowIds
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["BatchWriter", "StreamWriter", "Written", "warn_of_short_memory"]
@@ -82,18 +83,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         messages = _messages(iterator, self._encoder, RowIds(f"{query}/{batch}", partition))
         ledger = self._ledger
         if ledger.has_batch(query, batch):
-            return _skipped(query, batch, sum(1 for _ in messages))
+            return _skipped(query, batch, sum(map(len, messages)))
         known = ledger.task_digest(query, batch, partition)
         if known:
             # The task was done before and comes again, which is rare; only then its rows are looked at first.
             kept = list(messages)
             if _digest(kept) == known:
-                return _skipped(query, batch, len(kept))
+                return _skipped(query, batch, sum(map(len, kept)))
             messages = iter(kept)
-        publisher = Publisher(self._options)
+        digest = new_digest()
+        publisher = Publisher(self._options, digest)
         publisher.publish_all(messages)
         warn_of_short_memory(self._options, publisher.stream)
-        ledger.add_task(query, batch, partition, publisher.digest.hexdigest())
+        ledger.add_task(query, batch, partition, digest.hexdigest())
         return Written(publisher.count, publisher.duplicates, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -135,14 +137,14 @@ def _skipped(query: str, batch: int, rows: int) -> Written:
     return Written(0, rows, query)
 
 
-def _digest(messages: list[OutgoingMessage]) -> str:
+def _digest(messages: list[OutgoingBatch]) -> str:
     digest = new_digest()
-    for message in messages:
-        digest.update(message.content)
+    for batch in messages:
+        digest.update(batch.content())
     return digest.hexdigest()
 
 
-def _messages(iterator: Iterator[pa.RecordBatch], encoder: RowEncoder, ids: RowIds) -> Iterator[OutgoingMessage]:
+def _messages(iterator: Iterator[pa.RecordBatch], encoder: RowEncoder, ids: RowIds) -> Iterator[OutgoingBatch]:
     first_row = 0
     null_maps = 0
     for batch in iterator:

@@ -151,7 +151,11 @@ def encode(rows, names, options=None, first_row=0, **changed):
     kinds = schema(*names, **changed)
     batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(kinds, timezone="UTC"))
     encoder = RowEncoder(kinds, SinkOptions.of(options or {}))
-    return list(encoder.encode(batch, RowIds("q/7", 3), first_row))
+    return [
+        portion[index]
+        for portion in encoder.encode(batch, RowIds("q/7", 3), first_row)
+        for index in range(len(portion))
+    ]
 
 
 def test_a_row_is_a_message():
@@ -194,6 +198,20 @@ def test_headers_of_another_publish_are_left_out():
         [{"subject": "a", "data": b"", "headers": pairs, "msg_id": "new"}], ["subject", "data", "headers", "msg_id"]
     )
     assert Headers(message.header).items() == [("Nats-Msg-Id", "new"), ("K", "v")]
+
+
+def test_a_header_only_where_there_is_something_to_say():
+    rows = [{"subject": "a", "data": b"", "headers": pairs} for pairs in ([], [("K", ["v"])], None)]
+    found = encode(rows, ["subject", "data", "headers"], {"messageId": "none"})
+    assert [message.header for message in found] == [b"", b"NATS/1.0\r\nK: v\r\n\r\n", b""]
+
+
+@pytest.mark.parametrize("size", [1, 3 << 20])
+def test_portions_name_the_same_rows(size):
+    """Many rows, and few that are large: ids count on from one portion to the next."""
+    count = 10_000 if size == 1 else 5
+    found = encode([{"subject": "a", "data": b"x" * size}] * count, ["subject", "data"], first_row=7)
+    assert [int(message.message_id.split(b"/")[-1].split(b"-")[0]) for message in found] == list(range(7, 7 + count))
 
 
 def test_expectations():
@@ -245,5 +263,5 @@ def test_null_maps_are_said_once(caplog, value, warnings):
     rows = [{"subject": "a", "data": b"x", "headers": value}] * 600
     batch = pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(kinds, timezone="UTC"))
     encoder = RowEncoder(kinds, SinkOptions.of({}))
-    assert sum(1 for _ in _messages(iter([batch] * 4), encoder, RowIds("q", 0))) == 2400
+    assert sum(map(len, _messages(iter([batch] * 4), encoder, RowIds("q", 0)))) == 2400
     assert ["coalesce(headers, map())" in record.getMessage() for record in caplog.records] == [True] * warnings

@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 from jetlake.errors import RowPublishError
 from jetlake.model.transforms import Transform, compile_transform
 from jetlake.spark.options import SinkOptions
+from jetlake.spark.outgoing import OutgoingBatch
 from jetlake.spark.pipelines.pacing import Pace, slots
 from jetlake.spark.publisher import Publisher
-from jetlake.spark.row_encoder import OutgoingMessage, RowEncoder, RowIds
+from jetlake.spark.row_encoder import RowEncoder, RowIds
 
 __all__ = ["REPLAY_RESULT", "RenameSubjects", "ReplayTask"]
 
@@ -56,24 +57,24 @@ class ReplayTask:
             self._publish_paced(batches, encoder, publisher)
         yield pa.RecordBatch.from_pydict({"rows": [publisher.count], "duplicates": [publisher.duplicates]})
 
-    def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingMessage]:
+    def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingBatch]:
         first_row = 0
         rename = _renaming(self.subject_map)
         for batch in batches:
-            for message in encoder.encode(batch, RowIds("", 0), first_row):
-                yield message._replace(subject=rename(message.subject))
+            for messages in encoder.encode(batch, RowIds("", 0), first_row):
+                yield messages.with_subjects([rename(subject) for subject in messages.subject.to_pylist()])
             first_row += batch.num_rows
 
     def _publish_paced(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder, publisher: Publisher) -> None:
         row = self.rows_before
         for batch in batches:
-            times_s = [value / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()]
-            messages = list(self._messages(iter([batch]), encoder))
-            due = [self.pace.due_s(row + index, time_s, self.first_time_s) for index, time_s in enumerate(times_s)]
-            for slot in slots(due):
-                _sleep_until(self.began_s + slot.due_s)
-                publisher.publish_all([messages[index] for index in slot.rows])
-            row += batch.num_rows
+            times_s = iter([value / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()])
+            for messages in self._messages(iter([batch]), encoder):
+                due = [self.pace.due_s(row + index, next(times_s), self.first_time_s) for index in range(len(messages))]
+                for slot in slots(due):
+                    _sleep_until(self.began_s + slot.due_s)
+                    publisher.publish_all([messages.slice(slot.rows[0], len(slot.rows))])
+                row += len(messages)
 
 
 @dataclass(frozen=True)
