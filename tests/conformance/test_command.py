@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import sys
 from asyncio.subprocess import PIPE
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -19,11 +21,11 @@ class Shell:
     """Runs commands as a user would, beside the loop that the server may run in."""
 
     def __init__(self, url):
-        self._url = url
+        self.url = url
 
     async def run(self, line, *, status=0, stdin=None):
         """The output of a command, written as in a shell."""
-        arguments = ["-s", self._url, *shlex.split(line)]
+        arguments = ["-s", self.url, *shlex.split(line)]
         result = await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin, prog_name="jetlake")
         assert result.exit_code == status, result.output
         assert "Traceback" not in result.output
@@ -32,7 +34,7 @@ class Shell:
     async def start(self, line, ready):
         """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "jetlake.cli.main", "-s", self._url, *shlex.split(line), stdout=PIPE, stderr=PIPE
+            sys.executable, "-m", "jetlake.cli.main", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
         )
         said = b""
         while ready not in said:
@@ -249,7 +251,7 @@ async def test_bench(shell, test):
 @pytest.mark.parametrize(
     ("line", "status", "text"),
     [
-        ("stream info NOPE", EXIT_FAILED, "stream not found (10059)"),
+        ("stream info NOPE", EXIT_FAILED, "stream not found (10059). See what there is: jetlake stream ls"),
         ("stream add 'a b'", EXIT_USAGE, "stream"),
         ("stream add X --max-age soon", EXIT_USAGE, "length of time"),
         ("stream add X --subjects 'a..b'", EXIT_FAILED, "invalid subject"),
@@ -269,7 +271,10 @@ async def test_bench(shell, test):
         ("consumer next ORDERS NOPE", EXIT_FAILED, "consumer not found"),
         ("consumer pause ORDERS NOPE 1h", EXIT_FAILED, "consumer not found"),
         ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer not found"),
-        ("pub 'a b' x", EXIT_FAILED, "subject"),
+        ("pub 'a b' x", EXIT_USAGE, "subject"),
+        ("pub a x --count 0", EXIT_USAGE, "0 is not in the range"),
+        ("bench consume --msgs -1", EXIT_USAGE, "-1 is not in the range"),
+        ("stream get ORDERS 0", EXIT_USAGE, "0 is not in the range"),
         ("req nobody.there x", EXIT_FAILED, "nobody"),
         ("pub a x -H nocolon", EXIT_USAGE, "KEY:VALUE"),
         ("ack-watch a.b", EXIT_USAGE, "name"),
@@ -284,7 +289,26 @@ async def test_bad_input_is_answered_in_one_line(orders, line, status, text):
 
 async def test_a_server_that_is_not_there():
     out = await Shell("nats://127.0.0.1:9").run("stream ls", status=EXIT_UNREACHABLE)
-    assert "jetlake serve" in out
+    assert out == (
+        "jetlake: no server answers at nats://127.0.0.1:9 (Connection refused). Start one with: jetlake serve\n"
+    )
+
+
+async def test_the_server_may_stand_behind_the_command(orders):
+    nowhere = Shell("nats://127.0.0.1:9")
+    assert await nowhere.run(f"stream ls -n -s {orders.url}") == "ORDERS\n"
+    assert await nowhere.run(f"stream -s {orders.url} ls -n") == "ORDERS\n"
+    assert "Published 1 byte to" in await nowhere.run(f"pub ORDERS.new x --server {orders.url} --timeout 3")
+
+
+async def test_a_reader_that_has_seen_enough_is_no_error(orders):
+    await orders.run("pub ORDERS.new x --count 500")
+    await orders.run("consumer add ORDERS ALL --pull --ack none")
+    reading = await orders.start("consumer sub ORDERS ALL", b"")
+    await reading.stdout.readline()
+    reading._transport.get_pipe_transport(1).close()
+    await orders.run("pub ORDERS.new x")
+    assert (await reading.stderr.read(), await reading.wait()) == (b"", 0)
 
 
 async def test_contexts(shell):
@@ -292,10 +316,50 @@ async def test_contexts(shell):
     assert "* here" in await shell.run("context ls")
     assert await shell.json("context ls") == {"contexts": ["here"], "selected": "here"}
     await shell.run("context rm here --force")
-    assert await shell.run("context ls") == ""
+    assert "No contexts" in await shell.run("context ls")
+
+
+async def test_a_context_that_is_gone_or_broken_can_be_mended(shell, tmp_path):
+    await shell.run("context save here --select")
+    (tmp_path / "jetlake" / "contexts" / "here.json").write_text("{")
+    assert "jetlake context rm here" in await shell.run("stream ls", status=EXIT_USAGE)
+    assert "* here" in await shell.run("context ls")
+    await shell.run("context rm here --force")
+    (tmp_path / "jetlake" / "context").write_text("lost")
+    assert "jetlake context select" in await shell.run("stream ls", status=EXIT_USAGE)
+    assert "No contexts" in await shell.run("context ls")
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 async def test_completion(name):
     out = await Shell("nats://127.0.0.1:9").run(f"completion {name}")
     assert "_JETLAKE_COMPLETE" in out
+
+
+async def test_bash_completes_commands_and_the_names_that_the_server_has(orders):
+    await orders.run("consumer add ORDERS WORKER --pull")
+    await orders.run("context save home")
+    script = await orders.run("completion bash")
+    lines = {
+        "jetlake strea": ["stream"],
+        "jetlake stream add X --stor": ["--storage"],
+        f"jetlake -s {orders.url} stream info O": ["ORDERS"],
+        f"jetlake consumer -s {orders.url} info ORDERS ''": ["WORKER"],
+        "jetlake -s nats://127.0.0.1:9 stream info O": [],
+        "jetlake --context ''": ["home"],
+    }
+    asked = [
+        f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=(); "
+        '_jetlake_completion jetlake; echo "${COMPREPLY[@]}"'
+        for line in lines
+    ]
+    folder = str(Path(sys.executable).parent)
+    bash = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        "\n".join([script, *asked]),
+        stdout=PIPE,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+    )
+    out, _ = await bash.communicate()
+    assert [line.split() for line in out.decode().splitlines()] == list(lines.values())

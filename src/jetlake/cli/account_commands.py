@@ -6,11 +6,12 @@ import click
 
 from jetlake.cli import output
 from jetlake.cli.session import Session, command, json_option
+from jetlake.cli.shared_options import SharedGroup
 
 __all__ = ["account", "server"]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def account() -> None:
     """Look at the account."""
 
@@ -49,7 +50,7 @@ async def account_info(session: Session, as_json: bool) -> None:
     )
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def server() -> None:
     """Look at the server."""
 
@@ -96,7 +97,7 @@ async def report(session: Session, as_json: bool) -> None:
         output.print_json({"streams": streams, "consumers": consumers})
         return
     output.print_table(
-        f"{len(streams)} streams",
+        output.plural(len(streams), "stream"),
         ["Stream", "Messages", "Size", "Subjects", "Consumers", "Deleted", "Last message"],
         [
             [
@@ -114,7 +115,7 @@ async def report(session: Session, as_json: bool) -> None:
     )
     if consumers:
         output.print_table(
-            f"{len(consumers)} consumers",
+            output.plural(len(consumers), "consumer"),
             ["Consumer", "Pending", "Awaiting ack", "Redelivered", "Waiting"],
             [
                 [

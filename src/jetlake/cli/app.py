@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from jetlake import __version__
@@ -16,8 +14,7 @@ from jetlake.cli import (
     stream_commands,
 )
 from jetlake.cli.lazy import LazyGroup
-from jetlake.cli.session import EXIT_USAGE, Session, fail
-from jetlake.errors import ConfigError
+from jetlake.cli.shared_options import shared_options
 
 __all__ = ["app"]
 
@@ -33,30 +30,17 @@ _LATER = {
 
 
 @click.group(
-    cls=LazyGroup, later=_LATER, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=LazyGroup,
+    later=_LATER,
+    params=shared_options(hidden=False),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.option(
-    "-s", "--server", metavar="URL", help="Server, or several separated by commas [env: JETLAKE_URL, NATS_URL]."
-)
-@click.option("--user", metavar="NAME", help="User name [env: JETLAKE_USER, NATS_USER].")
-@click.option("--password", metavar="TEXT", help="Password [env: JETLAKE_PASSWORD, NATS_PASSWORD].")
-@click.option("--token", metavar="TEXT", help="Token [env: JETLAKE_TOKEN, NATS_TOKEN].")
-@click.option("--creds", metavar="FILE", help="Credentials file [env: JETLAKE_CREDS, NATS_CREDS].")
-@click.option("--nkey", metavar="FILE", help="File with an nkey seed [env: JETLAKE_NKEY, NATS_NKEY].")
-@click.option("--tlsca", "tls_ca", metavar="FILE", help="Certificate authority to trust.")
-@click.option("--tlscert", "tls_cert", metavar="FILE", help="Client certificate.")
-@click.option("--tlskey", "tls_key", metavar="FILE", help="Key of the client certificate.")
-@click.option("--domain", metavar="NAME", help="JetStream domain.")
-@click.option("--context", metavar="NAME", help="Saved context to use (see: jetlake context).")
-@click.option("--timeout", default=5.0, show_default=True, metavar="SECONDS", help="How long to wait for the server.")
 @click.version_option(__version__, prog_name="jetlake")
-@click.pass_context
-def app(ctx: click.Context, /, context: str | None, timeout: float, **settings: Any) -> None:
-    """JetStream for Python: an embedded server, a client, and data pipelines on Spark."""
-    try:
-        ctx.obj = Session(settings, context=context, timeout_s=timeout)
-    except ConfigError as error:
-        fail(str(error), EXIT_USAGE)
+def app() -> None:
+    """JetStream for Python: an embedded server, a client, and data pipelines on Spark.
+
+    The options may also stand behind the command: jetlake stream ls -s nats://127.0.0.1:4222
+    """
 
 
 app.add_command(stream_commands.stream)

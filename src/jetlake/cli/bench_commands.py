@@ -12,6 +12,7 @@ import click
 
 from jetlake.cli import output
 from jetlake.cli.session import Session, command, json_option
+from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import SIZE
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ __all__ = ["bench"]
 STREAM, SUBJECT = "JETLAKE_BENCH", "jetlake.bench"
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def bench() -> None:
-    """Measure publishing and reading (makes and removes a stream of its own)."""
+    """Measure publishing and reading, in a stream for the time of it."""
 
 
 def _options(function: Any) -> Any:
     for option in (
-        click.option("--msgs", default=100_000, show_default=True, metavar="N", help="How many messages."),
+        click.option(
+            "--msgs",
+            default=100_000,
+            show_default=True,
+            type=click.IntRange(1),
+            metavar="N",
+            help="How many messages.",
+        ),
         click.option("--size", type=SIZE, default="128", show_default=True, help="Bytes of each payload."),
         click.option("--storage", type=click.Choice(["file", "memory"]), default="file", show_default=True),
         json_option,
@@ -122,7 +130,9 @@ async def ordered(session: Session, msgs: int, size: int, storage: str, as_json:
 
 @bench.command("fetch")
 @_options
-@click.option("--batch", default=1000, show_default=True, metavar="N", help="Messages of one fetch.")
+@click.option(
+    "--batch", default=1000, show_default=True, type=click.IntRange(1), metavar="N", help="Messages of one fetch."
+)
 @command
 async def fetch(session: Session, msgs: int, size: int, storage: str, as_json: bool, batch: int) -> None:
     """Fetch batches and acknowledge each message."""

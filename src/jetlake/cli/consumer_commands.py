@@ -9,7 +9,9 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.stream_commands import read_config
 from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, Start
 from jetlake.client.consumer_api import create_consumer
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["consumer"]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def consumer() -> None:
     """Make, list, look at, change, read from and remove consumers."""
 
@@ -102,7 +104,7 @@ def _with_fields(config: ConsumerConfig, fields: dict[str, Any]) -> ConsumerConf
 
 
 @consumer.command("add")
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @click.argument("name", required=False)
 @_config_options
 @click.option("--pull", is_flag=True, help="A pull consumer (the default without --target).")
@@ -149,8 +151,8 @@ async def add(
 
 
 @consumer.command("edit")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @_config_options
 @click.option("--config", metavar="FILE", help="Take the whole configuration from a JSON file; options win over it.")
 @json_option
@@ -169,7 +171,7 @@ async def edit(session: Session, stream: str, name: str, config: str | None, as_
 
 
 @consumer.command("ls")
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @click.option("-n", "--names", is_flag=True, help="Only the names.")
 @json_option
 @command
@@ -210,8 +212,8 @@ def _row(info: ConsumerInfo) -> list[str]:
 
 
 @consumer.command("info")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @json_option
 @command
 async def info(session: Session, stream: str, name: str, as_json: bool) -> None:
@@ -235,7 +237,7 @@ def _print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
         {
             "Configuration": [
                 ("Description", config.description),
-                ("Pull Mode", not config.deliver_subject),
+                ("Pull Mode", output.yes_no(not config.deliver_subject)),
                 ("Delivery Subject", config.deliver_subject),
                 ("Delivery Queue Group", config.deliver_group),
                 ("Filter Subjects", config.filter_subject or ", ".join(config.filter_subjects)),
@@ -249,7 +251,7 @@ def _print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
                 ("Max Waiting Pulls", output.count(config.max_waiting) if config.max_waiting else None),
                 ("Sampling Rate", config.sample_freq),
                 ("Idle Heartbeat", output.duration(config.idle_heartbeat) if config.idle_heartbeat else None),
-                ("Flow Control", config.flow_control or None),
+                ("Flow Control", "yes" if config.flow_control else None),
                 (
                     "Inactive Threshold",
                     output.duration(config.inactive_threshold) if config.inactive_threshold else None,
@@ -265,7 +267,7 @@ def _print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
                 ("Redelivered Messages", output.count(info.num_redelivered)),
                 ("Unprocessed Messages", output.count(info.num_pending)),
                 ("Waiting Pulls", output.count(info.num_waiting) if not config.deliver_subject else None),
-                ("Active Interest", info.push_bound if config.deliver_subject else None),
+                ("Active Interest", output.yes_no(info.push_bound) if config.deliver_subject else None),
                 ("Paused", f"for {output.duration(info.pause_remaining)}" if info.paused else None),
                 *(
                     (f"Group {group.group}", f"pinned to {group.pinned_client_id or 'nobody'}")
@@ -281,8 +283,8 @@ def _pair(consumer_seq: int, stream_seq: int) -> str:
 
 
 @consumer.command("rm")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @force_option
 @command
 async def remove(session: Session, stream: str, name: str, force: bool) -> None:
@@ -296,12 +298,12 @@ async def remove(session: Session, stream: str, name: str, force: bool) -> None:
 
 
 @consumer.command("next")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @click.option("--ack/--no-ack", default=True, help="Acknowledge what was received.")
 @click.option("--nak", is_flag=True, help="Hand it back instead of acknowledging it.")
 @click.option("--term", is_flag=True, help="Say that it is not to be delivered again.")
-@click.option("--count", default=1, show_default=True, metavar="N", help="How many messages.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many messages.")
 @click.option("--wait", type=DURATION, default="5s", show_default=True, help="How long to wait for them.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
@@ -331,10 +333,10 @@ async def next_message(
 
 
 @consumer.command("sub")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @click.option("--ack/--no-ack", default=True, help="Acknowledge what was received.")
-@click.option("--count", type=int, metavar="N", help="End after so many messages.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @command
@@ -394,8 +396,8 @@ async def _settle(message: Message, *, ack: bool, nak: bool, term: bool, raw: bo
 
 
 @consumer.command("pause")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @click.argument("until", metavar="DURATION|TIME")
 @json_option
 @command
@@ -410,8 +412,8 @@ async def pause(session: Session, stream: str, name: str, until: str, as_json: b
 
 
 @consumer.command("resume")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @json_option
 @command
 async def resume(session: Session, stream: str, name: str, as_json: bool) -> None:
@@ -422,8 +424,8 @@ async def resume(session: Session, stream: str, name: str, as_json: bool) -> Non
 
 
 @consumer.command("reset")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @click.option("--seq", "sequence", type=int, default=0, metavar="N", help="Go on from here. Default: the ack floor.")
 @force_option
 @json_option
@@ -438,8 +440,8 @@ async def reset(session: Session, stream: str, name: str, sequence: int, force: 
 
 
 @consumer.command("unpin")
-@click.argument("stream")
-@click.argument("name")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
 @click.argument("group", required=False)
 @force_option
 @command

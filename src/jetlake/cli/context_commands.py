@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from jetlake.cli import contexts, output
-from jetlake.cli.session import Session, force_option, guarded, json_option
+from jetlake.cli.name_completion import context_names
+from jetlake.cli.session import Session, confirm, force_option, guarded, json_option, pass_session
+from jetlake.cli.shared_options import SharedGroup
 
 __all__ = ["context"]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def context() -> None:
     """Save servers and credentials under a name."""
 
@@ -18,7 +20,7 @@ def context() -> None:
 @context.command("save")
 @click.argument("name")
 @click.option("--select", "use", is_flag=True, help="Use it from now on when nothing else is said.")
-@click.pass_obj
+@pass_session
 def save(session: Session, name: str, use: bool) -> None:
     """Save what the options and variables say as NAME: jetlake -s nats://host:4222 --user me context save prod."""
     file = guarded(lambda: contexts.save_context(name, session.target), session)
@@ -35,13 +37,15 @@ def list_contexts(as_json: bool) -> None:
     if as_json:
         output.print_json({"contexts": names, "selected": current})
     else:
+        if not names:
+            click.echo("No contexts. Save one: jetlake -s nats://host:4222 context save NAME")
         for name in names:
             click.echo(f"{'*' if name == current else ' '} {name}")
 
 
 @context.command("select")
-@click.argument("name")
-@click.pass_obj
+@click.argument("name", shell_complete=context_names)
+@pass_session
 def select(session: Session, name: str) -> None:
     """Use context NAME from now on when nothing else is said."""
     guarded(lambda: contexts.select_context(name), session)
@@ -49,13 +53,12 @@ def select(session: Session, name: str) -> None:
 
 
 @context.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=context_names)
 @force_option
-@click.pass_obj
+@pass_session
 def remove(session: Session, name: str, force: bool) -> None:
     """Remove context NAME."""
-    from jetlake.cli.session import confirm
-
+    guarded(lambda: contexts.require(name), session)
     confirm(f"Remove context {name}?", force)
     guarded(lambda: contexts.remove_context(name), session)
     click.echo(f"Removed {name}")

@@ -17,6 +17,7 @@ __all__ = [
     "load_context",
     "names",
     "remove_context",
+    "require",
     "save_context",
     "select_context",
     "selected",
@@ -92,14 +93,24 @@ def load_context(name: str) -> Target:
     Raises:
         ConfigError: there is none of that name, or its file can't be read.
     """
-    file = _file(name)
+    file = require(name)
     try:
         return msgspec.json.decode(file.read_bytes(), type=Target)
-    except FileNotFoundError:
-        known = ", ".join(names()) or "none yet"
-        raise ConfigError(f"there is no context {name!r}; saved ones: {known}") from None
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{file}: {error}") from None
+        raise ConfigError(f"{file}: {error}; save it again, or remove it: jetlake context rm {name}") from None
+
+
+def require(name: str) -> Path:
+    """The file of a saved context.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    file = _file(name)
+    if not file.exists():
+        known = ", ".join(names()) or "none yet"
+        raise ConfigError(f"there is no context {name!r}; saved ones: {known}. Choose one: jetlake context select NAME")
+    return file
 
 
 def save_context(name: str, target: Target) -> Path:
@@ -113,8 +124,8 @@ def save_context(name: str, target: Target) -> Path:
 
 
 def remove_context(name: str) -> None:
-    load_context(name)
-    _file(name).unlink()
+    """Remove it, even one that can't be read."""
+    require(name).unlink()
     if selected() == name:
         _marker().unlink(missing_ok=True)
 

@@ -8,11 +8,12 @@ from typing import Any
 import click
 
 from jetlake.cli.session import Session, command
+from jetlake.cli.shared_options import SharedCommand
 
 __all__ = ["dashboard"]
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
 @click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections.")
 @click.option("--token", "page_token", metavar="TEXT", help="Allow purge, pause and unpin to whoever knows it.")

@@ -12,6 +12,7 @@ import msgspec
 
 from jetlake.cli import output
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION, HEADER
 from jetlake.model.durations import NANOSECONDS_PER_SECOND
 
@@ -30,13 +31,18 @@ def _body(text: str | None, number: int) -> bytes:
     return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
 @click.option("--reply", metavar="SUBJECT", help="Where answers go.")
 @click.option(
-    "--count", default=1, show_default=True, metavar="N", help="How many; {{Count}} in the body is the number."
+    "--count",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many; {{Count}} in the body is the number.",
 )
 @click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
 @click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
@@ -61,7 +67,7 @@ async def pub(
                 where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
             else:
                 await client.publish(subject, payload, reply=reply or "", headers=dict(headers) or None)
-                where = f"Published {len(payload)} bytes to {subject}"
+                where = f"Published {output.plural(len(payload), 'byte')} to {subject}"
             if count == 1:
                 click.echo(where)
             if sleep and number < count:
@@ -82,12 +88,14 @@ def _progress(count: int) -> range | list[int]:
     return track(numbers, "Publishing", console=Console(stderr=True), transient=True)  # type: ignore[return-value]
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--count", default=1, show_default=True, metavar="N", help="How many requests.")
-@click.option("--replies", default=1, show_default=True, metavar="N", help="How many answers to wait for.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many requests.")
+@click.option(
+    "--replies", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many answers to wait for."
+)
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @command
 async def req(
@@ -128,10 +136,10 @@ def _print(message: Message, raw: bool) -> None:
     click.echo(message.data)
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("subject")
 @click.option("--queue", default="", metavar="GROUP", help="Queue group.")
-@click.option("--count", type=int, metavar="N", help="End after so many messages.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
 @command
@@ -154,10 +162,10 @@ async def sub(session: Session, subject: str, queue: str, count: int | None, raw
                 break
 
 
-@click.command("ack-watch")
+@click.command("ack-watch", cls=SharedCommand, short_help="Print ack samples as they come.")
 @click.argument("stream", required=False, default="*")
 @click.argument("consumer", required=False, default="*")
-@click.option("--count", type=int, metavar="N", help="End after so many samples.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many samples.")
 @json_option
 @command
 async def ack_watch(session: Session, stream: str, consumer: str, count: int | None, as_json: bool) -> None:

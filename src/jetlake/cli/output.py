@@ -8,7 +8,18 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["age", "count", "duration", "print_facts", "print_json", "print_table", "size", "when"]
+__all__ = [
+    "age",
+    "count",
+    "duration",
+    "plural",
+    "print_facts",
+    "print_json",
+    "print_table",
+    "size",
+    "when",
+    "yes_no",
+]
 
 
 def print_json(value: Any) -> None:
@@ -52,6 +63,15 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
 def count(number: int) -> str:
     """A number with its thousands set apart; below zero means no limit."""
     return "unlimited" if number < 0 else f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """So many of them: `1 subject`, `2,000 subjects`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def yes_no(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def size(number: int) -> str:

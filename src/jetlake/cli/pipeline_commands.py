@@ -8,6 +8,7 @@ import click
 
 from jetlake.cli.pipeline_options import PipelineRun, pipeline_options
 from jetlake.cli.session import Session, command
+from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, SIZE, TIME
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["events", "pipeline"]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def pipeline() -> None:
     """Run a ready-made data pipeline on Spark.
 
@@ -203,7 +204,7 @@ def sql(run: PipelineRun, file: str) -> None:
     run.start(build)
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def events() -> None:
     """Collect what the server announces in a stream."""
 

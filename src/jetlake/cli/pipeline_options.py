@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli.contexts import Target
-from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded
+from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded, pass_session
 from jetlake.cli.values import DURATION, PAIR
 from jetlake.client.server_address import parse_address
 from jetlake.errors import ConfigError
@@ -117,7 +117,7 @@ def pipeline_options(*, follows: bool = True) -> Callable[[Callable[..., None]],
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @click.pass_obj
+        @pass_session
         def run(session: Session, /, **options: Any) -> None:
             own = {key: options.pop(key) for key in _SHARED if key in options}
             function(guarded(lambda: _run_of(session, own), session), **options)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -17,11 +18,14 @@ from jetlake.cli.contexts import Target, from_environment, load_context, selecte
 from jetlake.errors import (
     ApiError,
     AuthorizationError,
+    BadHeaderError,
+    BadSubjectError,
     ConfigError,
+    ConsumerNotFoundError,
     JetlakeError,
-    NoRespondersError,
     NoServersError,
     RequestTimeoutError,
+    StreamNotFoundError,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +43,9 @@ __all__ = [
     "force_option",
     "guarded",
     "json_option",
+    "pass_session",
+    "session_of",
+    "typed_settings",
 ]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
@@ -46,17 +53,30 @@ EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
 T = TypeVar("T")
 
+_PATIENCE_S = 5.0
+_ERRNO = re.compile(r"^\[Errno (\d+)\].*")
+
 
 class Session:
     """The settings of one run of the command."""
 
-    def __init__(self, settings: dict[str, Any], *, context: str | None, timeout_s: float) -> None:
+    def __init__(self, settings: dict[str, Any], *, context: str | None, timeout_s: float = _PATIENCE_S) -> None:
         self.timeout_s = timeout_s
-        name = context or selected()
+        self._settings = settings
+        self._context = context
+
+    @cached_property
+    def target(self) -> Target:
+        """Where to connect and as whom; looked up when it is needed, so that a bad context can be mended.
+
+        Raises:
+            ConfigError: the context that was named or selected can't be read.
+        """
+        name = self._context or selected()
         saved = load_context(name) if name else Target()
         # What is typed wins over the environment, unless a context was named on the command line.
-        ambient = {} if context else from_environment(dict(os.environ))
-        self.target = saved.with_settings(ambient).with_settings(settings)
+        ambient = {} if self._context else from_environment(dict(os.environ))
+        return saved.with_settings(ambient).with_settings(self._settings)
 
     @asynccontextmanager
     async def jetstream(self) -> AsyncIterator[JetStream]:
@@ -99,6 +119,29 @@ def _tls_context(target: Target) -> Any:
     return context
 
 
+def typed_settings(ctx: click.Context) -> dict[str, Any]:
+    """What the shared options said, whatever place of the command line they stood in."""
+    settings: dict[str, Any] = ctx.meta.setdefault(f"{__name__}.settings", {})
+    return settings
+
+
+def session_of(ctx: click.Context) -> Session:
+    """The session that a command line asks for."""
+    settings = dict(typed_settings(ctx))
+    timeout_s = settings.pop("timeout", _PATIENCE_S)
+    return Session(settings, context=settings.pop("context", None), timeout_s=timeout_s)
+
+
+def pass_session(function: Callable[..., T]) -> Callable[..., T]:
+    """Call the command's function with its session first."""
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> T:
+        return function(session_of(click.get_current_context()), *arguments, **options)
+
+    return run
+
+
 json_option = click.option("-j", "--json", "as_json", is_flag=True, help="Print JSON.")
 force_option = click.option("-f", "--force", is_flag=True, help="Do not ask.")
 
@@ -122,7 +165,7 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
 def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run an async command with its session, and turn what goes wrong into one line and an exit code."""
 
-    @click.pass_obj
+    @pass_session
     @wraps(function)
     def run(session: Session, /, *arguments: Any, **options: Any) -> None:
         guarded(lambda: asyncio.run(function(session, *arguments, **options)), session)
@@ -133,23 +176,41 @@ def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
 def guarded(action: Callable[[], T], session: Session) -> T:
     """Run it; every error that a user can cause becomes a sentence."""
     try:
-        return action()
+        result = action()
+        sys.stdout.flush()
     except NoServersError as error:
-        fail(f"no server answers at {session.target.server}: {error}. Start one with: jetlake serve", EXIT_UNREACHABLE)
+        fail(f"no server answers at {_attempts(error)}. Start one with: jetlake serve", EXIT_UNREACHABLE)
     except AuthorizationError as error:
         fail(f"{session.target.server} does not let us in: {error}. Give --user and --password, --token or --creds")
-    except NoRespondersError as error:
-        fail(f"{error}. Is JetStream on at {session.target.server}, and does a stream take this subject?")
+    except StreamNotFoundError as error:
+        fail(f"{_refusal(error)}. See what there is: jetlake stream ls")
+    except ConsumerNotFoundError as error:
+        fail(f"{_refusal(error)}. See what there is: jetlake consumer ls STREAM")
     except ApiError as error:
-        fail(f"{error.description} ({error.err_code})")
-    except ConfigError as error:
+        fail(_refusal(error))
+    except (ConfigError, BadSubjectError, BadHeaderError) as error:
         fail(str(error), EXIT_USAGE)
     except RequestTimeoutError as error:
         fail(f"{error}. Give the server more time with --timeout")
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except (JetlakeError, OSError) as error:
         fail(str(error) or type(error).__name__)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
-    except BrokenPipeError:
-        raise SystemExit(0) from None
+    return result
+
+
+def _refusal(error: ApiError) -> str:
+    return f"{error.description} ({error.err_code})"
+
+
+def _attempts(error: NoServersError) -> str:
+    """Each address with the reason in the system's own words."""
+    return ", ".join(
+        f"{address} ({_ERRNO.sub(lambda found: os.strerror(int(found[1])), reason)})"
+        for address, reason in error.attempts.items()
+    )

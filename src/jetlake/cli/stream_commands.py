@@ -10,7 +10,9 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, PAIR, SIZE
 from jetlake.errors import ConfigError
 from jetlake.model.codec import decode_strict
@@ -19,7 +21,7 @@ from jetlake.model.stream import StreamConfig, StreamInfo
 __all__ = ["read_config", "stream"]
 
 
-@click.group()
+@click.group(cls=SharedGroup)
 def stream() -> None:
     """Make, list, look at, change, empty and remove streams."""
 
@@ -111,7 +113,7 @@ async def add(session: Session, name: str, config: str | None, defaults: bool, a
 
 
 @stream.command("edit")
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @_config_options
 @click.option("--config", metavar="FILE", help="Take the whole configuration from a JSON file; options win over it.")
 @force_option
@@ -170,7 +172,7 @@ def _row(info: StreamInfo) -> list[str]:
 
 
 @stream.command("info")
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @json_option
 @command
 async def info(session: Session, name: str, as_json: bool) -> None:
@@ -194,8 +196,8 @@ def _print_info(info: StreamInfo, as_json: bool, title: str) -> None:
                 ("Storage", config.storage.value),
                 ("Replicas", config.num_replicas),
                 ("Discard Policy", config.discard.value),
-                ("Acknowledgements", not config.no_ack),
-                ("Direct Get", config.allow_direct),
+                ("Acknowledgements", output.yes_no(not config.no_ack)),
+                ("Direct Get", output.yes_no(config.allow_direct)),
                 ("Duplicate Window", output.duration(config.duplicate_window)),
                 ("Maximum Messages", output.count(config.max_msgs)),
                 ("Maximum Per Subject", output.count(config.max_msgs_per_subject)),
@@ -220,7 +222,7 @@ def _print_info(info: StreamInfo, as_json: bool, title: str) -> None:
 
 
 @stream.command("subjects")
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @click.option("--filter", "pattern", default=">", show_default=True, help="Only subjects that match.")
 @json_option
 @command
@@ -233,24 +235,25 @@ async def subjects(session: Session, name: str, pattern: str, as_json: bool) -> 
         output.print_json(held)
     else:
         rows = [[subject, output.count(number)] for subject, number in held.items()]
-        output.print_table(f"{len(held)} subjects in {name}", ["Subject", "Messages"], rows, numbers=[1])
+        title = f"{output.plural(len(held), 'subject')} in {name}"
+        output.print_table(title, ["Subject", "Messages"], rows, numbers=[1])
 
 
 @stream.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @force_option
 @command
 async def remove(session: Session, name: str, force: bool) -> None:
     """Remove stream NAME with all its messages and consumers."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
-        confirm(f"Remove stream {name} with {output.count((await handle.info()).state.messages)} messages?", force)
+        confirm(f"Remove stream {name} with {output.plural((await handle.info()).state.messages, 'message')}?", force)
         await handle.delete()
     click.echo(f"Stream {name} was removed")
 
 
 @stream.command("purge")
-@click.argument("name")
+@click.argument("name", shell_complete=stream_names)
 @click.option("--subject", default="", metavar="SUBJECT", help="Only messages whose subject matches.")
 @click.option("--seq", "before", type=int, default=0, metavar="N", help="Only messages before this sequence.")
 @click.option("--keep", type=int, default=0, metavar="N", help="Keep the newest N.")
@@ -263,12 +266,12 @@ async def purge(session: Session, name: str, subject: str, before: int, keep: in
         handle = await js.stream(name)
         confirm(f"Remove messages of stream {name}?", force)
         purged = await handle.purge(subject=subject, before=before, keep=keep)
-    output.print_json({"purged": purged}) if as_json else click.echo(f"{output.count(purged)} messages were removed")
+    output.print_json({"purged": purged}) if as_json else click.echo(f"Removed: {output.plural(purged, 'message')}")
 
 
 @stream.command("get")
-@click.argument("name")
-@click.argument("sequence", type=int, required=False)
+@click.argument("name", shell_complete=stream_names)
+@click.argument("sequence", type=click.IntRange(1), required=False)
 @click.option("-S", "--last-for", default="", metavar="SUBJECT", help="The last message of a subject.")
 @click.option("--next-for", default="", metavar="SUBJECT", help="The next message of a subject from the sequence on.")
 @json_option
@@ -304,8 +307,8 @@ async def get(session: Session, name: str, sequence: int | None, last_for: str, 
 
 
 @stream.command("rmm")
-@click.argument("name")
-@click.argument("sequence", type=int)
+@click.argument("name", shell_complete=stream_names)
+@click.argument("sequence", type=click.IntRange(1))
 @click.option("--no-erase", is_flag=True, help="Only mark it as deleted; leave its bytes on disk.")
 @force_option
 @command

@@ -1,0 +1,76 @@
+"""The options that every command takes, before or after its name: where to connect, as whom, how long to wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from jetlake.cli.name_completion import context_names
+from jetlake.cli.session import typed_settings
+
+__all__ = ["SharedCommand", "SharedGroup", "shared_options"]
+
+
+def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep what was typed; the place that is nearer to the command is read later and wins."""
+    if value is not None:
+        assert param.name is not None
+        typed_settings(ctx)[param.name] = value
+
+
+_FILE = click.Path()
+_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        ("-s", "--server"),
+        {"metavar": "URL", "help": "Server, or several separated by commas [env: JETLAKE_URL, NATS_URL]."},
+    ),
+    (("--user",), {"metavar": "NAME", "help": "User name [env: JETLAKE_USER, NATS_USER]."}),
+    (("--password",), {"metavar": "TEXT", "help": "Password [env: JETLAKE_PASSWORD, NATS_PASSWORD]."}),
+    (("--token",), {"metavar": "TEXT", "help": "Token [env: JETLAKE_TOKEN, NATS_TOKEN]."}),
+    (("--creds",), {"metavar": "FILE", "type": _FILE, "help": "Credentials file [env: JETLAKE_CREDS, NATS_CREDS]."}),
+    (("--nkey",), {"metavar": "FILE", "type": _FILE, "help": "File with an nkey seed [env: JETLAKE_NKEY, NATS_NKEY]."}),
+    (("--tlsca", "tls_ca"), {"metavar": "FILE", "type": _FILE, "help": "Certificate authority to trust."}),
+    (("--tlscert", "tls_cert"), {"metavar": "FILE", "type": _FILE, "help": "Client certificate."}),
+    (("--tlskey", "tls_key"), {"metavar": "FILE", "type": _FILE, "help": "Key of the client certificate."}),
+    (("--domain",), {"metavar": "NAME", "help": "JetStream domain."}),
+    (
+        ("--context",),
+        {
+            "metavar": "NAME",
+            "help": "Saved context to use (see: jetlake context).",
+            "shell_complete": context_names,
+        },
+    ),
+    (
+        ("--timeout",),
+        {
+            "metavar": "SECONDS",
+            "type": click.FloatRange(0, min_open=True),
+            "help": "How long to wait for the server.  [default: 5]",
+        },
+    ),
+)
+
+
+def shared_options(*, hidden: bool) -> list[click.Parameter]:
+    """The options, which are noted and not handed to the command's function."""
+    return [click.Option(names, expose_value=False, callback=_note, hidden=hidden, **more) for names, more in _OPTIONS]
+
+
+_REPEATED = shared_options(hidden=True)
+
+
+class SharedCommand(click.Command):
+    """A command that takes the shared options too, so that `jetlake stream ls -s URL` works; its own names win."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        taken = {name for param in own for name in param.opts}
+        return own + [option for option in _REPEATED if taken.isdisjoint(option.opts)]
+
+
+class SharedGroup(SharedCommand, click.Group):
+    """A group whose commands take the shared options, and which takes them itself."""
+
+    command_class = SharedCommand
