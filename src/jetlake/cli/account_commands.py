@@ -112,6 +112,7 @@ async def report(session: Session, as_json: bool) -> None:
             for info in streams
         ],
         numbers=[1, 2, 3, 4, 5],
+        spare=[5, 3, 6, 4],
     )
     if consumers:
         output.print_table(
@@ -128,4 +129,5 @@ async def report(session: Session, as_json: bool) -> None:
                 for info in sorted(consumers, key=lambda info: -info.num_pending)
             ],
             numbers=[1, 2, 3, 4],
+            spare=[4],
         )

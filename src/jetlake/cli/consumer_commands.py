@@ -194,6 +194,7 @@ async def list_consumers(session: Session, stream: str, names: bool, as_json: bo
             ["Name", "Kind", "Ack", "Pending", "Awaiting ack", "Redelivered", "Waiting", "Ack floor", "Delivered"],
             [_row(info) for info in infos],
             numbers=[3, 4, 5, 6, 7, 8],
+            spare=[8, 7, 2, 1, 6],
         )
 
 

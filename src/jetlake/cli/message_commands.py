@@ -162,14 +162,17 @@ async def sub(session: Session, subject: str, queue: str, count: int | None, raw
                 break
 
 
-@click.command("ack-watch", cls=SharedCommand, short_help="Print ack samples as they come.")
+@click.command("ack-watch", cls=SharedCommand)
 @click.argument("stream", required=False, default="*")
 @click.argument("consumer", required=False, default="*")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many samples.")
 @json_option
 @command
 async def ack_watch(session: Session, stream: str, consumer: str, count: int | None, as_json: bool) -> None:
-    """Print ack samples of STREAM and CONSUMER as they come (set sample_freq on the consumer)."""
+    """Print ack samples of STREAM and CONSUMER as they come.
+
+    Consumers that were made with --sample have them.
+    """
     async with await session.connect() as client:
         for pattern in (stream, consumer):
             if "." in pattern or not pattern:

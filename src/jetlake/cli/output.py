@@ -27,22 +27,82 @@ def print_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
+_LONG_TEXT = 16
+"""Columns of text are folded down to this many characters on a narrow terminal."""
+
+
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Sequence[int] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    numbers: Sequence[int] = (),
+    spare: Sequence[int] = (),
 ) -> None:
-    """A table; columns whose places are in `numbers` are set to the right."""
-    from rich import box
+    """A table on a terminal; into a pipe or a file one line a row, however long it is.
+
+    Args:
+        numbers: places of the columns that are set to the right.
+        spare: places of the columns that a narrow terminal does without, the first to go first. Where that is not
+            enough, each row becomes a block of lines.
+    """
     from rich.console import Console
+
+    cells = [[str(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        console = Console(width=10_000)
+        with console.capture() as written:
+            console.print(_table(title, columns, cells, range(len(columns)), numbers))
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+        return
+    console = Console()
+    places = _fitting(columns, cells, numbers, spare, console.width)
+    if not places:
+        sys.stdout.write("\n".join([title, *(_block(columns, row) for row in cells), ""]))
+        return
+    console.print(_table(title, columns, cells, places, numbers))
+    left_out = [name for place, name in enumerate(columns) if place not in places]
+    if left_out:
+        console.print(f"No room here for: {', '.join(left_out)}", style="dim", highlight=False)
+
+
+def _fitting(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int], spare: Sequence[int], width: int
+) -> list[int]:
+    """The columns that fit; none when not even those that must be there do."""
+    from rich.cells import cell_len
+
+    needs = [max(map(cell_len, (name, *(row[place] for row in cells)))) for place, name in enumerate(columns)]
+    least = [need if place in numbers else min(need, _LONG_TEXT) for place, need in enumerate(needs)]
+    for gone in range(len(spare) + 1):
+        places = [place for place in range(len(columns)) if place not in spare[:gone]]
+        if sum(least[place] + 2 for place in places) + 1 <= width:
+            return places
+    return []
+
+
+def _table(
+    title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], places: Sequence[int], numbers: Sequence[int]
+) -> Any:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD)
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
-    # Into a pipe or a file a row stays on its line, however long it is.
-    Console(width=None if sys.stdout.isatty() else 500).print(table)
+    table = Table(title=title, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place in places:
+        right = place in numbers
+        table.add_column(columns[place], justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in cells:
+        table.add_row(*(Text(row[place]) for place in places))
+    return table
+
+
+def _block(columns: Sequence[str], row: Sequence[str]) -> str:
+    """One row of a table for a narrow terminal: its first cell, and the others below it with their names."""
+    width = max(map(len, columns[1:]))
+    return "\n".join(
+        ["", row[0], *(f"  {name:<{width}}  {cell}" for name, cell in zip(columns[1:], row[1:], strict=True))]
+    )
 
 
 def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> None:

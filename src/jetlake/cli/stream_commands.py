@@ -154,6 +154,7 @@ async def list_streams(session: Session, subject: str, names: bool, as_json: boo
             ["Name", "Subjects", "Retention", "Storage", "Messages", "Size", "Consumers", "Last message"],
             [_row(info) for info in infos],
             numbers=[4, 5, 6],
+            spare=[3, 2, 1, 7],
         )
 
 

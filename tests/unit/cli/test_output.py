@@ -1,0 +1,69 @@
+"""How tables look: whole on a wide terminal, as blocks on a narrow one, line by line in a pipe."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from jetlake.cli.output import plural, print_table
+
+COLUMNS = ["Name", "Subjects", "Messages", "Last message"]
+ROWS = [["ORDERS", "orders.new, orders.processed, orders.completed", "12,345", "2026-11-15 13:56:13"]]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    def show(columns, **options):
+        out = Terminal() if columns else io.StringIO()
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns or 80))
+        print_table("Streams", COLUMNS, ROWS, numbers=[2], **options)
+        return out.getvalue()
+
+    return show
+
+
+def test_a_terminal_folds_long_texts_and_nothing_else(shown):
+    out = shown(80)
+    assert "12,345" in out and "2026-11-15 13:56:13" in out
+    assert "orders.new, orders.processed, orders.completed" not in out
+
+
+def test_a_narrow_terminal_does_without_what_can_be_spared_and_says_so(shown):
+    out = shown(40, spare=[1, 3])
+    assert "ORDERS" in out and "12,345" in out and "2026-11-15" in out
+    assert "orders.new" not in out
+    assert "No room here for: Subjects\x1b" in out
+
+
+def test_a_very_narrow_terminal_gets_blocks(shown):
+    assert shown(40).splitlines() == [
+        "Streams",
+        "",
+        "ORDERS",
+        "  Subjects      orders.new, orders.processed, orders.completed",
+        "  Messages      12,345",
+        "  Last message  2026-11-15 13:56:13",
+    ]
+
+
+def test_a_pipe_gets_one_line_a_row_without_blanks_at_its_end(shown):
+    lines = shown(0).splitlines()
+    assert [line for line in lines if ", ".join(["orders.new", "orders.processed", "orders.completed"]) in line]
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_one_is_not_many():
+    assert (plural(1, "subject"), plural(0, "subject"), plural(2000, "subject")) == (
+        "1 subject",
+        "0 subjects",
+        "2,000 subjects",
+    )
