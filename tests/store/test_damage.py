@@ -60,6 +60,27 @@ def stored(request: pytest.FixtureRequest, disk: FaultyDisk) -> FaultyDisk:
     return disk
 
 
+def test_a_record_written_over_another_costs_that_one(stored: FaultyDisk) -> None:
+    """A disk may put good bytes into the wrong place; the hash alone does not tell."""
+    offsets = record_offsets(stored)
+    whole = stored.content(FIRST_SEGMENT)
+    tried = 0
+    for source, (start, end) in offsets.items():
+        for target, (there, behind) in offsets.items():
+            if source == target or end - start != behind - there:
+                continue
+            disk = copy_of(stored)
+            disk.put(FIRST_SEGMENT, whole[:there] + whole[start:end] + whole[behind:])
+            store = open_store(disk)
+            while store.compact_step():
+                pass
+            assert sequences(store) == [sequence for sequence in range(1, 9) if sequence != target], (source, target)
+            assert store.lost == [target], (source, target)
+            assert store.append(b"s.0", b"", b"next", 2000) == 9
+            tried += 1
+    assert tried > 20
+
+
 def test_a_flipped_byte_costs_one_record(stored: FaultyDisk) -> None:
     offsets = record_offsets(stored)
     size = len(stored.content(FIRST_SEGMENT))

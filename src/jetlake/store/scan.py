@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from bisect import bisect_left
 
 from xxhash import xxh3_64_digest
 
@@ -82,7 +83,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
         position: the last sequence before these records; None when nobody knows it.
     """
     is_first = position is None
-    position = position or 0
+    start_position = position = position or 0
     found = Scan(position, start)
     add_sequence = found.sequences.append
     add_offset = found.offsets.append
@@ -94,6 +95,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
     time_ns = 0
     highest = position
     damaged = False
+    in_order = True
     at = start
     while at < size:
         if at + OVERHEAD <= size:
@@ -112,6 +114,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
                     add_size(length)
                     add_time(time_ns)
                     add_subject(data[at + 22 : at + 22 + subject_length])
+                    if sequence <= position:
+                        in_order = False
                     if damaged and sequence > position + 1 and not is_first:
                         found.missing.append((position + 1, sequence - 1))
                     position = sequence
@@ -142,4 +146,54 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
     found.position = position
     found.highest = highest
     found.open_damage = damaged
-    return found
+    return found if in_order else _in_order(found, start_position)
+
+
+def _in_order(found: Scan, start_position: int) -> Scan:
+    """The same without records that stand in the wrong place: a disk wrote a good record over another one.
+
+    As many as possible are kept, so that such a write costs the record it went over and no other.
+    """
+    kept = _longest_rise(found.sequences, start_position)
+    ordered = found.only(kept)
+    ordered.tombstones = found.tombstones
+    ordered.highest = found.highest
+    ordered.last_time_ns = found.last_time_ns
+    ordered.torn_bytes = found.torn_bytes
+    ordered.damaged_bytes = found.damaged_bytes + sum(found.sizes) - sum(ordered.sizes)
+    ordered.position = ordered.sequences[-1] if kept else start_position
+    left_out = set(range(len(found.sequences))).difference(kept)
+    ordered.open_damage = found.open_damage or len(found.sequences) - 1 in left_out
+    # Which of two copies is the right one nobody can tell, so a gap on either side of one left out counts as missing.
+    before, position = -1, start_position
+    for place, sequence in zip(kept, ordered.sequences, strict=True):
+        was_missing = any(first < sequence and position < last for first, last in found.missing)
+        near = {before - 1, before + 1, place - 1, place + 1}
+        if position + 1 < sequence and (was_missing or near & left_out):
+            ordered.missing.append((position + 1, sequence - 1))
+        before, position = place, sequence
+    return ordered
+
+
+def _longest_rise(values: array[int], floor: int) -> list[int]:
+    """The places of as many values as possible, each greater than the one before it, and all than the floor."""
+    ends: list[int] = []  # the smallest value that ends a rise of each length
+    places: list[int] = []  # where it stands
+    before: list[int] = []
+    for place, value in enumerate(values):
+        length = bisect_left(ends, value)
+        before.append(places[length - 1] if length else -1)
+        if value <= floor:
+            continue
+        if length == len(ends):
+            ends.append(value)
+            places.append(place)
+        else:
+            ends[length] = value
+            places[length] = place
+    rise: list[int] = []
+    place = places[-1] if places else -1
+    while place >= 0:
+        rise.append(place)
+        place = before[place]
+    return rise[::-1]
