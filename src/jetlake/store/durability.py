@@ -109,10 +109,11 @@ class Durability:
             except OSError as error:
                 self.failure = StoreError.of("make the stream's log safe", error)
                 raise self.failure from error
-            self.synced = flushed
-            self._names_synced = names_changed
             if dirty:
                 self._mark.synced(last_sequence)
+            # Last: from here on the other thread may take the handles away.
+            self._names_synced = names_changed
+            self.synced = flushed
 
     def sync_names(self) -> None:
         """Make the names in the folder safe, in this thread.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -15,7 +16,7 @@ from jetlake.store.interface import Run
 from jetlake.store.logged_store import LoggedStore
 from jetlake.store.mark import MarkFile
 from jetlake.store.message import StoredMessage
-from jetlake.store.open_files import OpenFiles
+from jetlake.store.open_files import OpenFiles, files_max
 from jetlake.store.recovery import Recovered, recover
 from jetlake.store.scan import scan
 from jetlake.store.segment import HEADER_SIZE, DamagedSegmentError, Segment
@@ -36,8 +37,6 @@ LOST_MAX = 100_000
 _DROPS_PER_FLUSH = 8
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
-# Handles are the process's, so all its stores share them.
-_OPEN_FILES = OpenFiles(256)
 
 
 class FileStore(LoggedStore):
@@ -52,6 +51,7 @@ class FileStore(LoggedStore):
         segment_bytes: how long a segment grows.
         tail_bytes: how much of the newest data stays in memory.
         snapshot_bytes: how much is written before house-keeping writes the index down.
+        open_files: which of its files are open, and those of the stores that share it; None for a store alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
 
     Raises:
@@ -66,8 +66,10 @@ class FileStore(LoggedStore):
         segment_bytes: int = SEGMENT_BYTES,
         tail_bytes: int = TAIL_BYTES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
+        open_files: OpenFiles | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self._open_files = open_files or OpenFiles(files_max())
         try:
             if not disk.is_folder(folder):
                 disk.make_folder(folder)
@@ -159,8 +161,10 @@ class FileStore(LoggedStore):
             except StoreError:
                 # Whoever appends will be told; all that is there can be read.
                 pass
-        for segment in self._blocks[:-1]:
+        # Many streams are opened at once, and few of them are used at once.
+        for segment in self._blocks:
             segment.close()
+        self._mark.close()
 
     # Reading
 
@@ -190,16 +194,13 @@ class FileStore(LoggedStore):
                 raise StoreError.of(f"read messages from {first_sequence} on", error) from error
 
     def _trust(self, block: Segment) -> bool:
-        if block.handle is None and block is not self._active:
-            _OPEN_FILES.add(block, self._durability.is_safe)
+        if block.handle is None:
+            self._open_files.use(block, self._let_go)
         return block.verified or self._check(block)
-
-    def _sealed(self, segment: Segment) -> None:
-        if segment.handle is not None:
-            _OPEN_FILES.add(segment, self._durability.is_safe)
 
     def _check(self, segment: Segment) -> bool:
         """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows."""
+        self._open_files.use(segment, self._let_go)
         try:
             data = segment.read_all(segment.size)
         except OSError as error:
@@ -221,6 +222,27 @@ class FileStore(LoggedStore):
             self._kill(segment, row, sequence)
         self._settle_first()
         return not lost
+
+    # Handles
+
+    def _about_to_write(self, segments: Iterable[Segment]) -> None:
+        for segment in segments:
+            self._open_files.use(segment, self._let_go)
+
+    def _let_go(self, segment: Segment) -> None:
+        """Give a segment's handle back, and the mark's if nobody is about to use it.
+
+        What was written through a handle is synced through it: what went wrong in between is told to no other.
+        """
+        durability = self._durability
+        if durability.flushed > durability.synced and (segment is self._active or not durability.is_safe(segment)):
+            with suppress(StoreError):
+                # The next flush says so.
+                self.sync()
+        with suppress(OSError):
+            segment.close()
+            if durability.flushed == durability.synced:
+                self._mark.close()
 
     # The end of segments
 
@@ -283,6 +305,7 @@ class FileStore(LoggedStore):
         return False
 
     def _forget_segment(self, segment: Segment) -> None:
+        self._open_files.forget((segment,))
         segment.close()
         if self.lost:
             last = self._last_of(segment)
@@ -320,6 +343,7 @@ class FileStore(LoggedStore):
 
     def _rewrite(self, segment: Segment) -> None:
         """Write a segment anew without what died in it."""
+        self._open_files.use(segment, self._let_go)
         try:
             data = segment.read_all(segment.size)
             tombstones = tombstones_in(segment, data)
@@ -379,7 +403,7 @@ class FileStore(LoggedStore):
             self._close_files()
 
     def _close_files(self) -> None:
-        _OPEN_FILES.forget(self._blocks)
+        self._open_files.forget(self._blocks)
         for segment in self._blocks:
             segment.close()
         self._mark.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_digest
@@ -246,8 +246,8 @@ class LoggedStore(IndexedStore[Segment]):
         else:
             self._roll()
 
-    def _sealed(self, segment: Segment) -> None:
-        """A segment is full and written."""
+    def _about_to_write(self, segments: Iterable[Segment]) -> None:
+        """These segments need their handles."""
 
     # Removing
 
@@ -269,6 +269,7 @@ class LoggedStore(IndexedStore[Segment]):
         noise = self._random_bytes(block.erasable(row))
         # Of this class: the file itself must not go with its last message before the bytes are overwritten.
         LoggedStore.flush(self)
+        self._about_to_write((block,))
         try:
             block.erase(row, noise)
         except OSError as error:
@@ -290,6 +291,7 @@ class LoggedStore(IndexedStore[Segment]):
         self._queue_tombstones(due)
         written = self._unflushed
         sizes = [segment.size for segment in written]
+        self._about_to_write(written)
         try:
             for segment in written:
                 segment.write_pending(self._tail_bytes)
@@ -321,7 +323,6 @@ class LoggedStore(IndexedStore[Segment]):
     def _seal_full(self) -> None:
         for segment in self._to_seal:
             segment.seal()
-            self._sealed(segment)
         self._to_seal.clear()
 
     def _undo(self, sizes: list[int]) -> None:

@@ -1,44 +1,58 @@
-"""How many files of old segments are open: handles are few, and segments may be many."""
+"""How many files of a server's stores are open at a time: handles are few, and streams and their segments may be many."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+import resource
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 
 from jetlake.store.segment import Segment
 
-__all__ = ["OpenFiles"]
+__all__ = ["OpenFiles", "files_max"]
+
+_FILES_MIN = 32
+_FILES_MAX = 16_384
+
+
+def files_max() -> int:
+    """How many segments of one server may be open: an eighth of what the process may open.
+
+    One that is written to has a mark beside it, so that this is a quarter of the handles; clients, journals and
+    whatever else the process does have the rest.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _FILES_MAX if soft == resource.RLIM_INFINITY else min(max(soft // 8, _FILES_MIN), _FILES_MAX)
 
 
 class OpenFiles:
-    """Remembers which segments have a handle and takes it from the one that got its own longest ago.
+    """Remembers which segments have a handle, and takes it from the one that used its own longest ago.
+
+    All stores of a server share one; stores of different threads must not.
 
     Args:
-        limit: how many may have one at a time; those whose bytes are not safe yet keep theirs beyond it.
+        limit: how many may have one at a time.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._opened: deque[tuple[Segment, Callable[[Segment], bool]]] = deque()
+        self._opened: OrderedDict[Segment, Callable[[Segment], None]] = OrderedDict()
 
-    def add(self, segment: Segment, is_safe: Callable[[Segment], bool]) -> None:
+    def use(self, segment: Segment, let_go: Callable[[Segment], None]) -> None:
         """The segment has a handle, or is about to get one.
 
         Args:
-            is_safe: says whether a segment's handle may be taken: nobody needs it to sync.
+            let_go: gives the segment's handle back, whatever has to be done for that first; must not raise.
         """
-        self._opened.append((segment, is_safe))
-        if len(self._opened) <= self._limit:
+        opened = self._opened
+        if segment in opened:
+            opened.move_to_end(segment)
             return
-        oldest, oldest_is_safe = self._opened.popleft()
-        if oldest is segment or not oldest_is_safe(oldest):
-            self._opened.append((oldest, oldest_is_safe))
-        else:
-            with suppress(OSError):
-                oldest.close()
+        opened[segment] = let_go
+        if len(opened) > self._limit:
+            oldest, let_oldest_go = opened.popitem(last=False)
+            let_oldest_go(oldest)
 
-    def forget(self, segments: list[Segment]) -> None:
+    def forget(self, segments: Iterable[Segment]) -> None:
         """These segments have no handle any more."""
-        gone = set(map(id, segments))
-        self._opened = deque(entry for entry in self._opened if id(entry[0]) not in gone)
+        for segment in segments:
+            self._opened.pop(segment, None)

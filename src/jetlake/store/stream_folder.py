@@ -24,7 +24,8 @@ from jetlake.errors import StoreError
 from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file, replace_file
 from jetlake.store.consumer_journal import FileJournal
 from jetlake.store.disk import Disk
-from jetlake.store.file_store import FileStore
+from jetlake.store.file_store import SEGMENT_BYTES, FileStore
+from jetlake.store.open_files import OpenFiles, files_max
 
 __all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]
 
@@ -133,7 +134,15 @@ class ConsumerFolder(_Folder):
 
 
 class StreamFolder(_Folder):
-    """The files of one stream."""
+    """The files of one stream.
+
+    Args:
+        open_files: shared by all streams of a server; None for a stream alone.
+    """
+
+    def __init__(self, disk: Disk, path: Path, open_files: OpenFiles | None = None) -> None:
+        super().__init__(disk, path)
+        self._open_files = open_files
 
     def remove_stillborn(self) -> bool:
         """Remove the folder if a crash left it before there was a stream in it; whether it did."""
@@ -142,15 +151,13 @@ class StreamFolder(_Folder):
         self.delete()
         return True
 
-    def open_store(self, *, segment_bytes: int | None = None) -> FileStore:
+    def open_store(self, *, segment_bytes: int = SEGMENT_BYTES) -> FileStore:
         """The stream's messages, recovered if there are any.
 
         Raises:
             StoreError: the folder cannot be made.
         """
-        if segment_bytes is None:
-            return FileStore(self.disk, self.path / "msgs")
-        return FileStore(self.disk, self.path / "msgs", segment_bytes=segment_bytes)
+        return FileStore(self.disk, self.path / "msgs", segment_bytes=segment_bytes, open_files=self._open_files)
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
@@ -171,6 +178,7 @@ class StoreFolder:
     def __init__(self, disk: Disk, store_dir: Path) -> None:
         self.disk = disk
         self.path = store_dir / "jetstream"
+        self._open_files = OpenFiles(files_max())
 
     def accounts(self) -> list[str]:
         """The names of the accounts that have streams, in order."""
@@ -178,11 +186,11 @@ class StoreFolder:
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
-        return StreamFolder(self.disk, self._streams(account) / folder_name(name))
+        return StreamFolder(self.disk, self._streams(account) / folder_name(name), self._open_files)
 
     def streams(self, account: str) -> list[StreamFolder]:
         """The places of all streams of an account; what a crash left half removed goes."""
-        return [StreamFolder(self.disk, path) for path in _folders(self.disk, self._streams(account))]
+        return [StreamFolder(self.disk, path, self._open_files) for path in _folders(self.disk, self._streams(account))]
 
     def _streams(self, account: str) -> Path:
         return self.path / folder_name(account) / "streams"
