@@ -197,7 +197,7 @@ async def test_refills_come_with_consumption_and_not_with_a_timer(js):
         finally:
             loop.call_at = original
     # 300 refills and more, and never a timer for them.
-    assert [arguments for arguments in timers if arguments[1] == messages._refill] == []
+    assert [arguments for arguments in timers if arguments[1] == messages._puller.refill] == []
     assert len([arguments for arguments in timers if arguments[1] == messages._look]) < 5
 
 

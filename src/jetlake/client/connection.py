@@ -8,22 +8,20 @@ are kept up to a limit and go out on the next connection, after the subscription
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Generator
 from enum import Enum
-from inspect import isawaitable
 from random import Random
-from typing import Any
 
+from jetlake.client.events import Events
 from jetlake.client.handshake import ServerInfo, complaint, read_info
 from jetlake.client.message import Message, Outlet
-from jetlake.client.options import ConnectOptions, EventCallback
-from jetlake.client.ready import READY, Ready
+from jetlake.client.options import ConnectOptions
+from jetlake.client.outbox import Outbox
+from jetlake.client.pings import Pings
 from jetlake.client.receiver import Receiver
 from jetlake.client.requests import Requests
 from jetlake.client.server_address import ServerAddress
 from jetlake.client.server_pool import ServerPool
+from jetlake.client.subscription_table import SubscriptionTable
 from jetlake.client.wire_protocol import WireProtocol, open_wire
 from jetlake.errors import (
     AuthorizationError,
@@ -33,7 +31,6 @@ from jetlake.errors import (
     InvalidOptionError,
     JetlakeError,
     NoServersError,
-    OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
     StaleConnectionError,
@@ -42,10 +39,6 @@ from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
 
 __all__ = ["Connection", "ConnectionState"]
-
-logger = logging.getLogger("jetlake.client")
-
-_TURN_BYTES_MAX = 64 * 1024
 
 
 class ConnectionState(Enum):
@@ -77,7 +70,6 @@ class Connection:
         self.max_payload = self.info.max_payload
         self.reconnects = 0
         self.last_error: Exception | None = None
-        self.outlet: Outlet = self
         self.listeners: set[Receiver] = set()
         self._message_type = message_type
         self._pool = ServerPool(
@@ -88,21 +80,32 @@ class Connection:
             shuffle=options.shuffle_servers,
         )
         self._wire: WireProtocol | None = None
-        self._out: list[bytes] = []
-        self._turn_scheduled = False
-        self._turn_bytes = 0
-        self._backlog: list[bytes] = []
-        self._backlog_bytes = 0
-        self._subscriptions: dict[bytes, Receiver] = {}
-        self._next_sid = 0
-        self._pongs: deque[asyncio.Future[None] | None] = deque()
-        self._pings_outstanding = 0
-        self._ping_timer: asyncio.TimerHandle | None = None
+        self._outbox = Outbox(self.loop, options.pending_bytes_max)
+        # Bound once: acknowledgements and publishes go through these, each with one call.
+        self.send = self._outbox.send
+        self.send_now = self._outbox.send_now
+        self.send_bulk = self._outbox.send_bulk
+        self.end_turn = self._outbox.end_turn
+        self.relieve = self._outbox.relieve
+        self.forget_unsent = self._outbox.forget_unsent
+        self._subscriptions = SubscriptionTable(message_type, self, self._control, self._complete)
+        self._pings = Pings(
+            self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
+        )
+        self._events = Events()
         self._reconnect_task: asyncio.Task[None] | None = None
-        self._event_tasks: set[asyncio.Future[Any]] = set()
         self._reading_paused_by: set[Receiver] = set()
         self._closed = self.loop.create_future()
         self.requests = Requests(self, options.inbox_prefix)
+
+    @property
+    def outlet(self) -> Outlet:
+        """Where messages send their answers: this connection, or what stands before it."""
+        return self._subscriptions.outlet
+
+    @outlet.setter
+    def outlet(self, outlet: Outlet) -> None:
+        self._subscriptions.outlet = outlet
 
     @property
     def is_closed(self) -> bool:
@@ -139,7 +142,9 @@ class Connection:
     async def _try(self, address: ServerAddress) -> Exception | None:
         """Try one server; the error if it did not work."""
         try:
-            wire, info = await open_wire(self.options, address, self._message_type, self._receive, self._lost)
+            wire, info = await open_wire(
+                self.options, address, self._message_type, self._subscriptions.receive, self._lost
+            )
         except (OSError, JetlakeError) as error:
             reason = str(error) or type(error).__name__
             self._pool.failed(address, reason, authorization=isinstance(error, AuthorizationError))
@@ -155,31 +160,15 @@ class Connection:
         self.address = address
         self._pool.connected(address)
         self._take_info(info)
-        self._pings_outstanding = 0
-        self._pongs.clear()
         self.state = ConnectionState.CONNECTED
         self._wire = wire
-        wire.write(self._resume_frames())
-        self._schedule_ping()
+        self._outbox.connected(wire, self._subscriptions.resume_frames())
+        self._pings.start()
         if not first:
             self.reconnects += 1
             for receiver in self.receivers():
                 receiver.reconnected()
-            self._emit(self.options.on_reconnected)
-
-    def _resume_frames(self) -> bytes:
-        """The subscriptions, and what was written while there was no server."""
-        frames = []
-        for receiver in self._subscriptions.values():
-            frames.append(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
-            if receiver.delivered_max:
-                frames.append(encoder.unsub(receiver.sid, max(1, receiver.delivered_max - receiver.delivered)))
-                receiver.delivered_max -= receiver.delivered
-                receiver.delivered = 0
-        frames += self._backlog
-        self._backlog = []
-        self._backlog_bytes = 0
-        return b"".join(frames)
+            self._events.emit(self.options.on_reconnected)
 
     def _lost(self, wire: WireProtocol, error: Exception | None) -> None:
         if wire is not self._wire:
@@ -188,26 +177,17 @@ class Connection:
         if self.state is ConnectionState.CLOSED:
             return
         self.last_error = self.last_error if error is None else error
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-        self._fail_pongs(DisconnectedError("the connection was lost before the server had answered"))
-        # What was not handed to the socket yet was never sent, so it belongs on the next connection. Subscriptions are
-        # made there anyway, and pings were meant for this one.
-        unsent = [frame for frame in self._out if frame.startswith((b"PUB ", b"HPUB "))]
-        self._out = []
+        self._outbox.disconnected()
+        self._pings.stop(DisconnectedError("the connection was lost before the server had answered"))
         reason = error or ClientConnectionError("the server closed the connection")
         if not self.options.reconnect or (isinstance(error, AuthorizationError) and self._expired_for_good()):
-            self._emit(self.options.on_disconnected, reason)
+            self._events.emit(self.options.on_disconnected, reason)
             self._close(reason)
             return
         self.state = ConnectionState.RECONNECTING
-        for frame in unsent:
-            if self._backlog_bytes + len(frame) <= self.options.pending_bytes_max:
-                self._backlog.append(frame)
-                self._backlog_bytes += len(frame)
         for receiver in self.receivers():
             receiver.disconnected()
-        self._emit(self.options.on_disconnected, reason)
+        self._events.emit(self.options.on_disconnected, reason)
         if self.address is not None:
             self._pool.lost(self.address)
         self._reconnect_task = self.loop.create_task(self._reconnect())
@@ -232,19 +212,15 @@ class Connection:
     def _close(self, error: Exception | None) -> None:
         if self.state is ConnectionState.CLOSED:
             return
-        self.end_turn()
+        self._outbox.close()
         self.state = ConnectionState.CLOSED
         self.last_error = error or self.last_error
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
         if self._reconnect_task is not None and self._reconnect_task is not asyncio.current_task(self.loop):
             self._reconnect_task.cancel()
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
-        self._out = []
-        self._backlog = []
-        self._fail_pongs(error or ConnectionClosedError("the connection was closed"))
+        self._pings.stop(error or ConnectionClosedError("the connection was closed"))
         receivers = self.receivers()
         self._subscriptions.clear()
         self.listeners.clear()
@@ -252,66 +228,14 @@ class Connection:
             receiver.ended(error)
         if not self._closed.done():
             self._closed.set_result(None)
-        self._emit(self.options.on_closed)
+        self._events.emit(self.options.on_closed)
 
     async def wait_closed(self) -> None:
         """Wait until the connection is closed and the callbacks of its last events have run."""
         await asyncio.shield(self._closed)
-        while pending := [task for task in self._event_tasks if task is not asyncio.current_task()]:
-            await asyncio.wait(pending)
+        await self._events.finish()
 
     # Writing
-
-    def send(self, frame: bytes) -> None:
-        """Write the frame at the end of this turn of the event loop.
-
-        Raises:
-            ConnectionClosedError: the connection is closed.
-            OutboundBufferFullError: there is no server and the limit of kept writes is reached.
-        """
-        # A list that is not empty means that there is a socket and the write is scheduled.
-        if self._out:
-            self._out.append(frame)
-        else:
-            self._send_first(frame)
-
-    def _send_first(self, frame: bytes) -> None:
-        if self._wire is not None:
-            self._out.append(frame)
-            if not self._turn_scheduled:
-                self._turn_scheduled = True
-                self.loop.call_soon(self.end_turn)
-        elif self.state is ConnectionState.CLOSED:
-            raise ConnectionClosedError("the connection is closed")
-        elif self._backlog_bytes + len(frame) > self.options.pending_bytes_max:
-            raise OutboundBufferFullError(
-                f"no server is connected and {self.options.pending_bytes_max} bytes wait already (pending_bytes_max)"
-            )
-        else:
-            self._backlog.append(frame)
-            self._backlog_bytes += len(frame)
-
-    def forget_unsent(self, inbox: bytes) -> None:
-        """Do not send what was written while there is no server and names this inbox: its owner sees to it."""
-        self._backlog = [frame for frame in self._backlog if inbox not in frame]
-        self._backlog_bytes = sum(map(len, self._backlog))
-
-    def send_now(self, frame: bytes) -> None:
-        """Write the frame at once if it is the first of this turn, so that a lone request has no delay."""
-        if self._turn_scheduled or self._wire is None:
-            self.send(frame)
-        else:
-            self._turn_scheduled = True
-            self.loop.call_soon(self.end_turn)
-            self._wire.write(frame)
-
-    def send_bulk(self, frame: bytes) -> Ready | _Relief:
-        """Write the frame as `send` does; awaiting the result holds back who writes faster than the socket takes."""
-        self.send(frame)
-        self._turn_bytes += len(frame)
-        if self._turn_bytes < _TURN_BYTES_MAX:
-            return READY
-        return _Relief(self)
 
     def check_size(self, size: int) -> None:
         """Refuse what the server would close the connection for.
@@ -324,22 +248,6 @@ class Connection:
                 f"headers and payload of {size} bytes: the server takes {self.max_payload} at most"
             )
 
-    def end_turn(self) -> None:
-        """Write everything that waits."""
-        self._turn_scheduled = False
-        self._turn_bytes = 0
-        out = self._out
-        if out and self._wire is not None:
-            self._out = []
-            self._wire.write(b"".join(out))
-
-    async def relieve(self) -> None:
-        """Write what waits, let the event loop read, and wait until the socket takes more."""
-        self.end_turn()
-        await asyncio.sleep(0)
-        if self._wire is not None:
-            await self._wire.writable()
-
     async def flush(self, timeout_s: float) -> None:
         """Wait until the server has processed everything that was written.
 
@@ -351,9 +259,7 @@ class Connection:
             raise ConnectionClosedError("the connection is closed")
         if self._wire is None:
             raise DisconnectedError("no server is connected")
-        pong: asyncio.Future[None] = self.loop.create_future()
-        self._pongs.append(pong)
-        self.send(encoder.PING)
+        pong = self._pings.ping()
         self.end_turn()
         try:
             async with asyncio.timeout(timeout_s):
@@ -371,16 +277,13 @@ class Connection:
         """
         if self.state is ConnectionState.CLOSED:
             raise ConnectionClosedError("the connection is closed")
-        self._next_sid += 1
-        receiver.sid = b"%d" % self._next_sid
-        receiver.delivered = 0
-        self._subscriptions[receiver.sid] = receiver
+        self._subscriptions.add(receiver)
         if self._wire is not None:
             self.send(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
 
     def unsubscribe(self, receiver: Receiver, delivered_max: int = 0) -> None:
         """End the subscription now, or after so many messages since it began."""
-        if receiver.sid not in self._subscriptions:
+        if receiver not in self._subscriptions:
             return
         if delivered_max > receiver.delivered:
             receiver.delivered_max = delivered_max
@@ -392,23 +295,23 @@ class Connection:
 
     def receivers(self) -> list[Receiver]:
         """Everybody who hears of the connection: subscriptions, and those between two subscriptions."""
-        return list(dict.fromkeys((*self._subscriptions.values(), *self.listeners)))
+        return list(dict.fromkeys((*self._subscriptions.receivers(), *self.listeners)))
 
     def stop_delivery(self, receiver: Receiver) -> None:
         """Tell the server to send no more, and go on taking what is under way; `forget` follows."""
-        if receiver.sid in self._subscriptions and self._wire is not None:
+        if receiver in self._subscriptions and self._wire is not None:
             self.send(encoder.unsub(receiver.sid))
 
     def forget(self, receiver: Receiver) -> None:
         """Drop whatever still comes for it."""
-        self._subscriptions.pop(receiver.sid, None)
+        self._subscriptions.remove(receiver)
         self.resume_reading(receiver)
 
     def pause_reading(self, receiver: Receiver) -> None:
         """Stop reading the socket until this receiver (and every other that asked for it) resumes."""
         self._reading_paused_by.add(receiver)
         transport = self._wire.transport if self._wire is not None else None
-        if len(self._reading_paused_by) == 1 and transport is not None and transport.is_reading():
+        if transport is not None and transport.is_reading():
             transport.pause_reading()
 
     def resume_reading(self, receiver: Receiver) -> None:
@@ -431,57 +334,23 @@ class Connection:
             DisconnectedError: the connection was lost meanwhile.
         """
         reply, answer = self.requests.begin(subject, timeout_s or self.options.request_timeout_s)
-        if header:
-            self.send_now(encoder.hpub(subject, reply, header, payload))
-        else:
-            self.send_now(encoder.pub(subject, reply, payload))
+        try:
+            if header:
+                self.send_now(encoder.hpub(subject, reply, header, payload))
+            else:
+                self.send_now(encoder.pub(subject, reply, payload))
+        except JetlakeError:
+            self.requests.forget(reply)
+            raise
         return await answer
 
     # Receiving
-
-    def _receive(self, frames: list[Any]) -> None:
-        # Frames, with messages of our own type among them.
-        subscriptions = self._subscriptions
-        message_type = self._message_type
-        outlet = self.outlet
-        sid = b""
-        run: list[Message] = []
-        for frame in frames:
-            if type(frame) is message_type:
-                frame._outlet = outlet
-                if frame.sid == sid:
-                    run.append(frame)
-                    continue
-                if run:
-                    self._deliver(subscriptions.get(sid), run)
-                sid = frame.sid
-                run = [frame]
-            else:
-                if run:
-                    self._deliver(subscriptions.get(sid), run)
-                    run = []
-                    sid = b""
-                self._control(frame)
-        if run:
-            self._deliver(subscriptions.get(sid), run)
-
-    def _deliver(self, receiver: Receiver | None, messages: list[Message]) -> None:
-        if receiver is None:
-            return  # Unsubscribed while they were under way.
-        receiver.delivered += len(messages)
-        receiver.receive(messages)
-        if receiver.delivered_max and receiver.delivered >= receiver.delivered_max:
-            self.forget(receiver)
-            receiver.ended(None)
 
     def _control(self, frame: Frame) -> None:
         if isinstance(frame, Ping):
             self.send_now(encoder.PONG)
         elif isinstance(frame, Pong):
-            self._pings_outstanding = 0
-            pong = self._pongs.popleft() if self._pongs else None
-            if pong is not None and not pong.done():
-                pong.set_result(None)
+            self._pings.answered()
         elif isinstance(frame, Info):
             self._take_info(read_info(frame.json))
         elif isinstance(frame, Err):
@@ -494,9 +363,9 @@ class Connection:
         if self.options.discover_servers and info.connect_urls:
             fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required)
             if fresh and self.state is not ConnectionState.CONNECTING:
-                self._emit(self.options.on_discovered, [str(address) for address in fresh])
+                self._events.emit(self.options.on_discovered, [str(address) for address in fresh])
         if info.ldm and not was_lame_duck:
-            self._emit(self.options.on_lame_duck)
+            self._events.emit(self.options.on_lame_duck)
 
     def _complain(self, text: str) -> None:
         error = complaint(text)
@@ -518,71 +387,23 @@ class Connection:
             self.requests.forbidden(subject, error)
         elif "subscription to" in lowered:
             queue = quoted[3].encode() if len(quoted) > 4 else b""
-            for receiver in list(self._subscriptions.values()):
+            for receiver in self._subscriptions.receivers():
                 if receiver.subject == subject and receiver.queue == queue:
                     self.forget(receiver)
                     receiver.ended(error)
 
-    # Liveness
+    def _complete(self, receiver: Receiver) -> None:
+        """The receiver got the last message it had asked for."""
+        self.forget(receiver)
+        receiver.ended(None)
 
-    def _schedule_ping(self) -> None:
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-        self._ping_timer = self.loop.call_later(self.options.ping_interval_s, self._ping)
-
-    def _ping(self) -> None:
-        if self._wire is None:
-            return
-        if self._pings_outstanding >= self.options.pings_outstanding_max:
-            self._wire.abort(StaleConnectionError(f"{self.address} did not answer {self._pings_outstanding} pings"))
-            return
-        self._pings_outstanding += 1
-        self._pongs.append(None)
-        self.send_now(encoder.PING)
-        self._schedule_ping()
-
-    def _fail_pongs(self, error: Exception) -> None:
-        pongs, self._pongs = self._pongs, deque()
-        for pong in pongs:
-            if pong is not None and not pong.done():
-                pong.set_exception(error)
+    def _is_stale(self, pings: int) -> None:
+        if self._wire is not None:
+            self._wire.abort(StaleConnectionError(f"{self.address} did not answer {pings} pings"))
 
     # Events
 
     def signal(self, error: Exception) -> None:
         """Report what no call can raise, to `on_error` or else to the log."""
         self.last_error = error
-        if self.options.on_error is None:
-            logger.warning("%s: %s", type(error).__name__, error)
-        else:
-            self._emit(self.options.on_error, error)
-
-    def _emit(self, callback: EventCallback | None, *arguments: object) -> None:
-        if callback is None:
-            return
-        try:
-            result = callback(*arguments)
-        except Exception:
-            logger.exception("an event callback failed")
-            return
-        if isawaitable(result):
-            task = asyncio.ensure_future(result)
-            self._event_tasks.add(task)
-            task.add_done_callback(self._event_done)
-
-    def _event_done(self, task: asyncio.Future[Any]) -> None:
-        self._event_tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("an event callback failed", exc_info=task.exception())
-
-
-class _Relief:
-    """Awaiting it makes a fast writer wait for the socket; leaving it alone is allowed."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._connection.relieve().__await__()
+        self._events.report(self.options.on_error, error)

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
 from jetlake.client.pull_options import ConsumeOptions
 from jetlake.client.pull_status import PullOutcome, PullStatus
-from jetlake.client.reading import MessageHandler, Reading
+from jetlake.client.reading import Reading
 from jetlake.errors import (
     ConnectionClosedError,
     ConsumerDeletedError,
@@ -58,12 +59,12 @@ class Consume(Reading):
     @property
     def pin_id(self) -> str:
         """The pin of this client in its priority group; empty while it is not the pinned one."""
-        return self._state.pin_id if self._state is not None else ""
+        return self._puller.state.pin_id
 
     def _begin(self) -> None:
         self._connection.subscribe(self)
-        self._aim_pulls(self._consumer.pull_subject)
-        self._refill()
+        self._puller.aim(self._consumer.pull_subject, self.subject)
+        self._puller.begin()
 
     def _accept(self, messages: list[Message]) -> list[Message]:
         self._consumer.prepare(messages)
@@ -72,9 +73,9 @@ class Consume(Reading):
         return messages
 
     def _heard(self, status: PullStatus, now: float) -> None:
-        assert self._state is not None
-        had_pin = self._state.pin_id
-        outcome = self._state.heard(status, now)
+        state = self._puller.state
+        had_pin = state.pin_id
+        outcome = state.heard(status, now)
         if outcome is PullOutcome.DELETED:
             self._fail(ConsumerDeletedError(self._consumer.stream_name, self._consumer.name))
         elif outcome is PullOutcome.TERMINAL:
@@ -85,8 +86,7 @@ class Consume(Reading):
             self._notify(self._on_unpinned)
 
     def _missed(self) -> None:
-        assert self._state is not None
-        error = HeartbeatMissedError(self._state.silence_s)
+        error = HeartbeatMissedError(self._puller.state.silence_s)
         if self._options.on_missed_heartbeat == "stop":
             self._fail(error)
         else:
@@ -113,15 +113,15 @@ class Consume(Reading):
                 break
             await asyncio.sleep(wait_s)
             wait_s = min(_RECOVER_WAIT_MAX_S, wait_s * 2)
-        self._resume_pulls()
+        self._puller.resume()
 
     def _read_pin(self, message: Message) -> None:
-        assert self._state is not None
+        state = self._puller.state
         pin = find_value(message.raw_header, b"Nats-Pin-Id") if message.raw_header else None
-        if pin and pin.decode() != self._state.pin_id:
-            self._state.pin_id = pin.decode()
+        if pin and pin.decode() != state.pin_id:
+            state.pin_id = pin.decode()
             if self._on_pinned is not None:
-                self._notify(self._on_pinned, self._state.pin_id)
+                self._notify(self._on_pinned, state.pin_id)
 
     def _notify(self, callback: Callable[..., None], *arguments: object) -> None:
         try:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from jetlake.client.api_caller import ApiCaller
 from jetlake.client.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.fetch import Fetch, FetchInbox
+from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
 from jetlake.client.pull_options import GroupOptions, MissedHeartbeat, consume_options, fetch_options, group_options
-from jetlake.client.reading import MessageHandler
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds

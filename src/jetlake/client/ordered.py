@@ -8,12 +8,12 @@ from typing import Any
 from jetlake.client.api_caller import ApiCaller
 from jetlake.client.consumer import Consumer
 from jetlake.client.fetch import Fetch
+from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
 from jetlake.client.options import duration_s
 from jetlake.client.ordered_consume import OrderedConsume, make_consumer
 from jetlake.client.ordered_state import OrderedState
 from jetlake.client.pull_options import FetchOptions, consume_options, fetch_options
-from jetlake.client.reading import MessageHandler
 from jetlake.errors import (
     ClientConnectionError,
     ConsumeError,

@@ -9,11 +9,12 @@ from typing import TypeVar
 from jetlake.client.api_caller import ApiCaller
 from jetlake.client.consumer import Consumer
 from jetlake.client.consumer_api import create_consumer
+from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
 from jetlake.client.ordered_state import OrderedState
 from jetlake.client.pull_options import ConsumeOptions
 from jetlake.client.pull_status import PullOutcome, PullStatus
-from jetlake.client.reading import MessageHandler, Reading
+from jetlake.client.reading import Reading
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
@@ -133,14 +134,14 @@ class OrderedConsume(Reading):
             if not self._mailbox.is_ended:
                 self._fail(error)
             return
-        if self._stopping or self._mailbox.is_ended:
+        if self._is_stopping or self._mailbox.is_ended:
             self._discard(self._consumer)
             return
         # Whatever still comes from the old consumer comes to a subscription that nobody knows any more.
         self.subject = new_inbox(connection.options.inbox_prefix).encode()
         connection.subscribe(self)
-        self._aim_pulls(self._consumer.pull_subject)
-        self._resume_pulls()
+        self._puller.aim(self._consumer.pull_subject, self.subject)
+        self._puller.resume()
 
     def _discard(self, consumer: Consumer) -> None:
         discard_consumer(self._api, self._stream, consumer.name)
@@ -163,8 +164,7 @@ class OrderedConsume(Reading):
         return good
 
     def _heard(self, status: PullStatus, now: float) -> None:
-        assert self._state is not None
-        outcome = self._state.heard(status, now)
+        outcome = self._puller.state.heard(status, now)
         if outcome is PullOutcome.TERMINAL:
             self._fail(PullStatusError(status.status, status.description))
         elif outcome in (PullOutcome.DELETED, PullOutcome.UNAVAILABLE, PullOutcome.LOST) or (

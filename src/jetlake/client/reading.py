@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
+from jetlake.client.handler_pool import HandlerPool, MessageHandler
 from jetlake.client.mailbox import Mailbox
 from jetlake.client.message import Message, give_back
 from jetlake.client.options import duration_s
 from jetlake.client.pull_options import ConsumeOptions
-from jetlake.client.pull_state import PullState
 from jetlake.client.pull_status import PullStatus, read_status
+from jetlake.client.puller import Puller
 from jetlake.client.receiver import Receiver
 from jetlake.errors import (
     ClientConnectionError,
@@ -20,20 +21,15 @@ from jetlake.errors import (
     InvalidOptionError,
     RequestTimeoutError,
 )
-from jetlake.model.codec import encode
 from jetlake.model.durations import Seconds
 from jetlake.protocol.nuid import new_inbox
 
 if TYPE_CHECKING:
     from jetlake.client.connection import Connection
 
-__all__ = ["MessageHandler", "Reading"]
-
-MessageHandler = Callable[[Message], Awaitable[None] | None]
-"""A plain or a coroutine function that takes a message."""
+__all__ = ["Reading"]
 
 _STOP_TIMEOUT_S = 2.0
-_EVERY_MESSAGE = 1 << 62
 
 
 class Reading(Receiver):
@@ -42,28 +38,18 @@ class Reading(Receiver):
     Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
     Iterating without the context manager works too and stops when the loop is left. Whatever ends it, such as a deleted
     consumer or a missed heartbeat, is raised by the loop that waits, after the messages that are there.
-
-    Attributes:
-        handled: messages that the handler has finished.
     """
 
     __slots__ = (
-        "_buffered_bytes",
-        "_concurrency",
         "_connection",
-        "_handler",
+        "_handlers",
+        "_is_started",
+        "_is_stopping",
         "_loop",
         "_mailbox",
         "_options",
-        "_pull_head",
+        "_puller",
         "_recovery",
-        "_refill_at",
-        "_state",
-        "_stopping",
-        "_timer",
-        "_timer_at",
-        "_workers",
-        "handled",
     )
 
     def __init__(
@@ -75,28 +61,15 @@ class Reading(Receiver):
         concurrency: int = 1,
     ) -> None:
         super().__init__(new_inbox(connection.options.inbox_prefix).encode())
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
-        if concurrency > 1 and handler is None:
-            raise InvalidOptionError("concurrency needs a handler")
-        if handler is not None and not callable(handler):
-            raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
         self._connection = connection
         self._options = options
-        self._handler = handler
-        self._concurrency = concurrency
         self._loop = connection.loop
         self._mailbox = Mailbox(self._loop)
-        self._state: PullState | None = None
-        self._buffered_bytes = 0
-        self._refill_at = -1
-        self._stopping = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._puller = Puller(connection, options, self._mailbox, self._missed)
+        self._handlers = HandlerPool(handler, concurrency, connection.signal)
         self._recovery: asyncio.Task[None] | None = None
-        self._workers: list[asyncio.Task[None]] = []
-        self._pull_head = b""
-        self.handled = 0
+        self._is_started = False
+        self._is_stopping = False
 
     # What the kinds of reads differ in
 
@@ -124,14 +97,11 @@ class Reading(Receiver):
 
     def start(self) -> Self:
         """Subscribe and pull; entering the context manager or iterating does it too."""
-        if self._state is None:
-            self._state = PullState(self._options, self._loop.time())
-            if not self._connection.is_connected:
-                self._state.disconnected()  # The first pull comes with the next connection, and only once.
+        if not self._is_started:
+            self._is_started = True
             self._connection.listeners.add(self)
             self._begin()
-            if self._handler is not None:
-                self._workers = [self._loop.create_task(self._work(self._handler)) for _ in range(self._concurrency)]
+            self._handlers.start(self._mailbox, self._puller)
         return self
 
     async def __aenter__(self) -> Self:
@@ -150,20 +120,26 @@ class Reading(Receiver):
         """Whether no more messages will come."""
         return self._mailbox.is_ended
 
+    @property
+    def handled(self) -> int:
+        """Messages that the handler has finished."""
+        return self._handlers.handled
+
     # Taking messages
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         self._refuse_handler()
-        own = self._state is None
+        own = not self._is_started
         self.start()
+        puller = self._puller
         mailbox = self._mailbox
         messages = mailbox.messages
         try:
             while True:
                 while messages:
                     message = messages.popleft()
-                    if len(messages) <= self._refill_at:
-                        self._handed_out(message)
+                    if len(messages) <= puller.refill_at:
+                        puller.handed_out(message)
                     yield message
                 if mailbox.is_ended:
                     break
@@ -176,7 +152,7 @@ class Reading(Receiver):
 
     async def batches(self) -> AsyncIterator[list[Message]]:
         """All messages that are there, again and again; the fastest way to take many."""
-        own = self._state is None
+        own = not self._is_started
         try:
             while batch := await self.next_batch():
                 yield batch
@@ -200,8 +176,7 @@ class Reading(Receiver):
                 return []
             await mailbox.wait()
         taken = mailbox.take_all()
-        self._buffered_bytes = 0
-        self._refill()
+        self._puller.handed_out_all()
         return taken
 
     async def next(self, timeout: Seconds | None = None) -> Message:
@@ -226,41 +201,20 @@ class Reading(Receiver):
         except TimeoutError:
             raise RequestTimeoutError(f"no message within {timeout} s") from None
         message = messages.popleft()
-        if len(messages) <= self._refill_at:
-            self._handed_out(message)
+        if len(messages) <= self._puller.refill_at:
+            self._puller.handed_out(message)
         return message
 
     async def wait(self) -> None:
         """With a handler: wait until consumption ends; whatever ended it is raised."""
         self.start()
-        if self._workers:
-            await asyncio.wait(self._workers)
+        await self._handlers.finished()
         if self._mailbox.error is not None:
             raise self._mailbox.error
 
     def _refuse_handler(self) -> None:
-        if self._handler is not None:
+        if self._handlers.has_handler:
             raise InvalidOptionError("a handler gets all messages; leave it out to iterate")
-
-    async def _work(self, handler: MessageHandler) -> None:
-        mailbox = self._mailbox
-        messages = mailbox.messages
-        while True:
-            while messages:
-                message = messages.popleft()
-                if len(messages) <= self._refill_at:
-                    self._handed_out(message)
-                try:
-                    result = handler(message)
-                    if result is not None:
-                        await result
-                    self.handled += 1
-                except Exception as error:
-                    # The message stays un-acknowledged and comes again; one bad message must not stop the others.
-                    self._connection.signal(error)
-            if mailbox.is_ended:
-                return
-            await mailbox.wait()
 
     # Stopping
 
@@ -277,14 +231,14 @@ class Reading(Receiver):
         left = self._mailbox.take_all()
         give_back(left)
         self._mailbox.end()
-        await self._finish_workers()
+        await self._handlers.finished()
         return left
 
     async def drain(self) -> None:
         """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
         await self._end_delivery()
         self._mailbox.end()
-        await self._finish_workers()
+        await self._handlers.finished()
 
     async def wind_down(self) -> None:
         await self.drain()
@@ -292,15 +246,13 @@ class Reading(Receiver):
     def abandon(self) -> None:
         """Cancel handlers in the middle of their messages, which come again later."""
         self._mailbox.end()
-        for worker in self._workers:
-            worker.cancel()
+        self._handlers.cancel()
 
     async def _end_delivery(self) -> None:
-        if self._stopping or self._state is None:
+        self._stop_asking()
+        if self._is_stopping or not self._is_started:
             return
-        self._stopping = True
-        self._refill_at = -1
-        self._stop_timers()
+        self._is_stopping = True
         connection = self._connection
         connection.stop_delivery(self)
         try:
@@ -313,109 +265,37 @@ class Reading(Receiver):
             connection.forget(self)
             connection.listeners.discard(self)
 
-    async def _finish_workers(self) -> None:
-        others = [worker for worker in self._workers if worker is not asyncio.current_task()]
-        if others:
-            await asyncio.wait(others)
-
     def _fail(self, error: Exception) -> None:
         """End with an error; what is there can still be taken."""
-        self._refill_at = -1
-        self._stop_timers()
+        self._stop_asking()
         self._connection.unsubscribe(self)
         self._connection.listeners.discard(self)
         self._mailbox.end(error)
 
-    def _stop_timers(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_asking(self) -> None:
+        self._puller.stop()
+        self._stop_recovery()
+
+    def _stop_recovery(self) -> None:
         if self._recovery is not None and self._recovery is not asyncio.current_task():
             self._recovery.cancel()
             self._recovery = None
 
-    # Pulling
-
-    def _aim_pulls(self, pull_subject: bytes) -> None:
-        """From now on pull from this consumer, to the inbox of this read."""
-        self._pull_head = b"PUB %b %b " % (pull_subject, self.subject)
-
-    def _resume_pulls(self) -> None:
-        """The consumer is there and nothing is asked for: pull."""
-        if self._state is not None and not self._stopping and not self._mailbox.is_ended:
-            self._state.reconnected(self._loop.time())
-            self._refill()
-
-    def _handed_out(self, message: Message) -> None:
-        if self._state is not None and self._state.by_bytes:
-            self._buffered_bytes = max(0, self._buffered_bytes - message.size)
-        self._refill()
-
-    def _refill(self) -> None:
-        state = self._state
-        if state is None or self._stopping or self._mailbox.is_ended:
-            return
-        buffered = self._buffered_bytes if state.by_bytes else len(self._mailbox.messages)
-        now = self._loop.time()
-        request = state.next_request(buffered, now)
-        if request is not None:
-            body = encode(request)
-            # At once and together with the acknowledgements before it, so that the server works while we do.
-            self._connection.send(self._pull_head + b"%d\r\n%b\r\n" % (len(body), body))
-            self._connection.end_turn()
-        # How many messages may wait before the iterator has to ask again; by bytes every message counts.
-        self._refill_at = _EVERY_MESSAGE if state.by_bytes else state.refill_at()
-        deadline = state.deadline(now)
-        if deadline is not None and (self._timer is None or deadline < self._timer_at):
-            self._arm(deadline)
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline, self._look)
-
-    def _look(self) -> None:
-        """The timer: messages only move the deadline, so it is checked here and set again."""
-        self._timer = None
-        state = self._state
-        if state is None or self._mailbox.is_ended:
-            return
-        now = self._loop.time()
-        if state.missed_heartbeat(now):
-            if now - self._timer_at > self._options.idle_heartbeat_s / 2:
-                # This process was stalled, not the server: what has come meanwhile is still in the socket.
-                self._arm(now + min(1.0, self._options.idle_heartbeat_s / 2))
-            else:
-                self._missed()
-            return
-        self._refill()
-
     # What the connection calls
 
     def receive(self, messages: list[Message]) -> None:
-        state = self._state
-        if state is None:
-            return
         now = self._loop.time()
         for position, message in enumerate(messages):
             if not message.raw_reply:
                 messages = self._split(messages, position, now)
                 break
+        puller = self._puller
         if messages:
-            self._take(state, messages, now)
-        if not self._stopping:
-            self._refill()
-
-    def _take(self, state: PullState, messages: list[Message], now: float) -> None:
-        if not state.by_bytes:
-            state.received(len(messages), now)
+            puller.received(messages, now)
             messages = self._accept(messages)
-        else:
-            state.received(sum([message.size for message in messages]), now)
-            messages = self._accept(messages)
-            self._buffered_bytes += sum([message.size for message in messages])
-        self._mailbox.put(messages)
+            puller.buffered(messages)
+            self._mailbox.put(messages)
+        puller.refill()
 
     def _split(self, messages: list[Message], position: int, now: float) -> list[Message]:
         """Handle the statuses among the messages; the others remain."""
@@ -428,23 +308,19 @@ class Reading(Receiver):
         return taken
 
     def ended(self, error: Exception | None) -> None:
-        self._stop_timers()
-        self._refill_at = -1
+        self._stop_asking()
         self._mailbox.end(error)
 
     def disconnected(self) -> None:
-        if self._state is not None:
-            self._state.disconnected()
-            self._refill_at = -1
-            self._stop_timers()
+        if self._is_started:
+            self._puller.pause()
+            self._stop_recovery()
 
     def reconnected(self) -> None:
-        if not self._stopping and not self._mailbox.is_ended:
+        if not self._is_stopping and not self._mailbox.is_ended:
             self._begin_recovery()
 
     def _begin_recovery(self) -> None:
-        assert self._state is not None
-        self._state.disconnected()
-        self._refill_at = -1
+        self._puller.pause()
         if self._recovery is None or self._recovery.done():
             self._recovery = self._loop.create_task(self._recover())

@@ -1,6 +1,7 @@
 """One connection over many: reconnecting, buffering, pings, complaints, discovery, lame duck, closing."""
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -129,6 +130,19 @@ async def test_what_was_queued_in_the_turn_of_the_loss_is_not_lost(fake, clock):
     fake.wire.lose()
     await clock.advance(1)
     assert frames(fake.wire, Pub)[0].payload == b"queued"
+
+
+async def test_a_request_that_could_not_be_sent_leaves_nothing_behind(fake, clock):
+    client = await fake.connect(pending_bytes_max=0)
+    stray = []
+    clock.set_exception_handler(lambda loop, context: stray.append(context))
+    fake.is_down = True
+    fake.wire.lose()
+    with pytest.raises(OutboundBufferFullError):
+        await client.request("a")
+    await clock.advance(10)
+    gc.collect()
+    assert stray == []
 
 
 async def test_the_buffer_without_a_connection_is_bounded(fake, clock):

@@ -214,6 +214,22 @@ async def test_the_connection_may_be_paused_instead(fake, clock):
     assert fake.wire.transport.is_reading()
 
 
+async def test_two_that_paused_a_lost_connection_pause_the_next_one_too(fake, clock):
+    client = await fake.connect()
+    subscriptions = [await client.subscribe(name, pending_messages_max=1, on_slow="pause") for name in "ab"]
+    await clock.settle()
+    for name in (b"a", b"b"):
+        fake.deliver(name, lambda sid: b"MSG x %b 1\r\nx\r\n" % sid * 2)
+    fake.wire.lose()
+    await clock.advance(1)
+    assert fake.wire.transport.reading
+    fake.deliver(b"a", lambda sid: b"MSG x %b 1\r\nx\r\n" % sid)
+    assert not fake.wire.transport.reading
+    for subscription in subscriptions:
+        await subscription.unsubscribe()
+    assert fake.wire.transport.reading
+
+
 async def test_leaving_resumes_a_paused_connection(fake, clock):
     client = await fake.connect()
     subscription = await client.subscribe("a", pending_messages_max=1, on_slow="pause")

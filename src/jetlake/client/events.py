@@ -1,0 +1,54 @@
+"""The event callbacks that a user gave: called at once, and when they are coroutines, run until they are done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from inspect import isawaitable
+from typing import Any
+
+from jetlake.client.options import EventCallback
+
+__all__ = ["Events"]
+
+logger = logging.getLogger("jetlake.client")
+
+
+class Events:
+    """Calls event callbacks; what they raise is logged, since nobody is there to take it."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Future[Any]] = set()
+
+    def emit(self, callback: EventCallback | None, *arguments: object) -> None:
+        """Call it, if there is one."""
+        if callback is None:
+            return
+        try:
+            result = callback(*arguments)
+        except Exception:
+            logger.exception("an event callback failed")
+            return
+        if isawaitable(result):
+            task = asyncio.ensure_future(result)
+            self._running.add(task)
+            task.add_done_callback(self._done)
+
+    def report(self, callback: EventCallback | None, error: Exception) -> None:
+        """Tell of what no call can raise: to the callback, or else to the log."""
+        if callback is None:
+            logger.warning("%s: %s", type(error).__name__, error)
+        else:
+            self.emit(callback, error)
+
+    async def finish(self) -> None:
+        """Wait until all callbacks have run, but for the one that waits here itself."""
+        while pending := [task for task in self._running if task is not asyncio.current_task()]:
+            await asyncio.wait(pending)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("an event callback failed", exc_info=task.exception())

@@ -1,0 +1,170 @@
+"""What a connection writes: one write for each turn of the event loop, and kept up to a limit while there is no server.
+
+A lone request goes out at once, so that nothing waits for the end of a turn that is otherwise idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from jetlake.client.ready import READY, Ready
+from jetlake.errors import ConnectionClosedError, OutboundBufferFullError
+
+if TYPE_CHECKING:
+    from jetlake.client.wire_protocol import WireProtocol
+
+__all__ = ["Outbox", "Relief"]
+
+_TURN_BYTES_MAX = 64 * 1024
+
+
+class Outbox:
+    """Frames on their way to whichever server there is.
+
+    Args:
+        loop: the event loop.
+        kept_bytes_max: most bytes that are kept while there is no server.
+    """
+
+    __slots__ = (
+        "_frames",
+        "_is_closed",
+        "_is_scheduled",
+        "_kept",
+        "_kept_bytes",
+        "_kept_bytes_max",
+        "_loop",
+        "_turn_bytes",
+        "_wire",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, kept_bytes_max: int) -> None:
+        self._loop = loop
+        self._kept_bytes_max = kept_bytes_max
+        self._wire: WireProtocol | None = None
+        self._frames: list[bytes] = []
+        self._is_scheduled = False
+        self._turn_bytes = 0
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
+        self._is_closed = False
+
+    # Writing
+
+    def send(self, frame: bytes) -> None:
+        """Write the frame at the end of this turn of the event loop.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+            OutboundBufferFullError: there is no server and the limit of kept writes is reached.
+        """
+        # A list that is not empty means that there is a socket and the write is scheduled.
+        if self._frames:
+            self._frames.append(frame)
+        else:
+            self._send_first(frame)
+
+    def _send_first(self, frame: bytes) -> None:
+        if self._wire is not None:
+            self._frames.append(frame)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self.end_turn)
+        elif self._is_closed:
+            raise ConnectionClosedError("the connection is closed")
+        elif not self._keep(frame):
+            raise OutboundBufferFullError(
+                f"no server is connected and {self._kept_bytes_max} bytes wait already (pending_bytes_max)"
+            )
+
+    def _keep(self, frame: bytes) -> bool:
+        """Keep the frame for the next connection, if there is room."""
+        if self._kept_bytes + len(frame) > self._kept_bytes_max:
+            return False
+        self._kept.append(frame)
+        self._kept_bytes += len(frame)
+        return True
+
+    def send_now(self, frame: bytes) -> None:
+        """Write the frame at once if it is the first of this turn, so that a lone request has no delay."""
+        if self._is_scheduled or self._wire is None:
+            self.send(frame)
+        else:
+            self._is_scheduled = True
+            self._loop.call_soon(self.end_turn)
+            self._wire.write(frame)
+
+    def send_bulk(self, frame: bytes) -> Ready | Relief:
+        """Write the frame as `send` does; awaiting the result holds back who writes faster than the socket takes."""
+        self.send(frame)
+        self._turn_bytes += len(frame)
+        if self._turn_bytes < _TURN_BYTES_MAX:
+            return READY
+        return Relief(self)
+
+    def end_turn(self) -> None:
+        """Write everything that waits."""
+        self._is_scheduled = False
+        self._turn_bytes = 0
+        frames = self._frames
+        if frames and self._wire is not None:
+            self._frames = []
+            self._wire.write(b"".join(frames))
+
+    async def relieve(self) -> None:
+        """Write what waits, let the event loop read, and wait until the socket takes more."""
+        self.end_turn()
+        await asyncio.sleep(0)
+        if self._wire is not None:
+            await self._wire.writable()
+
+    # What the connection tells
+
+    def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
+        """There is a server: first the subscriptions, then what was kept."""
+        self._wire = wire
+        wire.write(subscriptions + b"".join(self._kept))
+        self._forget_kept()
+
+    def disconnected(self) -> None:
+        """There is none any more.
+
+        What was not handed to the socket yet was never sent, so it belongs on the next connection, as far as there is
+        room. Subscriptions are made there anyway, and pings were meant for the lost one.
+        """
+        self._wire = None
+        unsent, self._frames = self._frames, []
+        for frame in unsent:
+            if frame.startswith((b"PUB ", b"HPUB ")):
+                self._keep(frame)
+
+    def forget_unsent(self, inbox: bytes) -> None:
+        """Do not send what was written while there is no server and names this inbox: its owner sees to it."""
+        self._kept = [frame for frame in self._kept if inbox not in frame]
+        self._kept_bytes = sum(map(len, self._kept))
+
+    def close(self) -> None:
+        """Write what waits for this turn, and take nothing more."""
+        self.end_turn()
+        self._is_closed = True
+        self._wire = None
+        self._frames = []
+        self._forget_kept()
+
+    def _forget_kept(self) -> None:
+        self._kept = []
+        self._kept_bytes = 0
+
+
+class Relief:
+    """Awaiting it makes a fast writer wait for the socket; leaving it alone is allowed."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._outbox.relieve().__await__()
