@@ -137,6 +137,25 @@ async def test_actions(pair):
     await pair.api("CONSUMER.INFO.S.c")
 
 
+async def test_a_name_alone_is_created_once(pair):
+    """Without a durable name and a lifetime of its own, a second create is one too many, though all is the same."""
+    for config in ({"name": "c"}, {"name": "c", "deliver_subject": "d"}):
+        codes = []
+        for action in ("create", "create", "", "update", "create"):
+            answer = await create(pair, "c", config, action=action)
+            codes.append(answer.get("error", {}).get("err_code"))
+        assert codes == [None, 10148, None, None, 10148]
+        await pair.api("CONSUMER.DELETE.S.c")
+    for config in ({"name": "c", "inactive_threshold": 5 * SECOND}, {"durable_name": "c"}):
+        for _ in range(2):
+            assert "error" not in await create(pair, "c", config, action="create")
+        await pair.api("CONSUMER.DELETE.S.c")
+    limits = {"inactive_threshold": 9 * SECOND, "max_ack_pending": 5}
+    await pair.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "consumer_limits": limits})
+    for _ in range(2):
+        assert "error" not in await create(pair, "c", {"name": "c"}, action="create")
+
+
 async def test_what_may_change(pair):
     base = {"durable_name": "c", "ack_policy": "explicit", "max_deliver": 5}
     await create(pair, "c", base)

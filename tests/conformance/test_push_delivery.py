@@ -70,6 +70,18 @@ async def test_a_group_is_bound_by_its_members_only(bench):
     assert sorted(sequences([message for message in messages if message.sid != "7"])) == [1, 2, 3, 4]
 
 
+async def test_a_stream_is_no_subscriber(bench):
+    """That a stream would keep what is delivered does not start a delivery."""
+    await bench.api("STREAM.CREATE.T", {"name": "T", "subjects": ["t.>"]})
+    await bench.consumer(deliver_subject="t.in")
+    await bench.fill(1)
+    await bench.quiet()
+    assert "push_bound" not in await bench.info()
+    assert (await bench.api("STREAM.INFO.T"))["state"]["messages"] == 0
+    await bench.data.subscribe("t.in", "7")
+    assert numbers_of(await bench.take()) == (1, 1, 1, 0)
+
+
 async def test_max_ack_pending(bench):
     await bench.fill(3)
     await bench.data.subscribe("deliver", "7")

@@ -89,7 +89,11 @@ def consumer_create(request: ApiRequest) -> ConsumerCreateReply:
     config = _with_level(check_consumer(config, rules))
     existing = stream.consumers.get(config.name) if config.name else None
     if existing is not None:
-        consumer = _update(existing, config, body.action, rules)
+        if body.action is ConsumerAction.CREATE:
+            _check_same(existing.config, config, body.config, rules)
+            consumer = existing
+        else:
+            consumer = _update(existing, config, rules)
     elif body.action is ConsumerAction.UPDATE:
         raise api_error(10149)
     else:
@@ -121,14 +125,25 @@ def _create(stream: Stream, config: ConsumerConfig) -> Consumer:
     return consumer
 
 
-def _update(consumer: Consumer, config: ConsumerConfig, action: ConsumerAction, rules: ConsumerRules) -> Consumer:
+def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
+    """Whether creating the consumer again changes nothing.
+
+    As on other servers that is never so for one without a durable name whose lifetime was left to the server: two who
+    made up the same name shall not share a consumer unawares.
+
+    Raises:
+        ApiError: 10148.
+    """
+    is_chosen = (
+        bool(new.durable_name) or max(asked.inactive_threshold, rules.stream.consumer_limits.inactive_threshold) > 0
+    )
+    same = replace(new, pause_until=old.pause_until, metadata=old.metadata) == old and _same_metadata(old, new)
+    if not (is_chosen and same):
+        raise api_error(10148)
+
+
+def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Consumer:
     old = consumer.config
-    if action is ConsumerAction.CREATE:
-        if replace(config, pause_until=old.pause_until, metadata=old.metadata) != old or not _same_metadata(
-            old, config
-        ):
-            raise api_error(10148)
-        return consumer
     stream = consumer.stream
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         others = [other.config for other in stream.consumers.values() if other is not consumer]

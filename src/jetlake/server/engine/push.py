@@ -27,7 +27,8 @@ class PushDelivery(Delivery):
     """The push side of one consumer.
 
     Attributes:
-        is_active: somebody subscribes the deliver subject (as a member of the group, where there is one).
+        is_active: somebody subscribes the deliver subject (as a member of the group, where there is one); that a stream
+            keeps what is sent there is not enough.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -84,7 +85,7 @@ class PushDelivery(Delivery):
         if self._group:
             self.is_active = self._account.has_queue_interest(self._subject, self._group)
         else:
-            self.is_active = self._account.has_interest(self._subject)
+            self.is_active = self._account.has_subscribers(self._subject)
         if self.is_active == was_active:
             return
         now_ns = consumer.engine.clock.now_ns()

@@ -117,6 +117,11 @@ class Routing:
         """Whether somebody would take a message on this subject."""
         return self.route(subject).takers > 0
 
+    def has_subscribers(self, subject: bytes) -> bool:
+        """Whether somebody would take it who is not a stream that keeps it."""
+        route = self.route(subject)
+        return route.takers > len(route.sinks)
+
     def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
         """Whether a member of this queue group would take a message on this subject."""
         return self.route(subject).has_queue(queue)

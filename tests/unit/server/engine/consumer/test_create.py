@@ -66,8 +66,8 @@ def test_create_returns_the_state_before_delivery(api, harness):
 )
 def test_actions(api, action, exists, changed, code):
     if exists:
-        create(api, "c", config={"ack_policy": "explicit", "metadata": {"a": "b"}})
-    config = {"ack_policy": "explicit", "metadata": {"a": "c" if changed else "b"}}
+        create(api, "c", config={"durable_name": "c", "ack_policy": "explicit", "metadata": {"a": "b"}})
+    config = {"durable_name": "c", "ack_policy": "explicit", "metadata": {"a": "c" if changed else "b"}}
     answer = create(api, "c", config=config, action=action)
     assert answer.get("error", {}).get("err_code") == code
     if code is None:
