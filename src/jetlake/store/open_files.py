@@ -1,4 +1,4 @@
-"""How many files of a server's stores are open at a time: handles are few, and streams and their segments may be many."""
+"""Which files of a server's stores are open: handles are few, and streams and their segments may be many."""
 
 from __future__ import annotations
 

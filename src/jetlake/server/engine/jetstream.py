@@ -9,8 +9,8 @@ from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.ack_subject import NO_DOMAIN, account_hash
 from jetlake.model.api import encode_error, match
 from jetlake.model.enums import ActionKind, StorageType
+from jetlake.model.pattern_set import PatternSet
 from jetlake.model.stream import StreamConfig
-from jetlake.protocol.subjects import overlaps
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.advisories import Advisories
 from jetlake.server.engine.api import Api
@@ -44,6 +44,8 @@ class JetStream:
         self.usage = Usage(limits.max_memory, limits.max_storage)
         self.streams: dict[str, Stream] = {}
         self.streams_by_token: dict[bytes, Stream] = {}
+        self.captured = PatternSet()
+        """The subjects of all streams; streams keep it up to date."""
         self.advisories = Advisories(self)
         self.api = Api(self)
         domain = engine.options.domain
@@ -111,11 +113,16 @@ class JetStream:
         Raises:
             ApiError: 10065.
         """
-        for other in self.streams.values():
-            if other.name != config.name:
-                for subject in config.subjects:
-                    if any(overlaps(subject.encode(), taken.encode()) for taken in other.config.subjects):
-                        raise api_error(10065)
+        stream = self.streams.get(config.name)
+        own = [subject.encode() for subject in stream.config.subjects] if stream is not None else []
+        for subject in own:
+            self.captured.remove(subject)
+        try:
+            if any(self.captured.overlaps(subject.encode()) for subject in config.subjects):
+                raise api_error(10065)
+        finally:
+            for subject in own:
+                self.captured.add(subject)
 
     def check_stream_count(self) -> None:
         """The account may have another stream.

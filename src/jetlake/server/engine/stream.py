@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from jetlake.errors import StoreError
@@ -82,7 +82,7 @@ class Stream:
         with self.engine.despite_disk(f"recovering the lifetimes of messages of stream {self.name}"):
             self.lifetimes.recover()
         self._reserve(max(self.config.max_bytes, 0))
-        self._capture_subjects()
+        self._capture(self.config.subjects)
         with self.engine.despite_disk(f"applying the limits of stream {self.name}"):
             self.enforce_limits(self.engine.clock.now_ns())
         self.account_for_bytes()
@@ -103,7 +103,7 @@ class Stream:
         old, self.config = self.config, config
         self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
         self._limits = _store_limits(config)
-        self._capture_subjects()
+        self._capture(config.subjects)
         self.intake.configure()
         self.engine.timers.cancel(self._age_timer)
         self._age_timer = None  # A shorter age comes due sooner.
@@ -137,17 +137,18 @@ class Stream:
         self.intake.close()
         self.engine.timers.cancel(self._age_timer)
         self.engine.timers.cancel(self._clean_up_timer)
-        for capture in self._captures.values():
-            self.account.release(capture)
-        self._captures.clear()
+        self._capture(())
 
-    def _capture_subjects(self) -> None:
-        wanted = set(self.config.subjects)
-        for subject in self._captures.keys() - wanted:
-            self.account.release(self._captures.pop(subject))
-        for subject in self.config.subjects:
-            if subject not in self._captures:
-                self._captures[subject] = self.account.capture(subject.encode(), self.intake)
+    def _capture(self, subjects: Sequence[str]) -> None:
+        """Let these subjects, and no others, come in."""
+        captures = self._captures
+        for subject in captures.keys() - set(subjects):
+            self.account.release(captures.pop(subject))
+            self.jetstream.captured.remove(subject.encode())
+        for subject in subjects:
+            if subject not in captures:
+                captures[subject] = self.account.capture(subject.encode(), self.intake)
+                self.jetstream.captured.add(subject.encode())
 
     # Limits
 

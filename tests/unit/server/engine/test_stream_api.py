@@ -1,10 +1,13 @@
 """The account and stream API: answers, errors and paging, without a socket."""
 
 import json
+from itertools import combinations
+from random import Random
 
 import pytest
 
 from jetlake.model.account import AccountLimits
+from jetlake.protocol.subjects import overlaps
 
 
 def error_of(answer):
@@ -464,3 +467,35 @@ def test_backups_are_refused_by_name(harness, verb, code):
     answer = harness.api(verb, {"deliver_subject": "x"} if code == 10064 else {"config": {"name": "S"}})
     assert answer["error"]["err_code"] == code
     assert answer["error"]["description"].endswith("not supported by this server")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_two_streams_ever_capture_the_same_subject(harness, seed):
+    """Create, change and delete at random; what is refused is what overlaps, compared pair by pair."""
+    random = Random(seed)
+    patterns = ["a", "a.b", "a.*", "a.>", "*.b", "b.>", "b.c", "b.*.d", "b.c.d", "*.*.d", "c", "d.>"]
+    expected = {}
+    refused = 0
+    for _ in range(120):
+        name = random.choice("STUVW")
+        subjects = random.sample(patterns, random.choice([1, 1, 2]))
+        if any(overlaps(one.encode(), other.encode()) for one, other in combinations(subjects, 2)):
+            continue
+        verb = random.choice(["CREATE", "UPDATE", "UPDATE", "DELETE"])
+        if (verb == "CREATE") == (name in expected):
+            continue
+        answer = harness.api(f"STREAM.{verb}.{name}", {"name": name, "subjects": subjects} if verb != "DELETE" else b"")
+        if verb == "DELETE":
+            del expected[name]
+            continue
+        taken = [subject for other, theirs in expected.items() if other != name for subject in theirs]
+        if any(overlaps(one.encode(), other.encode()) for one in subjects for other in taken):
+            assert error_of(answer)[1] == 10065, (subjects, expected)
+            refused += 1
+        else:
+            assert answer["config"]["subjects"] == subjects, (answer, expected)
+            expected[name] = subjects
+    assert refused
+    for name in list(expected):
+        harness.api(f"STREAM.DELETE.{name}")
+    assert not harness.jetstream.captured.overlaps(b">")
