@@ -67,6 +67,14 @@ class Account(Routing):
             self._tell_no_responders(subject, reply, origin)
         return taken
 
+    def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber) -> None:
+        """Route a message of which streams get another reply and header than subscribers."""
+        subject, reply, header, payload = message
+        route = self.route(subject)
+        for receive in route.sinks:
+            receive(subject, kept_reply, kept_header, payload, origin)
+        self._fan_out(route, subject, reply, header, payload, origin)
+
     def _publish_to_jetstream(
         self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
     ) -> int:

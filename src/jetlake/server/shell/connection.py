@@ -13,6 +13,7 @@ from jetlake.server.engine.account import Account
 from jetlake.server.engine.subscription import Subscription
 from jetlake.server.engine.timers import Timer
 from jetlake.server.shell.entrance import Entrance
+from jetlake.server.shell.message_trace import TRACE_DESTINATION, MessageTrace, trace_destination
 from jetlake.server.shell.permissions import PermissionCheck
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class Connection(Entrance):
                     guarded
                     or (subject[0] in _RESERVED_FIRST and subject.startswith(_RESERVED_SUBJECTS))
                     or reply.startswith(_RESERVED_REPLIES)
+                    or (header and TRACE_DESTINATION in header)
                 ):
                     route = find_route(subject)
                     if route is not None and (receive := route.only_sink) is not None:
@@ -226,9 +228,16 @@ class Connection(Entrance):
         if reply.startswith(_RESERVED_REPLIES):
             self._deny(f'Publish with Reply of "{_text(reply)}"')
             return
+        destination = trace_destination(header) if TRACE_DESTINATION in header else b""
+        if destination and self.permissions is not None and not self.permissions.may_publish(destination):
+            self._deny(f'Publish to "{_text(destination)}"')
+            return
         if options.verbose:
             self.send(OK)
-        self.account.publish(subject, reply, header, payload, self)
+        if destination:
+            MessageTrace(self, (subject, reply, header, payload), destination).publish()
+        else:
+            self.account.publish(subject, reply, header, payload, self)
 
     def _deny(self, what: str) -> None:
         user = f'"{self.identity.user}"' if self.identity is not None and self.identity.user else "without a name"

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from jetlake.server.shell.entrance import Entrance
     from jetlake.server.shell.server import Server
 
-__all__ = ["describe_client", "describe_server"]
+__all__ = ["describe_client", "describe_sender", "describe_server", "identify"]
+
+# What `flags` says of a server: it has JetStream.
+_HAS_JETSTREAM = 1
 
 _RUNTIME = "python" + sys.version.partition(" ")[0]
 
@@ -77,3 +80,22 @@ def describe_client(server: Server, connection: Connection) -> dict[str, Any]:
         "client_type": "nats",
     }
     return {key: value for key, value in fields.items() if value not in ("", 0)}
+
+
+def identify(server: Server) -> dict[str, Any]:
+    """Which server this is."""
+    return {"name": server.name, "host": server.options.host, "id": server.id}
+
+
+def describe_sender(server: Server) -> dict[str, Any]:
+    """The server as it signs what it says, with a number that grows with each message of this kind."""
+    server.said += 1
+    has_jetstream = server.engine is not None
+    return {
+        **identify(server),
+        "ver": COMPATIBLE_VERSION,
+        "jetstream": has_jetstream,
+        **({"flags": _HAS_JETSTREAM} if has_jetstream else {}),
+        "seq": server.said,
+        "time": format_time(server.clock.now_ns()),
+    }

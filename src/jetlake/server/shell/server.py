@@ -124,6 +124,7 @@ class Server:
         self.slow_consumers = 0
         self.stale_connections = 0
         self.stalled = 0
+        self.said = 0
         self.defects = 0
         self.lame_duck = False
         self.running = False

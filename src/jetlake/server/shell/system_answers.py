@@ -10,6 +10,7 @@ from msgspec.json import encode
 from jetlake.model.times import format_time
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.subscription import Subscriber
+from jetlake.server.shell.info import describe_sender, identify
 from jetlake.server.shell.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.query import BadQueryError, Query
 from jetlake.server.shell.reports import (
@@ -21,7 +22,6 @@ from jetlake.server.shell.reports import (
     server_report,
     subscriptions_report,
 )
-from jetlake.server.version import COMPATIBLE_VERSION
 
 if TYPE_CHECKING:
     from jetlake.server.shell.server import Server
@@ -34,7 +34,7 @@ def answer(server: Server, account: Account, name: str, body: bytes, origin: Sub
     try:
         query = Query.from_json(body)
         if name == "IDZ":
-            return encode(_identity(server))
+            return encode(identify(server))
         if name == "STATSZ":
             return encode(_envelope(server, "statsz", _statistics(server)))
         if name == "USER":
@@ -63,18 +63,8 @@ _REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
 }
 
 
-def _identity(server: Server) -> dict[str, Any]:
-    return {"name": server.name, "host": server.options.host, "id": server.id}
-
-
 def _envelope(server: Server, name: str, content: dict[str, Any]) -> dict[str, Any]:
-    described = {
-        **_identity(server),
-        "ver": COMPATIBLE_VERSION,
-        "jetstream": server.engine is not None,
-        "time": format_time(server.clock.now_ns()),
-    }
-    return {"server": described, name: content}
+    return {"server": describe_sender(server), name: content}
 
 
 def _user(account: Account, origin: Subscriber | None) -> dict[str, Any]:
