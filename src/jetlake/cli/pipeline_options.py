@@ -27,6 +27,8 @@ __all__ = ["EXIT_TERMINATED", "PipelineRun", "connection_options", "pipeline_opt
 EXIT_TERMINATED = 143
 """The pipeline was told to stop by SIGTERM, and did so cleanly."""
 
+_EXIT_CODES: dict[int, int] = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
+
 
 @dataclasses.dataclass(frozen=True)
 class PipelineRun:
@@ -51,22 +53,26 @@ class PipelineRun:
                 click.echo(f"wrote {file}")
             return
         from jetlake.spark.pipelines.progress import ServerReports, reporter_for
-        from jetlake.spark.pipelines.runner import run_pipeline, stop_on_signals
+        from jetlake.spark.pipelines.runner import leave_on_signals, run_pipeline, stop_on_signals
         from jetlake.spark.pipelines.session import build_session
 
         connection = self.settings.connection_options
         _check_server(connection)
-        spark = build_session(pipeline.name, self.master, self.conf, log_level=self.log_level)
+        pipeline.check(self.settings)
+        reporter = reporter_for(sys.stderr if pipeline.prints else sys.stdout)
+        with leave_on_signals(_EXIT_CODES):
+            reporter.note(f"starting Spark at {self.master}")
+            spark = build_session(pipeline.name, self.master, self.conf, log_level=self.log_level)
         stopping = threading.Event()
         # After the session: Spark takes Ctrl-C for itself when it starts.
         with stop_on_signals(stopping) as received:
             try:
-                reporters = (reporter_for(sys.stderr if pipeline.prints else sys.stdout), ServerReports(connection))
+                reporters = (reporter, ServerReports(connection))
                 run_pipeline(pipeline, spark, self.settings, reporters, stopping=stopping)
             finally:
                 spark.stop()
         if received:
-            sys.exit(EXIT_INTERRUPTED if received[0] == signal.SIGINT else EXIT_TERMINATED)
+            sys.exit(_EXIT_CODES[received[0]])
 
 
 def _check_server(connection: Any) -> None:

@@ -26,7 +26,7 @@ class StopAfter:
         if self._left is not None and len(self.batches) >= self._left:
             self._stopping.set()
 
-    def waiting(self) -> None:
+    def note(self, text: str) -> None:
         pass
 
     def ended(self, summary: Any) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.pipelines.checks import check_source
 from jetlake.spark.pipelines.compaction import Compacted, compact, finish_compaction
 from jetlake.spark.pipelines.delta_sink import DeltaSink, compact_delta
 from jetlake.spark.pipelines.file_system import FileSystem
@@ -79,6 +80,19 @@ class Archive:
             "checkpoint": self.checkpoint(settings),
         }
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Find a wrong option or a missing stream."""
+        check_source(self._source_options(settings))
+
+    def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
+        limit = min(settings.batch_messages, _DELTA_BATCH_MAX) if self.format == "delta" else settings.batch_messages
+        return settings.source_options(
+            stream=self.stream,
+            subjects=",".join(self.subjects),
+            startingPosition=self.start,
+            maxMessagesPerTrigger=limit,
+        )
+
     def run(self, run: Run) -> None:
         """Archive until the end of the stream, or until stopped."""
         settings = run.settings
@@ -89,13 +103,7 @@ class Archive:
             sink = DeltaSink(self.target, identity, partition_by)
         else:
             sink = FolderSink(run.spark, self.target, self.format, partition_by)
-        limit = min(settings.batch_messages, _DELTA_BATCH_MAX) if self.format == "delta" else settings.batch_messages
-        options = settings.source_options(
-            stream=self.stream,
-            subjects=",".join(self.subjects),
-            startingPosition=self.start,
-            maxMessagesPerTrigger=limit,
-        )
+        options = self._source_options(settings)
         messages = run.spark.readStream.format("jetstream").schema(ARCHIVE_COLUMNS).options(**options).load()
 
         def add(frame: DataFrame, batch: int) -> None:
@@ -124,6 +132,8 @@ class Archive:
             ConfigError: the folder holds the archive of another stream, or was written otherwise or elsewhere.
         """
         files = FileSystem(run.spark, self.target)
+        if files.is_file():
+            raise ConfigError(f"{self.target} is a file: an archive needs a folder")
         finish_compaction(files)
         wanted = {
             "stream": self.stream,

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
+from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.console import print_rows
 from jetlake.spark.pipelines.dead_letter_task import LETTER_SCHEMA, FetchLetters
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
@@ -151,10 +152,16 @@ class DeadLetters:
             "badRows": "column",
         }
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
+        check_events_stream(settings.connection_options, self.events)
+        for stream in self.streams:
+            require_stream(settings.connection_options, stream)
+        check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
+
     def run(self, run: Run) -> None:
         """Collect."""
         settings = run.settings
-        check_events_stream(settings.connection_options, self.events)
         if self.target.kind == "console":
             self._show(run)
             return

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetlake.errors import ConfigError, NotFoundError
-from jetlake.spark.connection import retrying
 from jetlake.spark.options import ConnectionOptions
-from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.pipelines.checks import require_stream
 
 __all__ = ["EVENTS_STREAM", "EVENT_FIELDS", "EVENT_SUBJECTS", "check_events_stream", "events_config"]
 
@@ -47,10 +45,9 @@ def check_events_stream(options: ConnectionOptions, name: str) -> None:
     Raises:
         ConfigError: there is no such stream; the text says how to make it.
     """
-    try:
-        retrying(options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(name))
-    except NotFoundError:
-        raise ConfigError(
-            f"there is no stream {name} that collects events: make it with `jetlake events init`, and give consumers a "
-            "sample frequency (`--sample 100`) so that their acks are measured"
-        ) from None
+    require_stream(
+        options,
+        name,
+        "it collects events; make it with `jetlake events init`, and give consumers a sample frequency "
+        "(`--sample 100`) so that their acks are measured",
+    )

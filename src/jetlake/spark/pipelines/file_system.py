@@ -42,6 +42,10 @@ class FileSystem:
         """Whether there is a file or folder."""
         return bool(self._system.exists(self._at(relative)))
 
+    def is_file(self, relative: str = "") -> bool:
+        """Whether there is something, and no folder."""
+        return self.exists(relative) and bool(self._system.getFileStatus(self._at(relative)).isFile())
+
     def files(self, relative: str = "") -> dict[str, int]:
         """All files below a folder with their sizes, in order of their paths; none when it does not exist."""
         if not self.exists(relative):

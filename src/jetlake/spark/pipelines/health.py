@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
+from jetlake.spark.pipelines.checks import check_source
 from jetlake.spark.pipelines.console import print_rows
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
 from jetlake.spark.pipelines.runner import Run
@@ -134,9 +135,13 @@ class Health:
         """The subject of rows that go to a stream."""
         return self.subject or f"{self.target.value}.consumers"
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Find out whether nobody collects events, or an option is wrong."""
+        check_events_stream(settings.connection_options, self.events)
+        check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
+
     def run(self, run: Run) -> None:
         """Watch."""
-        check_events_stream(run.settings.connection_options, self.events)
         if self.target.kind == "console":
             self._show(run)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -80,8 +81,8 @@ class Reporter(Protocol):
     def batch(self, done: BatchDone) -> None:
         """A batch is finished."""
 
-    def waiting(self) -> None:
-        """There is nothing to do right now."""
+    def note(self, text: str) -> None:
+        """What is going on right now; it holds until the next report."""
 
     def ended(self, summary: Summary) -> None:
         """The run is over."""
@@ -125,15 +126,14 @@ class TerminalLines:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._width = 0
-        self._is_waiting = False
+        self._shown = ""
 
     def began(self, name: str, facts: Mapping[str, Any]) -> None:
-        self._out.write(f"{name}\n" + "".join(f"  {key}: {value}\n" for key, value in facts.items()))
+        self._line("")
+        self._out.write("\r" + f"{name}\n" + "".join(f"  {key}: {value}\n" for key, value in facts.items()))
         self._out.flush()
 
     def batch(self, done: BatchDone) -> None:
-        self._is_waiting = False
         lag = "?" if done.lag is None else f"{done.lag:,}"
         query = f"{done.query}: " if done.query else ""
         self._line(
@@ -141,26 +141,35 @@ class TerminalLines:
             f"lag {lag}, left {time_left(done.left_s)}"
         )
 
-    def waiting(self) -> None:
-        if not self._is_waiting:
-            self._is_waiting = True
-            self._line("waiting for messages")
+    def note(self, text: str) -> None:
+        self._line(text)
 
     def ended(self, summary: Summary) -> None:
         self._line("")
-        self._out.write("\r")
         rate = summary.rows / summary.duration_s if summary.duration_s > 0 else 0.0
-        self._out.write(
-            f"{summary.state}: {summary.rows:,} rows in {summary.batches:,} batches, "
-            f"{time_left(summary.duration_s)}, {rate:,.0f} rows/s\n"
-        )
+        batches = f"{summary.batches:,} batch" + ("" if summary.batches == 1 else "es")
+        figures = f"{summary.rows:,} rows in {batches}, {time_left(summary.duration_s)}, {rate:,.0f} rows/s"
+        nothing = summary.state == "finished" and not summary.batches
+        self._out.write(f"\r{summary.state}: {'there was nothing to do' if nothing else figures}\n")
         self._out.write("".join(f"  {key}: {value}\n" for key, value in summary.facts))
         self._out.flush()
 
     def _line(self, text: str) -> None:
-        self._out.write("\r" + text.ljust(self._width))
-        self._width = len(text)
-        self._out.flush()
+        """Write over the line; a text that does not fit the terminal is cut, for a second line would stay."""
+        room = _columns(self._out) - 1
+        if len(text) > room:
+            text = text[: room - 1] + "…"
+        if text != self._shown:
+            self._out.write("\r" + text.ljust(len(self._shown)))
+            self._out.flush()
+            self._shown = text
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 class JsonLines:
@@ -190,8 +199,8 @@ class JsonLines:
             }
         )
 
-    def waiting(self) -> None:
-        """Silence says it."""
+    def note(self, text: str) -> None:
+        """Scripts wait for batches."""
 
     def ended(self, summary: Summary) -> None:
         self._write(
@@ -232,7 +241,7 @@ class ServerReports:
         self._rows_total = done.rows_total
         self._send("running", batch=done.batch, rows_per_second=done.rows_per_second, lag=done.lag)
 
-    def waiting(self) -> None:
+    def note(self, text: str) -> None:
         """The last report still holds."""
 
     def ended(self, summary: Summary) -> None:

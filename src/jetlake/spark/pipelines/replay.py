@@ -23,6 +23,7 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.subjects import is_valid_config
 from jetlake.spark.connection import retrying
 from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, ARCHIVE_FORMATS, archive_facts
+from jetlake.spark.pipelines.checks import require_stream
 from jetlake.spark.pipelines.delta_sink import read_delta
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import NOTES
@@ -176,6 +177,11 @@ class Replay:
         parts = [self.target, list(self.selection.conditions()), list(self.subject_map)]
         return f"{self.target}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]}"
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Find out whether there is no stream to take the messages."""
+        advice = f"make it for the subjects of the archive: jetlake stream add {self.target} --subjects …"
+        require_stream(settings.connection_options, self.target, advice)
+
     def run(self, run: Run) -> None:
         """Replay slice by slice, in the order of the sequences."""
         messages = self._messages(run)
@@ -247,6 +253,8 @@ class Replay:
     def _messages(self, run: Run) -> DataFrame:
         """The archive's messages that are meant."""
         files = FileSystem(run.spark, self.source)
+        if not files.exists():
+            raise ConfigError(f"there is no folder {self.source}")
         described = archive_facts(files)
         format_name = self.format or (described or {}).get("format", "")
         if not format_name:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +23,7 @@ from jetlake.errors import JetlakeError, SparkError
 from jetlake.spark.pipelines.progress import BatchDone, Reporter, Summary, lag_of
 from jetlake.spark.pipelines.settings import PipelineSettings
 
-__all__ = ["Pipeline", "Run", "explain", "run_pipeline", "stop_on_signals"]
+__all__ = ["Pipeline", "Run", "explain", "leave_on_signals", "run_pipeline", "stop_on_signals"]
 
 _LOOK_EVERY_S = 0.2
 _FINISH_BATCH_S = 30.0
@@ -30,6 +32,8 @@ _CAUSES = (
     re.compile(r"jetlake\.errors\.\w+: (.+)"),
     # A Python error inside Spark comes as its whole traceback; the last line says what happened.
     re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception): .+)", re.MULTILINE),
+    # One of Java's comes with its stack, the deepest cause last.
+    re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*[\w$]+: (.+)", re.MULTILINE),
 )
 
 
@@ -47,8 +51,15 @@ class Pipeline(Protocol):
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
         """What a person wants to read at the beginning: from where to where, and where the checkpoint is."""
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Find what is wrong with the options and streams, as far as that can be seen without Spark.
+
+        Raises:
+            ConfigError: the first mistake.
+        """
+
     def run(self, run: Run) -> None:
-        """Do it, and return when it is done or `run.stopping` is set."""
+        """Do it, after `check`, and return when it is done or `run.stopping` is set."""
 
 
 @dataclass
@@ -72,23 +83,30 @@ class Run:
         for reporter in self.reporters:
             reporter.batch(done)
 
+    def note(self, text: str) -> None:
+        """Tell what is going on right now."""
+        for reporter in self.reporters:
+            reporter.note(text)
+
     def watch(self, queries: list[StreamingQuery]) -> None:
         """Follow streaming queries until all have ended; one that fails ends the others.
 
         Raises:
             SparkError: a query failed; the text is the reason without Spark's own words around it.
         """
+        self.note("the first batch is under way")
         seen = {query.id: -1 for query in queries}
         names = {query.id: query.name if len(queries) > 1 else "" for query in queries}
         try:
             while any(query.isActive for query in queries) and not self.stopping.is_set():
                 fresh = [self._report(query, names[query.id], seen) for query in queries]
-                if not any(fresh) and all(_is_idle(query) for query in queries):
-                    for reporter in self.reporters:
-                        reporter.waiting()
+                if not any(fresh) and self.settings.follow and all(_is_idle(query) for query in queries):
+                    self.note("waiting for messages")
                 if any(not query.isActive and query.exception() is not None for query in queries):
                     break
                 self.stopping.wait(_LOOK_EVERY_S)
+            if self.stopping.is_set():
+                self.note("stopping when the batch under way is done; Ctrl-C again does not wait")
         finally:
             for query in queries:
                 _stop(query)
@@ -113,8 +131,8 @@ class Run:
 
 
 def _is_idle(query: StreamingQuery) -> bool:
-    status = query.status
-    return not status["isDataAvailable"] and not status["isTriggerActive"]
+    # The words are Spark's own. Before its first trigger a query is not idle, but being prepared.
+    return str(query.status["message"]).startswith("Waiting for")
 
 
 def _stop(query: StreamingQuery) -> None:
@@ -152,6 +170,8 @@ def run_pipeline(
     for reporter in reporters:
         reporter.began(pipeline.name, pipeline.facts(settings))
     try:
+        pipeline.check(settings)
+        run.note("preparing")
         pipeline.run(run)
     except BaseException as error:
         text = str(error) if isinstance(error, JetlakeError) else explain(error)
@@ -180,6 +200,34 @@ def explain(error: BaseException) -> str:
 
 
 @contextmanager
+def leave_on_signals(exit_codes: Mapping[int, int]) -> Iterator[None]:
+    """End the process on these signals while the block runs, for a time in which nothing is under way yet.
+
+    At once, without an exception: the bridge to Java would not let one through before it has written its stack to the
+    terminal. Java ends by itself when this process is gone.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.stdout.flush()
+        sys.stderr.write("\n")
+        sys.stderr.flush()
+        os._exit(exit_codes[number])
+
+    with _handling(dict.fromkeys(exit_codes, leave)):
+        yield
+
+
+@contextmanager
+def _handling(handlers: Mapping[int, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def stop_on_signals(stopping: threading.Event) -> Iterator[list[int]]:
     """Set the event on Ctrl-C and SIGTERM while the block runs; a second one is not held back.
 
@@ -194,9 +242,5 @@ def stop_on_signals(stopping: threading.Event) -> Iterator[list[int]]:
         received.append(number)
         stopping.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handling({signal.SIGINT: ask, signal.SIGTERM: ask}):
         yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

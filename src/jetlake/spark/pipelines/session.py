@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.conf import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jetlake.errors import SparkError
+from jetlake.spark.pipelines.runner import explain
 from jetlake.spark.unpacked_home import use_unpacked_home
 
 __all__ = ["DEFAULTS", "build_session"]
@@ -33,15 +40,8 @@ DEFAULTS = {
 # A machine of one's own needs no web page and no other address than its own.
 _LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-_LOG4J = """\
-rootLogger.level = {level}
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n
-"""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level: str = "off") -> SparkSession:
@@ -63,27 +63,47 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         use_unpacked_home()
-    with tempfile.TemporaryDirectory(prefix="jetlake-spark-") as folder:
-        log_settings = Path(folder) / "log4j2.properties"
-        log_settings.write_text(_LOG4J.format(level=log_level))
-        options = f"-Dlog4j2.configurationFile={log_settings.as_uri()}"
-        key = "spark.driver.extraJavaOptions"
-        settings[key] = f"{settings[key]} {options}" if key in settings else options
-        _launch_quietly(settings, log_level)
-        builder = SparkSession.builder.master(master).appName(name)
-        for setting, value in settings.items():
-            builder = builder.config(setting, value)
-        try:
-            session = builder.getOrCreate()
-        except (PySparkException, OSError) as error:
-            raise SparkError(f"Spark does not start at {master}: {str(error).splitlines()[0]}") from None
+    log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Djetlake.log.level={log_level}"
+    settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {log_options}".strip()
+    _launch_quietly(settings, log_level)
+    context_conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
+    try:
+        with _keeping_ctrl_c():
+            SparkContext.getOrCreate(context_conf)
+        session = SparkSession.builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkError(f"Spark does not start at {master}: {explain(error)}") from None
     session.sparkContext.setLogLevel(log_level.upper())
     return session
 
 
+@contextmanager
+def _keeping_ctrl_c() -> Iterator[None]:
+    """Leave Ctrl-C to whoever has it: Spark's context would take it, and cancel jobs in the middle of a batch."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _why_java_ended(said: str) -> str:
+    """What a person can do about a Java that did not come up, from what it said before it ended."""
+    folder = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=str(Path(folder) / "bin") if folder else None) is None:
+        where = f"in JAVA_HOME={folder}" if folder else "on the PATH"
+        return f"there is no Java {where}: install Java 17 or newer, or set JAVA_HOME to where it is"
+    lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "WARNING"))]
+    reason = "; ".join(told[:2]) or "it does not say why"
+    return f"Java does not start: {reason}. Spark needs Java 17 or newer; --spark-log warn shows all that it says"
+
+
 def _launch_quietly(settings: Mapping[str, str], log_level: str) -> None:
     """Start the JVM with its words before logging begins going nowhere, unless Spark's log is asked for."""
-    from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
@@ -91,15 +111,13 @@ def _launch_quietly(settings: Mapping[str, str], log_level: str) -> None:
     conf = SparkConf(loadDefaults=False)
     for setting, value in settings.items():
         conf.set(setting, value)
-    with Path(os.devnull).open("wb") as nowhere:
+    with tempfile.TemporaryFile() as said:
         try:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf, {"stderr": nowhere} if log_level == "off" else None
+                conf, {"stderr": said} if log_level == "off" else None
             )
-        except (PySparkException, OSError) as error:
-            raise SparkError(
-                f"Java does not start ({str(error).splitlines()[0]}): Spark needs Java 17 or newer, "
-                "found by JAVA_HOME or on the PATH"
-            ) from None
+        except (PySparkException, OSError):
+            said.seek(0)
+            raise SparkError(_why_java_ended(said.read().decode(errors="replace"))) from None
     SparkContext._gateway = gateway
     SparkContext._jvm = gateway.jvm

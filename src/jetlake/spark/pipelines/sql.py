@@ -72,6 +72,9 @@ class SqlPipeline:
         servers = settings.connection.get("servers", "")
         return default_checkpoint("sql", sink.name, servers, str(Path(self.spec.file).resolve()), str(sink.target))
 
+    def check(self, settings: PipelineSettings) -> None:
+        """Nothing yet: its queries are checked by Spark, and its streams with them, each mistake with its line."""
+
     def run(self, run: Run) -> None:
         """Check everything, start every sink, and follow them."""
         tables = checked_tables(run.spark, self.spec, run.settings)

@@ -45,7 +45,7 @@ def test_scripts_get_one_object_a_line():
     assert isinstance(lines, JsonLines)
     lines.began("archive A", {"target": "/lake"})
     lines.batch(BatchDone("", 3, 10, 40, 5.04, 100, 2.0))
-    lines.waiting()
+    lines.note("waiting for messages")
     lines.ended(Summary("failed", 4, 40, 8.0, (("made", 1),), "no way"))
     began, batch, ended = (json.loads(line) for line in out.getvalue().splitlines())
     assert began == {"event": "began", "pipeline": "archive A", "target": "/lake"}
@@ -57,15 +57,30 @@ def test_scripts_get_one_object_a_line():
 def test_people_get_one_line_that_changes():
     out = io.StringIO()
     lines = TerminalLines(out)
+    lines.note("starting")
     lines.began("archive A", {"target": "/lake"})
     lines.batch(BatchDone("q", 3, 10, 4000, 50.0, 100_000, 2.0))
-    lines.waiting()
-    lines.waiting()
+    lines.note("waiting for messages")
+    lines.note("waiting for messages")
     lines.ended(Summary("stopped", 1, 4000, 80.0, (("made", 1),)))
+    blank = "\r        \r"
     text = out.getvalue()
-    assert text.startswith("archive A\n  target: /lake\n\rq: batch 3, 4,000 rows, 50 rows/s, lag 100,000, left 33 min")
+    assert text.startswith(f"\rstarting{blank}archive A\n  target: /lake\n\rq: batch 3, 4,000 rows, 50 rows/s, lag 100")
     assert text.count("waiting for messages") == 1
-    assert text.endswith("\rstopped: 4,000 rows in 1 batches, 1 min, 50 rows/s\n  made: 1\n")
+    assert text.endswith("\rstopped: 4,000 rows in 1 batch, 1 min, 50 rows/s\n  made: 1\n")
+
+
+def test_a_line_is_cut_where_the_terminal_ends(monkeypatch):
+    monkeypatch.setattr("jetlake.spark.pipelines.progress._columns", lambda out: 20)
+    out = io.StringIO()
+    TerminalLines(out).batch(BatchDone("", 3, 10, 4000, 50.0, 100_000, 2.0))
+    assert out.getvalue() == "\rbatch 3, 4,000 row…"
+
+
+def test_a_run_without_work_says_so():
+    out = io.StringIO()
+    TerminalLines(out).ended(Summary("finished", 0, 0, 3.0))
+    assert out.getvalue() == "\rfinished: there was nothing to do\n"
 
 
 def test_reports_to_a_server_that_is_away_cost_nothing():
@@ -84,4 +99,8 @@ def test_an_error_is_told_without_the_tracebacks_around_it():
     assert explain(Exception(wrapped)) == "messages 1 to 3 are gone: do this"
     assert explain(Exception("Traceback\nValueError: no number\nJVM stack")) == "ValueError: no number"
     assert explain(Exception("first\nsecond")) == "first"
+    from_java = "An error occurred while calling o46.create.\n: java.io.IOException: Mkdirs failed\n\tat java.base/x"
+    assert explain(Exception(from_java)) == "Mkdirs failed"
+    deeper = f"{from_java}\nCaused by: java.io.IOException: No space left on device\n\tat y"
+    assert explain(Exception(deeper)) == "No space left on device"
     assert explain(KeyError()) == "KeyError"
