@@ -198,9 +198,11 @@ class ApiError(JetlakeError):
         self.code = code
         self.err_code = err_code
         self.description = description
+        self.request = ""
 
     def __str__(self) -> str:
-        return f"{self.description} (code {self.code}, err_code {self.err_code})"
+        where = f", on {self.request}" if self.request else ""
+        return f"{self.description} (code {self.code}, err_code {self.err_code}{where})"
 
 
 class BadRequestError(ApiError):

@@ -1,6 +1,7 @@
 """The client without await, on both servers: from this thread, from several, and interrupted."""
 
 import asyncio
+import inspect
 import signal
 import subprocess
 import sys
@@ -49,6 +50,13 @@ def fill(js, count):
         js.publish_async("s.1", b"%d" % number)
     js.publish_async_complete()
     return stream
+
+
+def test_methods_show_what_they_take():
+    consumer, stream = jetlake.blocking.Consumer, jetlake.blocking.Stream
+    for method in (consumer.fetch, consumer.consume, stream.get_batch, stream.ordered):
+        assert inspect.signature(method) == inspect.signature(method.__wrapped__)
+        assert method.__doc__ == method.__wrapped__.__doc__
 
 
 @connected
@@ -110,6 +118,7 @@ def test_streams_and_fetch(client):
 def test_consume(client):
     stream = fill(client.jetstream(), 500)
     consumer = stream.create_consumer("c")
+    assert "self" not in inspect.signature(consumer.fetch).parameters
     received = []
     with consumer.consume(max_messages=50) as messages:
         for message in messages:
@@ -127,6 +136,21 @@ def test_consume(client):
             if len(set(received)) == 500:
                 break
     assert sorted(set(received)) == list(range(500))
+
+
+@connected
+def test_leaving_a_bare_loop_stops_the_read(client):
+    stream = fill(client.jetstream(), 20)
+    consumer = stream.create_consumer("c", ack_wait=3600)
+    for message in consumer.consume(max_messages=10):
+        message.ack_sync()
+        break
+    for batch in consumer.consume(max_messages=5).batches():
+        for message in batch:
+            message.nak()
+        break
+    assert consumer.info().num_waiting == 0
+    assert sorted(numbers(jetlake.blocking.Consumer.fetch(consumer, 19))) == list(range(1, 20))
 
 
 @connected
@@ -282,6 +306,7 @@ def test_a_blocking_call_in_the_loops_thread_is_an_error_and_no_deadlock(client)
 async def test_closing(server):
     def work():
         client = jetlake.blocking.connect(server.url, name="closer")
+        js = client.jetstream()
         subscription = client.subscribe("a")
         client.close()
         client.close()
@@ -289,6 +314,8 @@ async def test_closing(server):
             lambda: client.publish("a"),
             lambda: client.request("a"),
             lambda: client.subscribe("a"),
+            lambda: js.publish("a"),
+            lambda: js.stream("S"),
             client.flush,
         ):
             with pytest.raises(ConnectionClosedError):

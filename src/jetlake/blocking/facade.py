@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from jetlake.blocking.loop_thread import LoopThread
 
-__all__ = ["Call", "Facade", "Made", "Wrapped"]
+__all__ = ["Call", "Facade", "Made", "Method", "Wrapped"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,12 +27,36 @@ class Facade:
         return f"<blocking {self._inner!r}>"
 
 
-class Call(Generic[P, R]):
-    """The blocking form of a coroutine method: same arguments, same documentation, result instead of awaitable."""
+class Method(ABC):
+    """What the blocking forms of methods share: they show the arguments and the documentation of the asyncio ones.
+
+    Args:
+        method: the asyncio class's method.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        update_wrapper(self, method)
+
+    @abstractmethod
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        """Do it for this object."""
+
+    def _bound(self, instance: Facade | None) -> Any:
+        if instance is None:
+            return self
+        return update_wrapper(partial(self._call, instance), self._method.__get__(instance._inner))
+
+    def __call__(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        """As any function of a class: `Consumer.fetch(consumer, 10)`."""
+        return self._call(instance, *args, **kwargs)
+
+
+class Call(Method, Generic[P, R]):
+    """The blocking form of a coroutine method: same arguments, result instead of awaitable."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Awaitable[R]]) -> None:
-        self._method = method
-        update_wrapper(self, method)  # type: ignore[arg-type]
+        super().__init__(method)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Call[P, R]: ...
@@ -40,16 +65,13 @@ class Call(Generic[P, R]):
     def __get__(self, instance: Facade, owner: type) -> Callable[P, R]: ...
 
     def __get__(self, instance: Facade | None, owner: type) -> Any:
-        if instance is None:
-            return self
+        return self._bound(instance)
 
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return instance._thread.call(_awaited(self._method(instance._inner, *args, **kwargs)))
-
-        return update_wrapper(call, self._method)
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        return instance._thread.call(_awaited(self._method, instance._inner, args, kwargs))
 
 
-class Wrapped(Generic[P, R, W]):
+class Wrapped(Method, Generic[P, R, W]):
     """As `Call`, for methods whose result has a blocking form of its own."""
 
     def __init__(
@@ -57,9 +79,8 @@ class Wrapped(Generic[P, R, W]):
         method: Callable[Concatenate[Any, P], Awaitable[R]],
         wrap: Callable[[R, LoopThread], W],
     ) -> None:
-        self._method = method
+        super().__init__(method)
         self._wrap = wrap
-        update_wrapper(self, method)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, instance: None, owner: type) -> Wrapped[P, R, W]: ...
@@ -68,23 +89,19 @@ class Wrapped(Generic[P, R, W]):
     def __get__(self, instance: Facade, owner: type) -> Callable[P, W]: ...
 
     def __get__(self, instance: Facade | None, owner: type) -> Any:
-        if instance is None:
-            return self
+        return self._bound(instance)
 
-        def call(*args: P.args, **kwargs: P.kwargs) -> W:
-            result = instance._thread.call(_awaited(self._method(instance._inner, *args, **kwargs)))
-            return self._wrap(result, instance._thread)
-
-        return update_wrapper(call, self._method)
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        result = instance._thread.call(_awaited(self._method, instance._inner, args, kwargs))
+        return self._wrap(result, instance._thread)
 
 
-class Made(Generic[P, R, W]):
+class Made(Method, Generic[P, R, W]):
     """The blocking form of a plain method that only makes an object which has a blocking form of its own."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R], wrap: Callable[[R, LoopThread], W]) -> None:
-        self._method = method
+        super().__init__(method)
         self._wrap = wrap
-        update_wrapper(self, method)  # type: ignore[arg-type]
 
     @overload
     def __get__(self, instance: None, owner: type) -> Made[P, R, W]: ...
@@ -93,14 +110,12 @@ class Made(Generic[P, R, W]):
     def __get__(self, instance: Facade, owner: type) -> Callable[P, W]: ...
 
     def __get__(self, instance: Facade | None, owner: type) -> Any:
-        if instance is None:
-            return self
+        return self._bound(instance)
 
-        def make(*args: P.args, **kwargs: P.kwargs) -> W:
-            return self._wrap(self._method(instance._inner, *args, **kwargs), instance._thread)
-
-        return update_wrapper(make, self._method)
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        return self._wrap(self._method(instance._inner, *args, **kwargs), instance._thread)
 
 
-async def _awaited(work: Awaitable[R]) -> R:
-    return await work
+async def _awaited(method: Callable[..., Awaitable[R]], inner: Any, args: Any, kwargs: Any) -> R:
+    # Called here, on the loop's thread, so that a client that is closed leaves no coroutine that nobody awaits.
+    return await method(inner, *args, **kwargs)

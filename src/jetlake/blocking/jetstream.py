@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade, Made, Wrapped
+from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
@@ -35,12 +35,11 @@ def _message(received: client.Message | None, thread: LoopThread) -> Message | N
     return cast("Message | None", received)
 
 
-class _Consume(Generic[P]):
+class _Consume(Method, Generic[P]):
     """The blocking form of `consume`: a handler, if there is one, runs in threads."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Any]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
+        super().__init__(method)
 
     @overload
     def __get__(self, instance: None, owner: type) -> _Consume[P]: ...
@@ -49,20 +48,16 @@ class _Consume(Generic[P]):
     def __get__(self, instance: Facade, owner: type) -> Callable[P, Reading]: ...
 
     def __get__(self, instance: Facade | None, owner: type) -> Any:
-        if instance is None:
-            return self
+        return self._bound(instance)
 
-        method: Callable[..., Any] = self._method
-
-        def consume(handler: MessageHandler | None = None, *, concurrency: int = 1, **options: Any) -> Reading:
-            if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-                raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
-            if concurrency > 1 and handler is None:
-                raise InvalidOptionError("concurrency needs a handler")
-            return Reading(method(instance._inner, **options), instance._thread, handler, concurrency)
-
-        consume.__doc__ = self.__doc__
-        return consume
+    def _call(
+        self, instance: Facade, handler: MessageHandler | None = None, *, concurrency: int = 1, **options: Any
+    ) -> Any:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+        if concurrency > 1 and handler is None:
+            raise InvalidOptionError("concurrency needs a handler")
+        return Reading(self._method(instance._inner, **options), instance._thread, handler, concurrency)
 
 
 class Consumer(Facade):
@@ -129,12 +124,11 @@ class OrderedConsumer(Facade):
             yield from messages.batches()
 
 
-class _Collect(Generic[P, T]):
+class _Collect(Method, Generic[P, T]):
     """The blocking form of a method that gives an async iterator: all of it, as a list."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
+        super().__init__(method)
 
     @overload
     def __get__(self, instance: None, owner: type) -> _Collect[P, T]: ...
@@ -143,19 +137,13 @@ class _Collect(Generic[P, T]):
     def __get__(self, instance: Facade, owner: type) -> Callable[P, list[T]]: ...
 
     def __get__(self, instance: Facade | None, owner: type) -> Any:
-        if instance is None:
-            return self
+        return self._bound(instance)
 
-        def collect(*args: P.args, **kwargs: P.kwargs) -> list[T]:
-            found = self._method(instance._inner, *args, **kwargs)
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        async def gather() -> list[Any]:
+            return [item async for item in self._method(instance._inner, *args, **kwargs)]
 
-            async def gather() -> list[T]:
-                return [item async for item in found]
-
-            return instance._thread.call(gather())
-
-        collect.__doc__ = self.__doc__
-        return collect
+        return instance._thread.call(gather())
 
 
 class Stream(Facade):

@@ -39,6 +39,10 @@ class PendingAck:
         """Whether the answer is known."""
         return self._error is not None or (self._inner is not None and self._inner.is_done)
 
+    def __repr__(self) -> str:
+        outcome = f"failed: {self._error}" if self._error is not None else "known" if self.is_done else "under way"
+        return f"<PendingAck on {self.subject.decode('utf-8', 'replace')!r} {outcome}>"
+
     def result(self) -> PubAck:
         """The acknowledgement.
 

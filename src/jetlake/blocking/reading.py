@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 from jetlake.blocking.facade import Facade
 from jetlake.blocking.loop_thread import LoopThread
@@ -19,6 +19,8 @@ from jetlake.errors import ConnectionClosedError, JetlakeError, RequestTimeoutEr
 from jetlake.model.durations import Seconds
 
 __all__ = ["MessageHandler", "Reading", "Subscription"]
+
+T = TypeVar("T")
 
 MessageHandler = Callable[[Message], Any]
 """A plain function that takes a message; it runs in a thread of its own and may block."""
@@ -156,6 +158,7 @@ class Reading(_Taking):
         self._concurrency = concurrency
         self._workers: list[threading.Thread] = []
         self._error: Exception | None = None
+        self._is_started = False
 
     def start(self) -> Self:
         """Subscribe and pull; entering the context manager or iterating does it too."""
@@ -164,6 +167,7 @@ class Reading(_Taking):
             self._inner.start()
 
         self._thread.call(start())
+        self._is_started = True
         if self._handler is not None and not self._workers:
             self._workers = [
                 threading.Thread(
@@ -174,6 +178,23 @@ class Reading(_Taking):
             for worker in self._workers:
                 worker.start()
         return self
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._until_left(super().__iter__())
+
+    def batches(self) -> Iterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        return self._until_left(super().batches())
+
+    def _until_left(self, taken: Iterator[T]) -> Iterator[T]:
+        """Without the context manager, leaving the loop stops the read."""
+        own = not self._is_started
+        self.start()
+        try:
+            yield from taken
+        finally:
+            if own:
+                self.__exit__()
 
     def _work(self, handler: MessageHandler) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jetlake.errors import BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
+from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
 from jetlake.model.codec import encode
 from jetlake.model.fields import Value
@@ -86,4 +86,9 @@ class ApiCaller:
             raise JetStreamNotEnabledError(
                 503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"
             ) from None
-        return decode_reply(kind, answer.payload)
+        try:
+            return decode_reply(kind, answer.payload)
+        except ApiError as error:
+            # The server's words do not say which stream or consumer they are about.
+            error.request = ".".join((verb, *names))
+            raise

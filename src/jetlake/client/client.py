@@ -275,7 +275,7 @@ class Client:
             await self.close()
 
     def __repr__(self) -> str:
-        return f"<Client {self.state.value} {self.server}>"
+        return f"<Client {self._connection.describe()}>"
 
 
 async def connect(

@@ -117,6 +117,10 @@ class Connection:
         """Whether there is a server right now."""
         return self._wire is not None
 
+    def describe(self) -> str:
+        """What it is doing and where, in two words."""
+        return f"{self.state.value} {self.address or ''}".rstrip()
+
     # Opening and closing
 
     async def open(self) -> None:
@@ -176,10 +180,10 @@ class Connection:
         self._wire = None
         if self.state is ConnectionState.CLOSED:
             return
-        self.last_error = self.last_error if error is None else error
+        self.last_error = self.last_error if error is None else self._translated(error)
         self._outbox.disconnected()
         self._pings.stop(DisconnectedError("the connection was lost before the server had answered"))
-        reason = error or ClientConnectionError("the server closed the connection")
+        reason = self._translated(error)
         if not self.options.reconnect or (isinstance(error, AuthorizationError) and self._expired_for_good()):
             self._events.emit(self.options.on_disconnected, reason)
             self._close(reason)
@@ -191,6 +195,14 @@ class Connection:
         if self.address is not None:
             self._pool.lost(self.address)
         self._reconnect_task = self.loop.create_task(self._reconnect())
+
+    def _translated(self, error: Exception | None) -> Exception:
+        """The error as one of ours: the operating system's own say neither who nor what."""
+        if isinstance(error, JetlakeError):
+            return error
+        reason = ClientConnectionError(f"{self.address} closed the connection" + (f": {error}" if error else ""))
+        reason.__cause__ = error
+        return reason
 
     def _expired_for_good(self) -> bool:
         return self.options.credentials is None

@@ -61,6 +61,9 @@ class Consume(Reading):
         """The pin of this client in its priority group; empty while it is not the pinned one."""
         return self._puller.state.pin_id
 
+    def _source(self) -> str:
+        return f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
+
     def _begin(self) -> None:
         self._connection.subscribe(self)
         self._puller.aim(self._consumer.pull_subject, self.subject)

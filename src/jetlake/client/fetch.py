@@ -86,6 +86,12 @@ class Fetch:
         """The status with which the server ended it; None when it was filled or still runs."""
         return self._state.status if self._state is not None else None
 
+    def __repr__(self) -> str:
+        source = f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
+        if self._state is None:
+            return f"<Fetch of {source}: await it, or iterate over it>"
+        return f"<Fetch of {source} {'ended' if self._state.is_over else 'waiting'}>"
+
     def __await__(self) -> Generator[Any, None, list[Message]]:
         return self._all().__await__()
 

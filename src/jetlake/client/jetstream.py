@@ -52,6 +52,9 @@ class JetStream(Publishing, Subscribing):
         api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s)
         super().__init__(api, publish_window=publish_window, publish_window_bytes=publish_window_bytes)
 
+    def __repr__(self) -> str:
+        return f"<JetStream {self._api.prefix} of {self._connection.describe()}>"
+
     # The account
 
     @property

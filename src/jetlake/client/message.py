@@ -17,6 +17,7 @@ from jetlake.protocol.headers import Headers, encode_headers, inline_status
 __all__ = ["Message", "Outlet", "give_back"]
 
 _ACK_PREFIX = b"$JS.ACK."
+_SHOWN_MAX = 40
 
 
 class Outlet(Protocol):
@@ -176,7 +177,9 @@ class Message(Struct, gc=False, eq=False):
         return self._outlet, self.raw_reply
 
     def __repr__(self) -> str:
-        return f"<Message {self.subject!r} {len(self.payload)} bytes{' reply ' + self.reply if self.raw_reply else ''}>"
+        size = len(self.payload)
+        content = f"{self.payload!r}" if size <= _SHOWN_MAX else f"{self.payload[:_SHOWN_MAX]!r}… {size} bytes"
+        return f"<Message {self.subject!r} {content}{' reply ' + self.reply if self.raw_reply else ''}>"
 
 
 def give_back(messages: Iterable[Message]) -> None:

@@ -44,6 +44,9 @@ class OrderedConsumer:
         self._consumer: Consumer | None = None
         self.stream_name = stream_name
 
+    def __repr__(self) -> str:
+        return f"<OrderedConsumer of {self.stream_name!r} behind sequence {self._state.last_stream_seq}>"
+
     def _new_state(self) -> OrderedState:
         return OrderedState(self._config, f"{self._config.name or 'ordered'}_{next_nuid()}")
 
@@ -156,6 +159,9 @@ class OrderedFetch:
     def __init__(self, consumer: OrderedConsumer, options: FetchOptions) -> None:
         self._consumer = consumer
         self._options = options
+
+    def __repr__(self) -> str:
+        return f"<OrderedFetch of {self._consumer.stream_name!r}: await it, or iterate over it>"
 
     def __await__(self) -> Generator[Any, None, list[Message]]:
         return self._consumer.fetch_once(self._options).__await__()

@@ -116,6 +116,9 @@ class OrderedConsume(Reading):
         """How often the consumer was made anew."""
         return max(0, self._ordered.resets)
 
+    def _source(self) -> str:
+        return repr(self._stream)
+
     def _begin(self) -> None:
         self._begin_recovery()
 

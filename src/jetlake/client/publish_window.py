@@ -61,6 +61,11 @@ class PendingAck(Struct, eq=False):
         """Whether the answer is known."""
         return self._answer is not None or self._error is not None
 
+    def __repr__(self) -> str:
+        if self._error is not None:
+            return f"<PendingAck on {self.subject!r} failed: {self._error}>"
+        return f"<PendingAck on {self.subject!r} {'acknowledged' if self.is_done else 'under way'}>"
+
     def __await__(self) -> Generator[Any, None, PubAck]:
         return self._result().__await__()
 

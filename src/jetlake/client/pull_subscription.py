@@ -137,6 +137,10 @@ class PullSubscription:
         self.consumer_name = consumer_name
         self.cached_info = info
 
+    def __repr__(self) -> str:
+        ended = " ended" if self._is_closed else ""
+        return f"<PullSubscription of {self.consumer_name!r} of {self.stream_name!r}{ended}>"
+
     @property
     def owns_consumer(self) -> bool:
         """Whether this subscription created the consumer, and deletes it at its end."""

@@ -101,6 +101,13 @@ class PushSubscription(Subscription):
         if early:
             self.receive(early)
 
+    def __repr__(self) -> str:
+        ended = " ended" if self.is_closed else ""
+        return (
+            f"<PushSubscription of {self.consumer_name!r} of {self.stream_name!r} "
+            f"{self.pending_messages} waiting{ended}>"
+        )
+
     @property
     def owns_consumer(self) -> bool:
         """Whether this subscription created the consumer, and deletes it at its end."""

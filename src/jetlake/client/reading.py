@@ -93,6 +93,10 @@ class Reading(Receiver):
     async def _recover(self) -> None:
         """After a new connection, or whatever else ended all pulls: make sure of the consumer, then pull again."""
 
+    @abstractmethod
+    def _source(self) -> str:
+        """What is read, for people."""
+
     # Starting
 
     def start(self) -> Self:
@@ -109,6 +113,10 @@ class Reading(Receiver):
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.is_stopped else "reading" if self._is_started else "not started"
+        return f"<{type(self).__name__} of {self._source()} {state} {self.pending_messages} waiting>"
 
     @property
     def pending_messages(self) -> int:

@@ -19,10 +19,11 @@ _NEVER = float("inf")
 
 
 class _Request:
-    __slots__ = ("answer", "deadline", "subject")
+    __slots__ = ("answer", "deadline", "subject", "timeout_s")
 
-    def __init__(self, subject: bytes, deadline: float, answer: asyncio.Future[Message]) -> None:
+    def __init__(self, subject: bytes, timeout_s: float, deadline: float, answer: asyncio.Future[Message]) -> None:
         self.subject = subject
+        self.timeout_s = timeout_s
         self.deadline = deadline
         self.answer = answer
 
@@ -52,7 +53,7 @@ class Requests(Receiver):
         token = b"%d" % self._next
         deadline = self._loop.time() + timeout_s
         answer: asyncio.Future[Message] = self._loop.create_future()
-        self._waiting[token] = _Request(subject, deadline, answer)
+        self._waiting[token] = _Request(subject, timeout_s, deadline, answer)
         if deadline < self._sweep_at:
             self._arm(deadline)
         return self._prefix + token, answer
@@ -116,6 +117,8 @@ class Requests(Receiver):
             del self._waiting[token]
             if not request.answer.done():
                 subject = request.subject.decode("utf-8", "replace")
-                request.answer.set_exception(RequestTimeoutError(f"no answer on {subject!r} in time"))
+                request.answer.set_exception(
+                    RequestTimeoutError(f"no answer on {subject!r} within {request.timeout_s:g} s")
+                )
         if earliest != _NEVER:
             self._arm(earliest)

@@ -94,6 +94,11 @@ class Subscription(Receiver):
         if callback is not None and not self._is_direct:
             self._worker = connection.loop.create_task(self._run_callback(callback))
 
+    def __repr__(self) -> str:
+        queue = f" queue {self.queue.decode()!r}" if self.queue else ""
+        ended = " ended" if self.is_closed else ""
+        return f"<{type(self).__name__} {self.subject.decode()!r}{queue} {self.pending_messages} waiting{ended}>"
+
     @property
     def pending_messages(self) -> int:
         """Messages received and not taken yet."""

@@ -6,6 +6,7 @@ version 2 puts the domain (`_` when there is none) and a hash of the account aft
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ NO_DOMAIN = "_"
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_LENGTH = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS_MAX = 5 * 20  # five numbers of 64 bits
 
 
@@ -51,6 +53,11 @@ class AckSubject(NamedTuple):
     """The JetStream domain; None when there is none or the subject is of version 1."""
     account_hash: str | None = None
     """Hash of the account's name; None in version 1."""
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the message was stored, in UTC; microseconds, since a datetime holds no more."""
+        return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
 
 
 def parse_ack_subject(subject: bytes | str) -> AckSubject:

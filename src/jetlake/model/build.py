@@ -32,7 +32,7 @@ def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
     values = {}
     for name, value in options.items():
         if name not in hints:
-            raise ConfigError(f"{kind.__name__} has no field {name!r}; it has {', '.join(sorted(hints))}")
+            raise ConfigError(f"{kind.__name__} has no field {name!r}; {_suggestion(name, hints)}")
         if value is not None:
             values[name] = _converted(f"{kind.__name__}.{name}", hints[name], value)
     try:
@@ -41,6 +41,13 @@ def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
     except (TypeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{kind.__name__}: {error}") from None
     return built
+
+
+def _suggestion(name: str, fields: Iterable[str]) -> str:
+    from difflib import get_close_matches  # Only for those who mistyped.
+
+    near = get_close_matches(name, fields, n=1, cutoff=0.7)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(fields))}"
 
 
 @cache

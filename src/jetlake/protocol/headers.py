@@ -110,7 +110,11 @@ class Headers:
         return hash(self.raw)
 
     def __repr__(self) -> str:
-        return f"Headers({self.raw!r})"
+        try:
+            status = "" if self.status is None else f"{self.status} {self.description}".strip() + ", "
+            return f"Headers({status}{self._read()!r})"
+        except BadHeaderError:
+            return f"Headers({self.raw!r})"
 
     def _read(self) -> list[tuple[str, str]]:
         pairs = self._pairs

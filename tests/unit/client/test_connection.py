@@ -11,6 +11,7 @@ from jetlake.client.handshake import ServerInfo
 from jetlake.errors import (
     AuthorizationError,
     BadSubjectError,
+    ClientConnectionError,
     ConnectionClosedError,
     DisconnectedError,
     InvalidOptionError,
@@ -227,8 +228,9 @@ async def test_without_reconnect_the_client_is_closed(fake, clock):
     await clock.settle()
     assert client.is_closed
     assert closed == [1]
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ClientConnectionError, match="nats://fake:4222 closed the connection: reset") as caught:
         await subscription.next()
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
     with pytest.raises(ConnectionClosedError):
         await client.publish("a")
 

@@ -50,7 +50,7 @@ def test_everything_is_decoded_when_asked(outlet):
     assert message.headers.get_all("A") == ["1", "2"]
     assert message.status is None
     assert message.size == 3 + len(REPLY) + 24 + 5
-    assert repr(message).startswith("<Message 'a.b' 5 bytes")
+    assert repr(message).startswith("<Message 'a.b' b'hello'")
 
 
 def test_metadata(outlet):

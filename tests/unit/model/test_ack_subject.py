@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ def test_version_1() -> None:
     subject = b"$JS.ACK.S.d.1.2.3.1794723450773196438.4"
     assert parse_ack_subject(subject) == parse_ack_subject(subject.decode()) == SAMPLE
     assert format_v1(SAMPLE) == subject
+    assert SAMPLE.timestamp == datetime(2026, 11, 15, 6, 17, 30, 773196, UTC)
     assert ack_prefix_v1("S", "d") + b"%d.%d.%d.%d.%d" % (1, 2, 3, 1_794_723_450_773_196_438, 4) == subject
 
 

@@ -55,7 +55,8 @@ def test_a_consumer_in_plain_words() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"bogus": 1}, "StreamConfig has no field 'bogus'"),
+        ({"bogus": 1}, "StreamConfig has no field 'bogus'; it has allow_atomic, "),
+        ({"maxage": 1}, "StreamConfig has no field 'maxage'; did you mean 'max_age'?"),
         ({"max_age": "soon"}, "StreamConfig.max_age: a duration is a number of seconds"),
         ({"max_age": 10**12}, "shorter than 292 years"),
         ({"retention": "never"}, "StreamConfig.retention is one of 'limits', 'interest', 'workqueue', not 'never'"),

@@ -125,7 +125,9 @@ def test_blocks_are_values():
     assert one == same != other
     assert len({one, same, other}) == 2
     assert one != b"A"
-    assert repr(one) == "Headers(b'NATS/1.0\\r\\nA: b\\r\\n\\r\\n')"
+    assert repr(one) == "Headers([('A', 'b')])"
+    assert repr(Headers(b"NATS/1.0 503 Nobody\r\n\r\n")) == "Headers(503 Nobody, [])"
+    assert repr(Headers(b"broken")) == "Headers(b'broken')"
 
 
 def test_bytes_that_are_no_text_survive():
