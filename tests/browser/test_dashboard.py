@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 
+from jetlake.dashboard.collector import Collector
 from jetlake.testing import fill, make_stream
 
 pytestmark = pytest.mark.browser
@@ -128,6 +130,46 @@ async def test_connections_advisories_and_pipelines(client, js, open_page):
     assert "archive ORDERS" in await text(page, "tbody tr")
 
 
+async def test_what_is_stuck_is_told_first_and_until_it_moves(js, open_page, monkeypatch):
+    monkeypatch.setattr("jetlake.dashboard.attention.STUCK_S", 0.0)
+    stream = await make_stream(js, "ORDERS", messages=3)
+    worker = await stream.create_consumer("worker")
+    page = await open_page()
+    await until(page, SEES, "Needs attention (1)")
+    await page.get_by_role("link", name="ORDERS > worker").click()
+    await until(page, SEES, "nobody pulls from it, and 3 messages wait")
+    await page.get_by_role("link", name="Consumers", exact=True).click()
+    await until(page, "() => document.querySelector('td .bad')?.textContent === 'stuck'")
+    for message in await worker.fetch(3):
+        await message.ack()
+    await page.get_by_role("link", name="Streams", exact=True).click()
+    await until(page, SEES, "Nothing is stuck")
+
+
+async def test_a_server_that_is_away_is_told_with_the_time_of_the_numbers(js, client, open_page):
+    stream = await make_stream(js, "ORDERS", messages=3)
+    collector = Collector(client, interval_s=0.01)
+    await collector.start()
+    assert collector.overview()["server"]["connected"]
+    seen = collector.overview()["server"]["seen"]
+    await client.close()
+    await collector._sample()
+    away = collector.overview()
+    assert (away["server"]["connected"], away["server"]["seen"]) == (False, seen)
+    assert [one["name"] for one in away["streams"]] == [stream.name]
+    page = await open_page()
+    await page.route(
+        "**/api/live*",
+        lambda route: route.fulfill(
+            content_type="text/event-stream",
+            body="data: " + json.dumps({"board": away, "can_act": False}) + "\n\n",
+        ),
+    )
+    await page.reload()
+    await until(page, SEES, "The server does not answer. What is shown here is of")
+    await until(page, SEES, "ORDERS")
+
+
 async def test_it_works_with_the_keyboard(js, open_page):
     await make_stream(js, "ORDERS", messages=1)
     page = await open_page()
@@ -138,13 +180,15 @@ async def test_it_works_with_the_keyboard(js, open_page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_accessibility(js, open_page, scheme):
+async def test_accessibility(js, open_page, scheme, monkeypatch):
+    monkeypatch.setattr("jetlake.dashboard.attention.STUCK_S", 0.0)
     stream = await make_stream(js, "ORDERS", messages=3)
     await stream.create_consumer("worker")
     for path, wanted in (
-        ("", "ORDERS"),
+        ("", "Needs attention"),
+        ("#/consumers", "stuck"),
         ("#/streams/ORDERS", "#3"),
-        ("#/streams/ORDERS/consumers/worker", "Ack floor"),
+        ("#/streams/ORDERS/consumers/worker", "nobody pulls"),
     ):
         page = await open_page(path, color_scheme=scheme)
         await until(page, SEES, wanted)
@@ -156,7 +200,7 @@ async def test_accessibility(js, open_page, scheme):
 async def test_phone_width_needs_no_sideways_scrolling(js, open_page):
     stream = await make_stream(js, "ORDERS", messages=3)
     await stream.create_consumer("worker")
-    for path, wanted in (("", "ORDERS"), ("#/streams/ORDERS", "#3")):
+    for path, wanted in (("", "ORDERS"), ("#/consumers", "worker"), ("#/streams/ORDERS", "#3")):
         page = await open_page(path, viewport={"width": 390, "height": 800})
         await until(page, SEES, wanted)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import msgspec
 
+from jetlake.dashboard.attention import Finding, Standstill, consumer_finding, stream_finding
 from jetlake.dashboard.history import History, Rate
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import StreamInfo
 
-__all__ = ["ADVISORIES_MAX", "PIPELINES_MAX", "SAMPLES_PER_CONSUMER", "Board"]
+__all__ = ["ADVISORIES_MAX", "FINDINGS_MAX", "PIPELINES_MAX", "SAMPLES_PER_CONSUMER", "Board"]
 
 ADVISORIES_MAX = 200
 """How many advisories are kept; older ones fall out."""
@@ -19,6 +20,10 @@ SAMPLES_PER_CONSUMER = 1024
 """How many ack samples of one consumer its percentiles are taken from; older ones fall out."""
 PIPELINES_MAX = 64
 """How many pipelines are shown; the one that has been silent longest makes room."""
+FINDINGS_MAX = 50
+"""How many things to look at are shown, the worst first; the number of all is told."""
+DEATHS_S = 600.0
+"""How long messages that ran out of deliveries are told of."""
 PIPELINE_SILENT_S = 600.0
 """A pipeline that has not reported for this long is no longer shown."""
 
@@ -33,7 +38,7 @@ class _StreamRow:
 
 
 class _ConsumerRow:
-    __slots__ = ("acked", "delivered", "info", "pending", "redelivered")
+    __slots__ = ("acked", "delivered", "info", "pending", "redelivered", "standstill")
 
     def __init__(self, info: ConsumerInfo) -> None:
         self.info = info
@@ -41,6 +46,10 @@ class _ConsumerRow:
         self.acked = Rate()
         self.pending = History()
         self.redelivered = History()
+        self.standstill = Standstill()
+
+    def finding(self, time_s: float) -> Finding | None:
+        return consumer_finding(self.info, self.standstill.seconds(time_s), self.pending.values())
 
 
 class Board:
@@ -86,6 +95,7 @@ class Board:
             row.acked.read(info.ack_floor.consumer_seq, time_s)
             row.pending.add(info.num_pending)
             row.redelivered.add(info.num_redelivered)
+            row.standstill.see(info, time_s)
             seen[info.name] = row
         if stream in self._streams:
             self._consumers[stream] = seen
@@ -111,7 +121,8 @@ class Board:
             for name in ("stream", "consumer", "action", "stream_seq", "deliveries", "reason", "group", "subject")
             if event.get(name) not in (None, "")
         )
-        self._advisories.append({"time": time_s, "kind": kind, "text": text, "subject": subject})
+        about = {name: str(event.get(name, "")) for name in ("stream", "consumer")}
+        self._advisories.append({"time": time_s, "kind": kind, "text": text, "subject": subject, **about})
 
     def see_pipeline(self, payload: bytes, time_s: float) -> None:
         """Take one progress report of a running pipeline."""
@@ -128,18 +139,47 @@ class Board:
 
     def overview(self, time_s: float) -> dict[str, Any]:
         """Everything the overview shows, with charts of the streams only where there is something to draw."""
+        findings = self._findings(time_s)
         return {
             "time": time_s,
             "server": self.server,
             "account": self.account,
+            "attention": msgspec.to_builtins(findings[:FINDINGS_MAX]),
+            "attention_total": len(findings),
             "streams": [self._stream(row) for row in self._streams.values()],
             "consumers": [
-                self._consumer(stream, row) for stream, rows in self._consumers.items() for row in rows.values()
+                self._consumer(stream, row, time_s) for stream, rows in self._consumers.items() for row in rows.values()
             ],
             "pipelines": [report for report in self._pipelines.values() if time_s - report["seen"] < PIPELINE_SILENT_S],
             "advisories": list(self._advisories)[::-1][:50],
             "connections": self.connections,
         }
+
+    def _findings(self, time_s: float) -> list[Finding]:
+        """What a person should look at, the worst first."""
+        found = [stream_finding(row.info) for row in self._streams.values()]
+        found += [row.finding(time_s) for rows in self._consumers.values() for row in rows.values()]
+        found += self._deaths(time_s)
+        found += [
+            Finding("bad", "failed", f"pipeline {report.get('name') or report['id']} failed")
+            for report in self._pipelines.values()
+            if report.get("state") == "failed" and time_s - report["seen"] < PIPELINE_SILENT_S
+        ]
+        return sorted((one for one in found if one is not None), key=lambda one: one.level != "bad")
+
+    def _deaths(self, time_s: float) -> list[Finding]:
+        """Messages that ran out of deliveries a short while ago, by consumer."""
+        numbers = Counter(
+            (event["stream"], event["consumer"])
+            for event in self._advisories
+            if event["kind"] == "max_deliver" and time_s - event["time"] < DEATHS_S
+        )
+        return [
+            Finding(
+                "bad", "given up", f"gave up on {number:,} of its messages: no deliveries are left", stream, consumer
+            )
+            for (stream, consumer), number in numbers.items()
+        ]
 
     def advisories(self) -> list[dict[str, Any]]:
         """All that are kept, newest first."""
@@ -149,7 +189,7 @@ class Board:
         """The streams that have consumers, whose infos are worth asking for."""
         return [name for name, row in self._streams.items() if row.info.state.consumer_count]
 
-    def stream(self, name: str) -> dict[str, Any] | None:
+    def stream(self, name: str, time_s: float) -> dict[str, Any] | None:
         """One stream with its configuration, charts and consumers."""
         row = self._streams.get(name)
         if row is None:
@@ -158,16 +198,17 @@ class Board:
             **self._stream(row),
             "config": msgspec.to_builtins(row.info.config),
             "created": row.info.created,
-            "consumers_list": [self._consumer(name, one) for one in self._consumers.get(name, {}).values()],
+            "finding": msgspec.to_builtins(stream_finding(row.info)),
+            "consumers_list": [self._consumer(name, one, time_s) for one in self._consumers.get(name, {}).values()],
         }
 
-    def consumer(self, stream: str, name: str) -> dict[str, Any] | None:
+    def consumer(self, stream: str, name: str, time_s: float) -> dict[str, Any] | None:
         """One consumer with its configuration, charts, ack times and priority groups."""
         row = self._consumers.get(stream, {}).get(name)
         if row is None:
             return None
         return {
-            **self._consumer(stream, row),
+            **self._consumer(stream, row, time_s),
             "config": msgspec.to_builtins(row.info.config),
             "created": row.info.created,
             "delivered": msgspec.to_builtins(row.info.delivered),
@@ -201,7 +242,7 @@ class Board:
             "backlog": row.backlog.values(),
         }
 
-    def _consumer(self, stream: str, row: _ConsumerRow) -> dict[str, Any]:
+    def _consumer(self, stream: str, row: _ConsumerRow, time_s: float) -> dict[str, Any]:
         info = row.info
         return {
             "stream": stream,
@@ -215,6 +256,7 @@ class Board:
             "paused": info.paused,
             "rate": row.delivered.per_second,
             "chart": row.pending.values(),
+            "finding": msgspec.to_builtins(row.finding(time_s)),
         }
 
 

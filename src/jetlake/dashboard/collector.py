@@ -58,6 +58,7 @@ class Collector:
         self._interval_s = interval_s
         self._connections = connections
         self._turn = 0
+        self._seen_s = 0.0
         self._sampled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._watchers = 0
@@ -106,12 +107,13 @@ class Collector:
                 self.board.see_consumers(name, await self._consumers(name), time.time())
             if self._connections is not None:
                 self.board.connections = await self._connections()
-            connected = True
+            connected, self._seen_s = True, time.time()
         except (JetlakeError, OSError):
             connected = False
         info = self._client.server_info
         self.board.server = {
             "connected": connected,
+            "seen": self._seen_s,
             "name": info.server_name,
             "version": info.version,
             "url": self._client.server,
@@ -161,7 +163,7 @@ class Collector:
 
     async def stream(self, stream: str) -> dict[str, Any] | None:
         """One stream with its consumers as they are now and the subjects it holds."""
-        detail = self.board.stream(_name(stream))
+        detail = self.board.stream(_name(stream), time.time())
         if detail is None:
             return None
         try:
@@ -172,10 +174,10 @@ class Collector:
         except NotFoundError:
             return None
         held = sorted(info.state.subjects.items(), key=lambda pair: -pair[1])[:SUBJECTS_MAX]
-        return {**(self.board.stream(stream) or detail), "subjects_held": held}
+        return {**(self.board.stream(stream, time.time()) or detail), "subjects_held": held}
 
     async def consumer(self, stream: str, consumer: str) -> dict[str, Any] | None:
-        return self.board.consumer(_name(stream), _name(consumer))
+        return self.board.consumer(_name(stream), _name(consumer), time.time())
 
     async def messages(
         self,
@@ -217,7 +219,7 @@ class Collector:
         """What is published from now on, a list a sample. Reads by sequence: no consumer is made, nothing is taken."""
         last = (await self._ask(f"STREAM.INFO.{_name(stream)}", None, replies.StreamInfoReply)).state.last_seq
         async for _ in self.samples():
-            detail = self.board.stream(stream)
+            detail = self.board.stream(stream, time.time())
             if detail is None:
                 return
             newest = detail["last_seq"]
@@ -245,7 +247,7 @@ class Collector:
         )
 
     async def unpin(self, stream: str, consumer: str) -> None:
-        detail = self.board.consumer(stream, consumer)
+        detail = self.board.consumer(stream, consumer, time.time())
         groups = detail["priority_groups"] if detail else []
         if not groups:
             raise InvalidOptionError(f"{consumer} has no priority group")

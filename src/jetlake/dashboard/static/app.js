@@ -85,8 +85,11 @@ function table(id, columns, rows, { search, empty, caption }) {
     type: "button",
     onclick: () => { chosen.order[id] = [index, index === sortColumn ? -sign : 1]; draw(); },
   }, title) : title));
-  const body = shown.map((row) => make("tr", {}, columns.map(([, cell, , kind]) =>
-    make("td", { class: kind }, cell(row)))));
+  const body = shown.map((row) => make("tr", {}, columns.map(([, cell, , kind]) => {
+    const made = make("td", { class: kind }, cell(row));
+    if (kind?.includes("clip")) made.title = made.textContent;  // the whole of what may be cut
+    return made;
+  })));
   return [
     make("div", { class: "tools" },
       make("label", {}, `Filter (${shown.length} of ${rows.length})`, make("input", {
@@ -113,6 +116,7 @@ const streamColumns = [
 const consumerColumns = (withStream) => [
   ["Consumer", (row) => make("a", { href: consumerPath(row.stream, row.name) }, row.name), (row) => row.name, "clip"],
   ...(withStream ? [["Stream", (row) => make("a", { href: streamPath(row.stream) }, row.stream), (row) => row.stream, "clip"]] : []),
+  ["State", (row) => findingTag(row.finding), (row) => findingRank(row.finding), ""],
   ["Kind", (row) => make("span", { class: "tag" }, `${row.kind} · ${row.ack_policy}${row.paused ? " · paused" : ""}`), null, "optional"],
   ["Pending", (row) => count(row.pending), (row) => row.pending, "number"],
   ["Awaiting ack", (row) => count(row.ack_pending), (row) => row.ack_pending, "number"],
@@ -128,11 +132,43 @@ let board = null;      // the latest overview
 let detail = null;     // the latest of the stream or consumer that is open
 let canAct = false;    // the server was started with a token
 
+/** What is wrong, in a sentence with a link to where it is; nothing when nothing is. */
+function findingLine({ level, text, stream, consumer }, linked = true) {
+  const where = consumer ? make("a", { href: consumerPath(stream, consumer) }, `${stream} > ${consumer}`)
+    : stream ? make("a", { href: streamPath(stream) }, stream) : null;
+  return [make("span", { class: level }, level === "bad" ? "●" : "▲", make("span", { class: "spoken" }, level === "bad" ? " problem: " : " warning: ")),
+    " ", linked && where, linked && where && ": ", text];
+}
+
+function attention() {
+  if (!board.streams.length) return null;
+  if (!board.attention.length) return make("p", { class: "card calm", id: "attention" }, "Nothing is stuck, and nobody falls behind.");
+  const more = board.attention_total - board.attention.length;
+  return make("section", { class: "card", id: "attention", "aria-label": "Needs attention" },
+    make("h2", {}, `Needs attention (${count(board.attention_total)})`),
+    make("ul", {}, board.attention.map((one) => make("li", {}, findingLine(one))), more > 0 && make("li", {}, `and ${count(more)} more`)));
+}
+
+const findingCard = (finding) => finding && make("p", { class: "card", id: "finding" }, findingLine(finding, false));
+const findingTag = (finding) => finding ? make("span", { class: finding.level, title: finding.text }, finding.state) : "ok";
+// Sorted by state, the worst come first.
+const findingRank = (finding) => ({ bad: 0, warn: 1 }[finding?.level] ?? 2);
+
+/** While the server is away the latest numbers stay, with the time that they are of. */
+function absence() {
+  const { server } = board;
+  if (server.connected) return null;
+  return make("p", { class: "card bad", id: "absence" }, server.seen
+    ? `The server does not answer. What is shown here is of ${clock(server.seen)}.`
+    : "The server does not answer, or has no JetStream for this login.");
+}
+
 function overview() {
   const { account, streams, consumers } = board;
   const total = (name) => streams.reduce((sum, stream) => sum + stream[name], 0);
   return [
     make("h1", {}, "Streams"),
+    attention(),
     tiles(["Streams", count(streams.length)], ["Messages", count(total("messages"))], ["Size", bytes(total("bytes"))],
       ["Published", rate(total("rate"))], ["Consumers", count(account.consumers)],
       ["Pending", count(consumers.reduce((sum, one) => sum + one.pending, 0))]),
@@ -144,7 +180,10 @@ function overview() {
 }
 
 function consumersSection() {
-  return [make("h1", {}, "Consumers"), table("consumers", consumerColumns(true), board.consumers, {
+  const columns = consumerColumns(true);
+  // Where the lag is comes first, until the reader wants it otherwise.
+  chosen.order.consumers ??= [columns.findIndex(([title]) => title === "Pending"), -1];
+  return [make("h1", {}, "Consumers"), table("consumers", columns, board.consumers, {
     search: (row) => `${row.name} ${row.stream}`, caption: "Consumers",
     empty: "No consumers yet. Make one: jetlake consumer add ORDERS worker --pull",
   })];
@@ -215,6 +254,7 @@ function streamSection(name) {
   return [
     make("p", { class: "crumbs" }, make("a", { href: "#/" }, "Streams"), " /"),
     make("h1", {}, name),
+    findingCard(detail.finding),
     tiles(["Messages", count(detail.messages)], ["Size", bytes(detail.bytes)], ["First", count(detail.first_seq)],
       ["Last", count(detail.last_seq)], ["Subjects", count(detail.num_subjects)], ["Consumers", count(detail.consumers)]),
     make("div", { class: "charts" },
@@ -247,6 +287,7 @@ function consumerSection(stream, name) {
     make("p", { class: "crumbs" }, make("a", { href: "#/" }, "Streams"), " / ",
       make("a", { href: streamPath(stream) }, stream), " /"),
     make("h1", {}, name),
+    findingCard(detail.finding),
     tiles(["Pending", count(detail.pending)], ["Awaiting ack", count(detail.ack_pending)],
       ["Redelivered", count(detail.redelivered)], ["Waiting pulls", count(detail.waiting)],
       ["Delivered", `${count(detail.delivered.consumer_seq)} / ${count(detail.delivered.stream_seq)}`],
@@ -259,7 +300,9 @@ function consumerSection(stream, name) {
     make("h2", {}, "Ack times"),
     make("div", { class: "card" }, times.samples
       ? facts([["median", `${times.p50} ms`], ["95 %", `${times.p95} ms`], ["99 %", `${times.p99} ms`], ["samples", count(times.samples)]])
-      : make("p", {}, "No samples. Set sample_freq on the consumer to have a share of its acks measured.")),
+      : make("p", {}, detail.config.sample_freq
+        ? "No samples yet. They are taken from acks that come while the dashboard runs."
+        : "No samples. Set sample_freq on the consumer to have a share of its acks measured.")),
     detail.priority_groups.length > 0 && [make("h2", {}, "Priority group"), make("div", { class: "card" },
       detail.priority_groups.map((group) => facts([["group", group.group],
         ["pinned client", group.pinned_client_id ?? "nobody"], ["pinned at", moment(group.pinned_ts)]])))],
@@ -403,7 +446,7 @@ function draw() {
     const [id, cursor] = [focused?.id, focused?.selectionStart];
     const scrolled = main.querySelector(".table")?.scrollLeft;
     const openDetails = [...main.querySelectorAll("details.card")].map((one) => one.open);
-    main.replaceChildren(...content().flat(3).filter(Boolean));
+    main.replaceChildren(...[absence(), ...content()].flat(3).filter(Boolean));
     main.querySelectorAll("details.card").forEach((one, index) => { one.open = openDetails[index] ?? false; });
     if (scrolled) main.querySelector(".table").scrollLeft = scrolled;
     if (id?.startsWith("filter-")) {

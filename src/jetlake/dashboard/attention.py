@@ -1,0 +1,131 @@
+"""What a person should look at: consumers that are stuck or fall behind, streams that are full or lost messages."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from jetlake.model.consumer import ConsumerInfo
+from jetlake.model.enums import DiscardPolicy
+from jetlake.model.stream import StreamInfo
+
+__all__ = ["BEHIND_SAMPLES_MIN", "STUCK_S", "Finding", "Standstill", "consumer_finding", "stream_finding"]
+
+STUCK_S = 10.0
+"""A consumer that has work and does not move for this long is stuck."""
+BEHIND_SAMPLES_MIN = 30
+"""How many samples of pending messages are needed before their growth means anything."""
+BEHIND_GROWTH_MIN = 1000
+"""How much pending must have grown over the samples to be told."""
+FULL_SHARE = 0.9
+"""A stream that refuses new messages when it is full is told of from this share of a limit on."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing to look at: `bad` needs somebody now, `warn` soon."""
+
+    level: Literal["bad", "warn"]
+    state: str
+    """In a word, for a table."""
+    text: str
+    stream: str = ""
+    consumer: str = ""
+
+
+class Standstill:
+    """Since when a consumer with work to do has neither delivered anything nor had anything acknowledged."""
+
+    __slots__ = ("_place", "_since_s")
+
+    def __init__(self) -> None:
+        self._place: Any = None
+        self._since_s = 0.0
+
+    def see(self, info: ConsumerInfo, time_s: float) -> None:
+        """Take how far the consumer is now."""
+        place = (info.delivered.consumer_seq, info.ack_floor.consumer_seq, info.num_ack_pending)
+        if place != self._place or not (info.num_pending or info.num_ack_pending):
+            self._place, self._since_s = place, time_s
+
+    def seconds(self, time_s: float) -> float:
+        """How long it has lasted."""
+        return time_s - self._since_s
+
+
+def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[float]) -> Finding | None:
+    """What is wrong with a consumer, the worst first.
+
+    Args:
+        standstill_s: how long it has had work and not moved.
+        pending: its pending messages over time, oldest first.
+    """
+    if standstill_s >= STUCK_S and info.num_pending:
+        return _found(info, *_why_stuck(info))
+    if standstill_s >= STUCK_S and info.num_ack_pending:
+        seconds = int(standstill_s)
+        return _found(
+            info, "warn", "unacked", f"{_messages(info.num_ack_pending, 'await')} an ack, none came for {seconds} s"
+        )
+    if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
+        grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
+        return _found(info, "warn", "behind", f"falls behind: pending rose {grown} in the last two minutes")
+    if info.num_redelivered:
+        text = f"delivered more than once and not acknowledged yet: {_messages(info.num_redelivered)}"
+        return _found(info, "warn", "redelivering", text)
+    return None
+
+
+def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
+    """Level, word and sentence for a consumer whose pending messages do not go out."""
+    waits = _messages(info.num_pending, "wait")
+    limit = info.config.max_ack_pending
+    if info.paused:
+        return "warn", "paused", f"paused, and {waits}"
+    if info.config.deliver_subject and not info.push_bound:
+        return "bad", "stuck", f"nobody listens to it, and {waits}"
+    if 0 < limit <= info.num_ack_pending:
+        return (
+            "bad",
+            "stuck",
+            f"{limit:,} messages await an ack, which is its limit, and {waits}: somebody does not ack",
+        )
+    if not info.config.deliver_subject and not info.num_waiting:
+        return "bad", "stuck", f"nobody pulls from it, and {waits}"
+    return "bad", "stuck", f"delivers nothing, and {waits}"
+
+
+def _rises(pending: list[float]) -> bool:
+    """Whether it grows for good: a burst that is being worked off is highest in the middle."""
+    return pending[-1] >= max(pending) * 0.95
+
+
+def stream_finding(info: StreamInfo) -> Finding | None:
+    """What is wrong with a stream, the worst first."""
+    config, state = info.config, info.state
+    if state.lost is not None and state.lost.msgs:
+        text = f"{_messages(len(state.lost.msgs))} could not be read from disk and are lost"
+        return Finding("bad", "lost", text, config.name)
+    if config.discard is DiscardPolicy.NEW:
+        for limit, held, what in (
+            (config.max_msgs, state.messages, "messages"),
+            (config.max_bytes, state.bytes, "bytes"),
+        ):
+            if limit > 0 and held >= limit * FULL_SHARE:
+                full = held >= limit
+                text = f"{held:,} of {limit:,} {what}: " + (
+                    "publishers are refused" if full else "soon it refuses more"
+                )
+                return Finding("bad" if full else "warn", "full" if full else "nearly full", text, config.name)
+    return None
+
+
+def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: str) -> Finding:
+    return Finding(level, state, text, info.stream_name, info.name)
+
+
+def _messages(number: int, verb: str = "") -> str:
+    """So many of them, and what they do: `1 message waits`, `2 messages wait`."""
+    one = number == 1
+    noun = "message" if one else "messages"
+    return f"{number:,} {noun}" + (f" {verb}{'s' if one else ''}" if verb else "")

@@ -1,0 +1,112 @@
+"""What the dashboard calls stuck, behind or full, and what it leaves in peace."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jetlake.dashboard.attention import BEHIND_SAMPLES_MIN, STUCK_S, Standstill, consumer_finding, stream_finding
+from jetlake.dashboard.board import FINDINGS_MAX, Board
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
+from jetlake.model.enums import DiscardPolicy
+from jetlake.model.stream import LostData, StreamConfig, StreamInfo, StreamState
+
+
+def consumer(name="C", *, delivered=0, config=None, **fields):
+    return ConsumerInfo(
+        stream_name="S",
+        name=name,
+        config=ConsumerConfig(durable_name=name, **(config or {})),
+        delivered=SequenceInfo(consumer_seq=delivered, stream_seq=delivered),
+        **fields,
+    )
+
+
+def stream(name="S", *, config=None, **state):
+    return StreamInfo(config=StreamConfig(name=name, **(config or {})), state=StreamState(**state))
+
+
+@pytest.mark.parametrize(
+    ("info", "level", "words"),
+    [
+        (consumer(num_pending=5), "bad", "nobody pulls from it, and 5 messages wait"),
+        (consumer(num_pending=1, num_waiting=1), "bad", "delivers nothing, and 1 message waits"),
+        (consumer(num_pending=5, paused=True), "warn", "paused, and 5 messages wait"),
+        (consumer(num_pending=5, config={"deliver_subject": "x"}), "bad", "nobody listens to it"),
+        (
+            consumer(num_pending=5, num_ack_pending=100, num_waiting=1, config={"max_ack_pending": 100}),
+            "bad",
+            "100 messages await an ack, which is its limit",
+        ),
+        (consumer(num_ack_pending=3), "warn", "3 messages await an ack, none came for 10 s"),
+    ],
+)
+def test_a_consumer_with_work_that_does_not_move_is_told_with_the_reason(info, level, words):
+    found = consumer_finding(info, STUCK_S, [])
+    assert found is not None
+    assert (found.level, found.stream, found.consumer) == (level, "S", "C")
+    assert words in found.text
+    assert consumer_finding(info, STUCK_S - 1, []) is None
+
+
+def test_a_consumer_that_moves_or_has_nothing_to_do_stands_not_still():
+    standstill = Standstill()
+    standstill.see(consumer(delivered=1, num_pending=9), 0.0)
+    standstill.see(consumer(delivered=1, num_pending=9), 8.0)
+    assert standstill.seconds(8.0) == 8.0
+    standstill.see(consumer(delivered=2, num_pending=8), 9.0)
+    assert standstill.seconds(9.0) == 0.0
+    standstill.see(consumer(delivered=2), 50.0)
+    assert standstill.seconds(50.0) == 0.0
+
+
+def test_pending_that_rises_is_told_and_a_burst_that_is_worked_off_is_not():
+    moving = consumer(num_pending=1)
+    rising = [float(1000 * step) for step in range(BEHIND_SAMPLES_MIN)]
+    found = consumer_finding(moving, 0.0, rising)
+    assert found is not None and found.text == "falls behind: pending rose from 0 to 29,000 in the last two minutes"
+    assert consumer_finding(moving, 0.0, rising[:-1]) is None
+    assert consumer_finding(moving, 0.0, [*rising, 15_000.0]) is None
+    assert consumer_finding(moving, 0.0, [float(step) for step in range(BEHIND_SAMPLES_MIN)]) is None
+
+
+def test_redeliveries_are_told():
+    found = consumer_finding(consumer(num_redelivered=2), 0.0, [])
+    assert found is not None and found.state == "redelivering"
+
+
+def test_streams_that_refuse_or_lost_messages_are_told():
+    refusing = {"discard": DiscardPolicy.NEW, "max_msgs": 10}
+    assert stream_finding(stream(config=refusing, messages=8)) is None
+    assert stream_finding(stream(config=refusing, messages=9)).state == "nearly full"
+    assert stream_finding(stream(config=refusing, messages=10)).level == "bad"
+    assert stream_finding(stream(config={"max_msgs": 10}, messages=10)) is None
+    assert stream_finding(stream(messages=1, lost=LostData(msgs=[7]))).state == "lost"
+
+
+def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
+    board = Board()
+    board.see_streams([stream(consumer_count=2)], 0.0)
+    many = [consumer(f"C{number}", num_redelivered=1) for number in range(FINDINGS_MAX)]
+    for time_s in (0.0, STUCK_S):
+        board.see_consumers("S", [*many, consumer("stuck", num_pending=1)], time_s)
+    advisory = {
+        "type": "io.nats.jetstream.advisory.v1.max_deliver",
+        "stream": "S",
+        "consumer": "stuck",
+        "stream_seq": 3,
+    }
+    for _ in range(2):
+        board.see_advisory("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.stuck", json.dumps(advisory).encode(), 5.0)
+    board.see_pipeline(b'{"id": "1", "name": "archive S", "state": "failed"}', 5.0)
+    shown = board.overview(STUCK_S)
+    assert (len(shown["attention"]), shown["attention_total"]) == (FINDINGS_MAX, FINDINGS_MAX + 3)
+    worst = {one["text"] for one in shown["attention"][:3]}
+    assert worst == {
+        "nobody pulls from it, and 1 message waits",
+        "gave up on 2 of its messages: no deliveries are left",
+        "pipeline archive S failed",
+    }
+    assert board.overview(700.0)["attention_total"] == FINDINGS_MAX + 1
+    assert board.consumer("S", "stuck", STUCK_S)["finding"]["state"] == "stuck"
