@@ -11,7 +11,8 @@ from pathlib import Path
 from jetlake.errors import StoreError
 from jetlake.store.compaction import rewrite, tombstones_in
 from jetlake.store.disk import Disk
-from jetlake.store.index_snapshot import IndexSnapshot, write_snapshot
+from jetlake.store.index_file import IndexFile
+from jetlake.store.index_snapshot import IndexSnapshot
 from jetlake.store.interface import Run
 from jetlake.store.logged_store import LoggedStore
 from jetlake.store.mark import MarkFile
@@ -35,6 +36,7 @@ LOST_MAX = 100_000
 """How many lost sequences are told by their number."""
 
 _DROPS_PER_FLUSH = 8
+_SNAPSHOT_STEPS = 32
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
 
@@ -94,8 +96,7 @@ class FileStore(LoggedStore):
             random_bytes=random_bytes,
         )
         self._snapshot_bytes = snapshot_bytes
-        # The flush at which the index was written down; 0 for what the start found, -1 when there is none.
-        self._snapshot_generation = 0
+        self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
         self._closed = False
         self._adopt(found)
 
@@ -260,7 +261,7 @@ class FileStore(LoggedStore):
                 continue
             try:
                 if segment.tombstones_low and segment is not self._blocks[0]:
-                    self._drop_snapshot()
+                    self._index_file.drop()
                 self._disk.remove(segment.path)
             except OSError:
                 # It holds nothing; a later flush tries again.
@@ -320,6 +321,8 @@ class FileStore(LoggedStore):
         if self._durability.failure is not None or self._closed:
             return False
         self.flush()
+        if self._index_file.go_on():
+            return True
         for segment in self._blocks:
             if segment is self._active or not segment.size:
                 continue
@@ -331,7 +334,9 @@ class FileStore(LoggedStore):
                 return True
         if self._log_bytes > max(self._snapshot_bytes, self.bytes // 2) and not self._removals.held_back:
             self.sync()
-            self._write_snapshot()
+            self._index_file.begin(self._snapshot())
+            self._log_bytes = 0
+            return True
         return False
 
     def _may_rewrite(self, segment: Segment) -> bool:
@@ -349,7 +354,7 @@ class FileStore(LoggedStore):
             tombstones = tombstones_in(segment, data)
             foreign = [(first, end) for first, end in merged(tombstones) if self._is_needed(segment, first, end)]
             if foreign != tombstones:
-                self._drop_snapshot()
+                self._index_file.drop()
             # The tombstones of a file that is gone may go when it cannot come back.
             self._durability.sync_names()
             rewrite(segment, data, self._last_of(segment), foreign, self.last_time_ns)
@@ -359,10 +364,8 @@ class FileStore(LoggedStore):
         except OSError as error:
             raise StoreError.of(f"rewrite segment {segment.number}", error) from error
 
-    def _write_snapshot(self) -> None:
-        """Write the index down, if it changed since the last time; nothing may be waiting."""
-        if self._snapshot_generation == self._durability.flushed:
-            return
+    def _snapshot(self) -> IndexSnapshot:
+        """How things stand; nothing may be waiting."""
         snapshot = IndexSnapshot()
         snapshot.key = self._key
         snapshot.last_sequence = self.last_sequence
@@ -371,19 +374,7 @@ class FileStore(LoggedStore):
         snapshot.lost_bytes = self.lost_bytes
         snapshot.segments = [segment for segment in self._blocks if segment.size]
         snapshot.subjects = self._subjects
-        try:
-            write_snapshot(self._disk, self._folder / _INDEX_NAME, snapshot)
-        except OSError:
-            # The next start reads the log instead.
-            return
-        self._snapshot_generation = self._durability.flushed
-        self._log_bytes = 0
-
-    def _drop_snapshot(self) -> None:
-        """Remove the snapshot: tombstones go that explain to it where its messages have gone."""
-        if self._snapshot_generation >= 0:
-            self._disk.remove(self._folder / _INDEX_NAME)
-            self._snapshot_generation = -1
+        return snapshot
 
     # The end
 
@@ -398,11 +389,12 @@ class FileStore(LoggedStore):
                 # What was held back until that sync.
                 self.flush()
                 self.sync()
-                self._write_snapshot()
+                self._index_file.write(self._snapshot(), self._durability.flushed)
         finally:
             self._close_files()
 
     def _close_files(self) -> None:
+        self._index_file.cancel()
         self._open_files.forget(self._blocks)
         for segment in self._blocks:
             segment.close()
