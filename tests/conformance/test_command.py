@@ -279,6 +279,7 @@ async def test_bench(shell, test):
         ("pub a x -H nocolon", EXIT_USAGE, "KEY:VALUE"),
         ("ack-watch a.b", EXIT_USAGE, "name"),
         ("context select NOPE", EXIT_USAGE, "no context"),
+        ("dashboard --listen nonsense", EXIT_USAGE, "is not HOST:PORT"),
         ("nonsense", EXIT_USAGE, "No such command"),
     ],
 )
@@ -291,6 +292,14 @@ async def test_a_server_that_is_not_there():
     out = await Shell("nats://127.0.0.1:9").run("stream ls", status=EXIT_UNREACHABLE)
     assert out == (
         "jetlake: no server answers at nats://127.0.0.1:9 (Connection refused). Start one with: jetlake serve\n"
+    )
+
+
+async def test_a_dashboard_where_something_listens_already(orders):
+    taken = orders.url.removeprefix("nats://")
+    out = await orders.run(f"dashboard --listen {taken}", status=EXIT_FAILED)
+    assert out == (
+        f"jetlake: can't listen at {taken}: Address already in use. Choose another place with --listen HOST:PORT\n"
     )
 
 

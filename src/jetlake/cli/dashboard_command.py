@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+import socket
 
 import click
 
-from jetlake.cli.session import Session, command
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail
 from jetlake.cli.shared_options import SharedCommand
 
 __all__ = ["dashboard"]
@@ -29,25 +28,29 @@ async def dashboard(
     from jetlake.dashboard.collector import Collector
     from jetlake.dashboard.monitor import connections_of
 
-    host, _, port = listen.rpartition(":")
-    if not port.isdigit():
-        raise click.BadParameter(f"{listen!r} is not HOST:PORT")
+    # Before anything is asked of the server: a port that is taken is told at once.
+    listening = _listen(listen)
     async with await session.connect(stay=True) as client:
         source = connections_of(monitor) if monitor else None
         collector = Collector(client, domain=session.target.domain, connections=source)
         await collector.start()
         app = build_app(collector, token=page_token, hosts=frozenset(hosts))
-        config = uvicorn.Config(app, host=host or "127.0.0.1", port=int(port), log_level="warning", lifespan="off")
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            click.echo(f"The dashboard of {session.target.server} is at {_address(server)}, Ctrl-C ends it", err=True)
-        await serving
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        host, port = listening.getsockname()[:2]
+        address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        click.echo(f"The dashboard of {session.target.server} is at {address}, Ctrl-C ends it", err=True)
+        await server.serve(sockets=[listening])
         await collector.stop()
 
 
-def _address(server: Any) -> str:
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
-    return f"http://{host}:{port}/"
+def _listen(address: str) -> socket.socket:
+    """A socket that listens there; connections wait in it until the page is ready."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        fail(f"--listen {address} is not HOST:PORT, such as 127.0.0.1:8780", EXIT_USAGE)
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]
+        fail(f"can't listen at {address}: {reason}. Choose another place with --listen HOST:PORT")
