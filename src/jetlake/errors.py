@@ -376,8 +376,8 @@ class DrainTimeoutError(RequestTimeoutError):
 class NoRespondersError(JetlakeError):
     """Nobody listens on the subject: no service, no stream that captures it, or JetStream is off."""
 
-    def __init__(self, subject: str) -> None:
-        super().__init__(f"nobody listens on {subject!r} (is there a stream or service for it, and is JetStream on?)")
+    def __init__(self, subject: str, hint: str = "is there a stream or service for it, and is JetStream on?") -> None:
+        super().__init__(f"nobody listens on {subject!r} ({hint})")
         self.subject = subject
 
 

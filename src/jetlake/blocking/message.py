@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from jetlake.client.message import Message as AsyncMessage
-from jetlake.client.options import duration_s
+from jetlake.client.options import timeout_s
 from jetlake.model.durations import Seconds
 
 if TYPE_CHECKING:
@@ -30,6 +30,5 @@ class Message(AsyncMessage, gc=False, eq=False):
         if self._settled:
             return
         outlet, reply = self._answerable()
-        timeout_s = None if timeout is None else duration_s("timeout", timeout)
-        cast("ThreadOutlet", outlet).request_and_wait(reply, b"+ACK", timeout_s)
+        cast("ThreadOutlet", outlet).request_and_wait(reply, b"+ACK", timeout_s(timeout))
         self._settled = True

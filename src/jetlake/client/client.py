@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
 from jetlake.client.message import Message
-from jetlake.client.options import EventCallback, build_options, duration_s
+from jetlake.client.options import EventCallback, build_options, timeout_s
 from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
 from jetlake.client.wire_values import (
     HeadersLike,
@@ -34,6 +34,7 @@ __all__ = ["Client", "connect"]
 
 _PENDING_MESSAGES_MAX = 512 * 1024
 _PENDING_BYTES_MAX = 128 * 1024 * 1024
+_FLUSH_S = 10.0
 
 
 class Client:
@@ -144,8 +145,7 @@ class Client:
         header = header_bytes(headers)
         connection = self._connection
         connection.check_size(len(header) + len(payload))
-        timeout_s = None if timeout is None else duration_s("timeout", timeout)
-        return await connection.request_raw(raw_subject, header, payload, timeout_s)
+        return await connection.request_raw(raw_subject, header, payload, timeout_s(timeout))
 
     async def subscribe(
         self,
@@ -220,14 +220,14 @@ class Client:
 
     # Ending
 
-    async def flush(self, timeout: Seconds = 10.0) -> None:
+    async def flush(self, timeout: Seconds = _FLUSH_S) -> None:
         """Wait until the server has processed everything that was published before.
 
         Raises:
             RequestTimeoutError: it took too long.
             DisconnectedError: the connection was lost meanwhile.
         """
-        await self._connection.flush(duration_s("timeout", timeout))
+        await self._connection.flush(timeout_s(timeout) or _FLUSH_S)
 
     async def rtt(self) -> float:
         """The seconds that a round trip to the server takes."""
@@ -244,17 +244,17 @@ class Client:
         connection = self._connection
         if connection.is_closed:
             return
-        timeout_s = connection.options.drain_timeout_s if timeout is None else duration_s("timeout", timeout)
+        wait_s = timeout_s(timeout) or connection.options.drain_timeout_s
         receivers = connection.receivers()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(wait_s):
                 await asyncio.gather(*(receiver.wind_down() for receiver in receivers))
                 if connection.state is ConnectionState.CONNECTED:
-                    await connection.flush(timeout_s)
+                    await connection.flush(wait_s)
         except (TimeoutError, RequestTimeoutError):
             for receiver in receivers:
                 receiver.abandon()
-            raise DrainTimeoutError(f"draining took longer than {timeout_s:g} s; the rest was cut off") from None
+            raise DrainTimeoutError(f"draining took longer than {wait_s:g} s; the rest was cut off") from None
         except ClientConnectionError:
             pass  # The connection broke meanwhile: there is nobody left to drain to.
         finally:

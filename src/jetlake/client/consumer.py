@@ -10,7 +10,14 @@ from jetlake.client.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.fetch import Fetch, FetchInbox
 from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
-from jetlake.client.pull_options import GroupOptions, MissedHeartbeat, consume_options, fetch_options, group_options
+from jetlake.client.pull_options import (
+    GroupOptions,
+    MissedHeartbeat,
+    consume_options,
+    fetch_options,
+    group_options,
+    next_options,
+)
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds
@@ -138,14 +145,14 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds.
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there.
 
         Raises:
             ConsumeError: the consumer is gone or the server stalls.
         """
         self._refuse_pinned("next")
         groups = self._groups(group, min_pending, min_ack_pending, priority)
-        messages = await Fetch(self, fetch_options(1, expires=timeout, idle_heartbeat=idle_heartbeat, group=groups))
+        messages = await Fetch(self, next_options(timeout, idle_heartbeat=idle_heartbeat, group=groups))
         return messages[0] if messages else None
 
     def consume(

@@ -19,7 +19,10 @@ from jetlake.protocol.nuid import new_inbox
 if TYPE_CHECKING:
     from jetlake.client.connection import Connection
 
-__all__ = ["get_batch"]
+__all__ = ["HINT", "get_batch"]
+
+HINT = "direct gets need a stream with allow_direct=True"
+"""What to say when nobody answers one."""
 
 
 class _Answers(Receiver):
@@ -64,7 +67,7 @@ async def get_batch(
                 if status == 204:
                     return
                 if status == 503:
-                    raise NoRespondersError(subject.decode())
+                    raise NoRespondersError(subject.decode(), HINT)
                 try:
                     yield from_direct(message, in_batch=True)
                 except MessageNotFoundError:

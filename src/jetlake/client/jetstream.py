@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from jetlake.client.api_caller import ApiCaller, check_name
 from jetlake.client.config_options import ConsumerOptions, StreamOptions, configured
 from jetlake.client.consumer import Consumer
-from jetlake.client.options import duration_s
+from jetlake.client.options import timeout_s
 from jetlake.client.publishing import WINDOW_BYTES, WINDOW_MESSAGES, Publishing
 from jetlake.client.stream import Stream, stream_handle
 from jetlake.client.subscribing import Subscribing
@@ -46,10 +46,7 @@ class JetStream(Publishing, Subscribing):
         publish_window: int = WINDOW_MESSAGES,
         publish_window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        timeout_s = None if timeout is None else duration_s("timeout", timeout)
-        if timeout_s is not None and timeout_s <= 0:
-            raise InvalidOptionError(f"timeout is more than 0 seconds, not {timeout_s:g}")
-        api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s)
+        api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s(timeout))
         super().__init__(api, publish_window=publish_window, publish_window_bytes=publish_window_bytes)
 
     def __repr__(self) -> str:

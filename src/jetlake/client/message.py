@@ -7,7 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from jetlake.client.options import timeout_s
 from jetlake.client.ready import READY, Ready
+from jetlake.client.wire_values import payload_bytes
 from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
 from jetlake.model.ack_subject import AckSubject, parse_ack_subject
 from jetlake.model.durations import Seconds, nanoseconds
@@ -122,8 +124,7 @@ class Message(Struct, gc=False, eq=False):
         if self._settled:
             return
         outlet, reply = self._answerable()
-        timeout_s = None if timeout is None else nanoseconds(timeout) / 1e9
-        await outlet.request_raw(reply, b"", b"+ACK", timeout_s)
+        await outlet.request_raw(reply, b"", b"+ACK", timeout_s(timeout))
         self._settled = True
 
     def nak(self, delay: Seconds | None = None) -> Ready:
@@ -156,6 +157,8 @@ class Message(Struct, gc=False, eq=False):
         """
         if not self.raw_reply or self._outlet is None:
             raise JetlakeError(f"the message on {self.subject!r} asks for no answer: it has no reply subject")
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
         if headers:
             self._outlet.send(encoder.hpub(self.raw_reply, b"", encode_headers(headers), payload))
         else:

@@ -19,7 +19,7 @@ from jetlake.protocol.subjects import is_valid_publish
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["DEFAULT_SERVER", "ConnectOptions", "EventCallback", "build_options", "duration_s"]
+__all__ = ["DEFAULT_SERVER", "ConnectOptions", "EventCallback", "build_options", "duration_s", "timeout_s"]
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
 
@@ -77,6 +77,14 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
             raise InvalidOptionError("reconnect_wait is 0 or more and reconnect_wait_max is not below it")
         if not is_valid_publish(self.inbox_prefix.encode()):
             raise InvalidOptionError(f"inbox_prefix {self.inbox_prefix!r} is not a subject without wildcards")
+        if self.tls is not None and not isinstance(self.tls, bool):
+            from ssl import SSLContext  # Only for those who have one, or should.
+
+            if not isinstance(self.tls, SSLContext):
+                raise InvalidOptionError(
+                    f"tls is True, False or an SSL context, not {self.tls!r}; "
+                    "make one by ssl.create_default_context(cafile=…)"
+                )
         if self.tls_handshake_first and self.tls is False:
             raise InvalidOptionError("tls_handshake_first needs TLS, and tls is False")
         ways = {
@@ -150,6 +158,19 @@ def duration_s(option: str, value: Seconds) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
         raise InvalidOptionError(f"{option} is a number of seconds or a timedelta, not {value!r}")
     return float(value)
+
+
+def timeout_s(value: Seconds | None) -> float | None:
+    """Seconds that a call may wait, or None for its default.
+
+    Raises:
+        InvalidOptionError: not a duration, or not more than nothing.
+    """
+    if value is None:
+        return None
+    wait_s = duration_s("timeout", value)
+    _check_positive("timeout", wait_s)
+    return wait_s
 
 
 def _check_positive(option: str, value_s: float) -> None:

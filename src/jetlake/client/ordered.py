@@ -13,7 +13,7 @@ from jetlake.client.message import Message
 from jetlake.client.options import duration_s
 from jetlake.client.ordered_consume import OrderedConsume, make_consumer
 from jetlake.client.ordered_state import OrderedState
-from jetlake.client.pull_options import FetchOptions, consume_options, fetch_options
+from jetlake.client.pull_options import FetchOptions, consume_options, fetch_options, next_options
 from jetlake.errors import (
     ClientConnectionError,
     ConsumeError,
@@ -116,8 +116,8 @@ class OrderedConsumer:
         return OrderedFetch(self, options)
 
     async def next(self, timeout: Seconds = 5.0) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds."""
-        messages = await self.fetch(1, expires=timeout)
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        messages = await self.fetch_once(next_options(timeout))
         return messages[0] if messages else None
 
     async def fetch_once(self, options: FetchOptions) -> list[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jetlake.client.api_caller import ApiCaller
-from jetlake.client.options import duration_s
+from jetlake.client.options import timeout_s
 from jetlake.client.publish_header import publish_header
 from jetlake.client.publish_window import PendingAck, PublishWindow
 from jetlake.client.wire_values import HeadersLike, payload_bytes, publish_subject
@@ -81,16 +81,16 @@ class Publishing:
             ttl,
         )
         connection = self._connection
-        timeout_s = self._api.timeout_s if timeout is None else duration_s("timeout", timeout)
+        wait_s = timeout_s(timeout) or self._api.timeout_s
         while True:
             try:
-                answer = await connection.request_raw(raw_subject, header, payload, timeout_s)
+                answer = await connection.request_raw(raw_subject, header, payload, wait_s)
             except NoRespondersError:
                 if retries <= 0:
                     raise
             except RequestTimeoutError:
                 raise PublishTimeoutError(
-                    f"no stream acknowledged the message on {subject!r} within {timeout_s:g} s; it may be stored"
+                    f"no stream acknowledged the message on {subject!r} within {wait_s:g} s; it may be stored"
                 ) from None
             else:
                 return decode_pub_ack(answer.payload)
@@ -144,7 +144,7 @@ class Publishing:
         if self._window is None:
             return
         try:
-            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
+            async with asyncio.timeout(timeout_s(timeout)):
                 await self._window.complete()
         except TimeoutError as error:
             if isinstance(error, PublishTimeoutError):

@@ -22,6 +22,7 @@ __all__ = [
     "consume_options",
     "fetch_options",
     "group_options",
+    "next_options",
 ]
 
 BATCH_UNLIMITED = 1_000_000
@@ -119,6 +120,20 @@ def fetch_options(
             raise InvalidOptionError(f"expires is more than 0 seconds, not {expires_s:g}; no_wait=True does not wait")
     heartbeat_s = _fetch_heartbeat_s(idle_heartbeat, expires_s)
     return FetchOptions(max_messages or BATCH_UNLIMITED, max_bytes or 0, expires_s, heartbeat_s, no_wait, group)
+
+
+def next_options(
+    timeout: Seconds, *, idle_heartbeat: Seconds | None = None, group: GroupOptions = NO_GROUP
+) -> FetchOptions:
+    """Check what `next` was given: a fetch of one, which does not wait when the timeout is 0.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    wait_s = duration_s("timeout", timeout)
+    if wait_s < 0:
+        raise InvalidOptionError(f"timeout is 0 or more seconds, not {wait_s:g}")
+    return fetch_options(1, expires=wait_s or None, idle_heartbeat=idle_heartbeat, no_wait=not wait_s, group=group)
 
 
 def _fetch_heartbeat_s(idle_heartbeat: Seconds | None, expires_s: float) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jetlake.client.mailbox import Mailbox
 from jetlake.client.message import Message, give_back
-from jetlake.client.options import duration_s
+from jetlake.client.options import timeout_s
 from jetlake.client.pull_status import PullOutcome, PullStatus, classify, read_status
 from jetlake.client.receiver import Receiver
 from jetlake.errors import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PullPhase", "PullSubscription", "TwoStepPull"]
 
+_TIMEOUT_S = 5.0
 # The server ends a lingering pull so much before the client stops waiting for it.
 _EXPIRES_BEFORE_S = 0.1
 
@@ -150,7 +151,7 @@ class PullSubscription:
         """What the server says about the consumer now."""
         return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.consumer_name)
 
-    async def fetch(self, batch: int = 1, timeout: Seconds = 5.0) -> list[Message]:
+    async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> list[Message]:
         """Up to `batch` messages: what is there at once, or, if nothing is, what comes within `timeout` seconds.
 
         Returns:
@@ -164,14 +165,12 @@ class PullSubscription:
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidOptionError(f"batch is 1 or more, not {batch!r}")
-        timeout_s = duration_s("timeout", timeout)
-        if timeout_s <= 0:
-            raise InvalidOptionError(f"timeout is more than 0 seconds, not {timeout_s:g}")
+        wait_s = timeout_s(timeout) or _TIMEOUT_S
         if self._is_closed:
             raise SubscriptionClosedError("the pull subscription was unsubscribed")
         if batch == 1 and not self._single_busy:
-            return await self._fetch_one(timeout_s)
-        return await self._fetch_many(batch, timeout_s)
+            return await self._fetch_one(wait_s)
+        return await self._fetch_many(batch, wait_s)
 
     async def _fetch_one(self, timeout_s: float) -> list[Message]:
         """Pull(1): the first try goes through one wildcard inbox for all such fetches, without SUB and UNSUB."""

@@ -8,7 +8,6 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from jetlake.client.message import Message
-from jetlake.client.options import duration_s
 from jetlake.client.push_status import PushStatus
 from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
 from jetlake.errors import ClientConnectionError, ConsumerDeletedError, JetlakeError, NotFoundError
@@ -133,7 +132,7 @@ class PushSubscription(Subscription):
     async def drain(self, timeout: Seconds | None = None) -> None:
         """End it without loss, then delete a consumer that it created; if that fails, `on_error` gets to know."""
         self._stop_timer()
-        await super().drain(timeout if timeout is None else duration_s("timeout", timeout))
+        await super().drain(timeout)
         try:
             await self._delete_consumer()
         except JetlakeError as error:

@@ -12,11 +12,11 @@ from jetlake.client.api_caller import ApiCaller, check_name
 from jetlake.client.config_options import ConsumerOptions, DeliverPolicyName, StreamOptions, configured, merged
 from jetlake.client.consumer import Consumer
 from jetlake.client.consumer_api import consumer_config, create_consumer
-from jetlake.client.direct_get import get_batch
+from jetlake.client.direct_get import HINT, get_batch
 from jetlake.client.ordered import OrderedConsumer
 from jetlake.client.stored_message import StoredMessage, from_direct, from_reply
 from jetlake.client.wire_values import publish_subject
-from jetlake.errors import InvalidOptionError
+from jetlake.errors import InvalidOptionError, NoRespondersError
 from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds
@@ -178,7 +178,10 @@ class Stream:
             subject += b"." + publish_subject(last)
         else:
             payload = encode(DirectGetRequest(seq=sequence, last_by_subj=last, next_by_subj=following, start_time=time))
-        answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s)
+        try:
+            answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s)
+        except NoRespondersError:
+            raise NoRespondersError(subject.decode(), HINT) from None
         return from_direct(answer)
 
     def get_batch(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jetlake.client.mailbox import Mailbox
 from jetlake.client.message import Message
-from jetlake.client.options import duration_s
+from jetlake.client.options import duration_s, timeout_s
 from jetlake.client.receiver import Receiver
 from jetlake.errors import (
     DisconnectedError,
@@ -192,18 +192,18 @@ class Subscription(Receiver):
         Raises:
             RequestTimeoutError: the server did not answer in time.
         """
-        timeout_s = self._connection.options.drain_timeout_s if timeout is None else duration_s("timeout", timeout)
+        wait_s = timeout_s(timeout) or self._connection.options.drain_timeout_s
         self._connection.stop_delivery(self)
         try:
-            await self._connection.flush(timeout_s)
+            await self._connection.flush(wait_s)
         except DisconnectedError:
             pass  # What was under way is lost with the connection.
         self._connection.forget(self)
         self.ended(None)
         if self._worker is not None and self._worker is not asyncio.current_task():
-            _, late = await asyncio.wait([self._worker], timeout=timeout_s)
+            _, late = await asyncio.wait([self._worker], timeout=wait_s)
             if late:
-                raise RequestTimeoutError(f"the callback of {self.subject.decode()!r} did not finish in {timeout_s} s")
+                raise RequestTimeoutError(f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s")
 
     async def wind_down(self) -> None:
         if not self.is_closed:

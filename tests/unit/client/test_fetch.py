@@ -10,6 +10,7 @@ from jetlake.errors import (
     ConsumerNotFoundError,
     DisconnectedError,
     HeartbeatMissedError,
+    InvalidOptionError,
     PullStatusError,
 )
 
@@ -210,6 +211,16 @@ async def test_what_came_for_a_fetch_that_was_cancelled_goes_back(fake, clock, c
     assert task.cancelled()
     naks = [frame for frame in fake.wire.frames if getattr(frame, "payload", b"") == b"-NAK"]
     assert [frame.subject.split(b".")[5] for frame in naks] == [b"1", b"2"]
+
+
+async def test_next_without_waiting(fake, clock, consumer):
+    task = begin(consumer.next(0))
+    await clock.settle()
+    assert (fake.pulls()[0].no_wait, fake.pulls()[0].expires) == (True, 0)
+    fake.deliver(fake.pull_reply(), status(404, "No Messages", fake.pull_reply()))
+    assert await task is None
+    with pytest.raises(InvalidOptionError, match="timeout is 0 or more seconds, not -1"):
+        await consumer.next(-1)
 
 
 async def test_a_fetch_is_one_pull(fake, clock, consumer):

@@ -171,6 +171,8 @@ def test_respond(outlet):
     ]
     with pytest.raises(JetlakeError, match="no reply subject"):
         received(outlet, b"").respond(b"")
+    with pytest.raises(InvalidOptionError, match="encode the text"):
+        received(outlet, b"_INBOX.r").respond("yes")
 
 
 def test_messages_are_equal_only_to_themselves(outlet):

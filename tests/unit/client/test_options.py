@@ -59,3 +59,24 @@ def test_an_invalid_option_is_a_config_error_and_a_value_error():
 def test_no_duration(value):
     with pytest.raises(InvalidOptionError, match="thing"):
         duration_s("thing", value)
+
+
+def test_tls_is_a_context_and_not_a_path():
+    with pytest.raises(InvalidOptionError, match=r"not 'ca\.pem'; make one by ssl\.create_default_context"):
+        build_options(None, tls="ca.pem")
+
+
+@pytest.mark.parametrize("value", [0, -1, "1s"])
+async def test_a_call_waits_for_more_than_nothing(fake, value):
+    client = await fake.connect()
+    js = client.jetstream()
+    for call in (
+        lambda: client.request("a", timeout=value),
+        lambda: client.flush(timeout=value),
+        lambda: client.drain(timeout=value),
+        lambda: js.publish("a", timeout=value),
+    ):
+        with pytest.raises(InvalidOptionError, match="timeout is"):
+            await call()
+    assert not client.is_closed
+    assert fake.published("a") == []
