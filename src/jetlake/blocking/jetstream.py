@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
@@ -12,7 +12,6 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
-from jetlake.client.ordered_consume import OrderedConsume as AsyncOrderedConsume
 from jetlake.client.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.wire_values import HeadersLike
@@ -309,6 +308,28 @@ class JetStream(Facade):
         """Messages of `publish_async` that wait for their acknowledgement."""
         return self._inner.publish_async_pending + self._queue.waiting
 
+    @overload
+    def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageHandler | None = None,
+        *,
+        ordered: Literal[False] = False,
+        manual_ack: bool = False,
+        **options: Any,
+    ) -> PushSubscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageHandler | None = None,
+        *,
+        ordered: Literal[True],
+        manual_ack: bool = False,
+        **options: Any,
+    ) -> Reading: ...
+
     def subscribe(
         self,
         subject: str = "",
@@ -319,9 +340,10 @@ class JetStream(Facade):
         **options: Any,
     ) -> PushSubscription | Reading:
         """As `jetlake.client.JetStream.subscribe`; the callback runs in a thread of its own."""
-        found = self._thread.call(self._inner.subscribe(subject, ordered=ordered, **options))
-        if isinstance(found, AsyncOrderedConsume):
-            return Reading(found, self._thread, callback).start()
+        if ordered:
+            read = self._thread.call(self._inner.subscribe(subject, ordered=True, **options))
+            return Reading(read, self._thread, callback).start()
+        found = self._thread.call(self._inner.subscribe(subject, **options))
         return self._subscribed(found, callback, manual_ack)
 
     def queue_subscribe(

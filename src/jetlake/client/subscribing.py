@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 from jetlake.client.api_caller import ApiCaller
 from jetlake.client.config_options import ConsumerOptions
@@ -24,6 +24,42 @@ class Subscribing:
     """The part of a JetStream context that subscribes in the older way."""
 
     _api: ApiCaller
+
+    @overload
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageCallback | None = None,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        durable: str = "",
+        ordered: Literal[False] = False,
+        manual_ack: bool = False,
+        heartbeat_alarm: Seconds | None = None,
+        pending_messages_max: int = 512 * 1024,
+        pending_bytes_max: int = 128 * 1024 * 1024,
+        on_slow: SlowPolicy = "drop_new",
+        **options: Unpack[ConsumerOptions],
+    ) -> PushSubscription: ...
+
+    @overload
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageCallback | None = None,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        durable: str = "",
+        ordered: Literal[True],
+        manual_ack: bool = False,
+        heartbeat_alarm: Seconds | None = None,
+        pending_messages_max: int = 512 * 1024,
+        pending_bytes_max: int = 128 * 1024 * 1024,
+        on_slow: SlowPolicy = "drop_new",
+        **options: Unpack[ConsumerOptions],
+    ) -> OrderedConsume: ...
 
     async def subscribe(
         self,
