@@ -13,7 +13,7 @@ from jetlake.model.codec import decode, encode
 from jetlake.model.enums import StorageType
 from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
-from jetlake.server.engine.storage import MemoryHome, SavedIds, StreamHome
+from jetlake.server.engine.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
 from jetlake.store.atomic_file import read_file, replace_file
 from jetlake.store.consumer_journal import ConsumerJournal
 from jetlake.store.interface import MessageStore
@@ -22,9 +22,11 @@ from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolde
 __all__ = ["FolderStorage", "StreamRecord"]
 
 _IDS = "ids"
+_LIFETIMES = "lifetimes"
 _CHECKSUM_BYTES = 8
 
 _decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
+_decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,22 +73,39 @@ class _StreamHome:
         self._folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     def load_ids(self) -> SavedIds | None:
-        try:
-            data = read_file(self._folder.disk, self._folder.path / _IDS)
-        except OSError:
+        body = self._load(_IDS)
+        if body is None:
             return None
-        body = data[_CHECKSUM_BYTES:]
-        if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body):
-            with suppress(msgspec.DecodeError):
-                return _decode_ids(body)
+        with suppress(msgspec.DecodeError):
+            return _decode_ids(body)
         return SavedIds()  # There were ids, and the messages' own headers tell which.
 
     def save_ids(self, ids: SavedIds) -> None:
-        body = msgspec.msgpack.encode(ids)
+        self._save(_IDS, msgspec.msgpack.encode(ids))
+
+    def load_lifetimes(self) -> SavedLifetimes | None:
+        with suppress(msgspec.DecodeError):
+            return _decode_lifetimes(self._load(_LIFETIMES) or b"")
+        return None
+
+    def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
+        self._save(_LIFETIMES, msgspec.msgpack.encode(lifetimes))
+
+    def _load(self, name: str) -> bytes | None:
+        """What a small file holds: None when it is not there, nothing when it is damaged."""
         try:
-            replace_file(self._folder.disk, self._folder.path / _IDS, xxh3_64_digest(body) + body)
+            data = read_file(self._folder.disk, self._folder.path / name)
+        except OSError:
+            return None
+        body = data[_CHECKSUM_BYTES:]
+        return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body) else b""
+
+    def _save(self, name: str, body: bytes) -> None:
+        path = self._folder.path / name
+        try:
+            replace_file(self._folder.disk, path, xxh3_64_digest(body) + body)
         except OSError as error:
-            raise StoreError.of(f"write {self._folder.path / _IDS}", error) from error
+            raise StoreError.of(f"write {path}", error) from error
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
         if record.config.mem_storage:

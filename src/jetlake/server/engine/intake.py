@@ -362,6 +362,7 @@ class Intake:
         batch.acks += [(reply, refusal) for reply in batch.replies if reply]
         batch.replies = []
         self.ids.window.forget_from(self._store.last_sequence + 1)
+        self._stream.lifetimes.forget_from(self._store.last_sequence + 1)
         self._stream.recount()
 
     def close(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from jetlake.errors import ApiError, ConfigError, StoreError, api_error
 from jetlake.model.durations import NANOSECONDS_PER_SECOND, parse_duration
 from jetlake.protocol.headers import find_value
+from jetlake.server.engine.storage import SavedLifetimes
 
 if TYPE_CHECKING:
     from jetlake.model.stream import StreamConfig
@@ -69,12 +71,24 @@ class MessageLifetimes:
         return len(self._heap)
 
     def recover(self) -> None:
-        """Find the deadlines of what is stored, by its headers; only a stream that allows them is read."""
-        store = self._stream.store
-        self._heap.clear()
+        """Know the deadlines of what is stored: those of the last clean stop, and by its headers what came since."""
         if not self._stream.config.allow_msg_ttl:
             return
-        sequence = store.first_sequence
+        store = self._stream.store
+        saved = self._stream.home.load_lifetimes()
+        if saved is None or saved.last_sequence > store.last_sequence:
+            # Also when the log has lost its end since: who knows what those sequences are now.
+            self._read_headers(store.first_sequence)
+            self.save()
+            return
+        self._heap = [entry for entry in saved.entries if store.has(entry[1])]
+        heapify(self._heap)
+        if self._heap:
+            self._arm()
+        self._read_headers(max(saved.last_sequence + 1, store.first_sequence))
+
+    def _read_headers(self, sequence: int) -> None:
+        store = self._stream.store
         while sequence <= store.last_sequence:
             run = store.read(sequence, None, _READ_MESSAGES, _READ_BYTES)
             for message in run.messages:
@@ -91,6 +105,18 @@ class MessageLifetimes:
         if lifetime_ns is not None and lifetime_ns != FOREVER:
             heappush(self._heap, (stored_ns + lifetime_ns, sequence))
             self._arm()
+
+    def forget_from(self, sequence: int) -> None:
+        """What was stored from here on is undone; other messages will have these sequences."""
+        if any(entry[1] >= sequence for entry in self._heap):
+            self._heap = [entry for entry in self._heap if entry[1] < sequence]
+            heapify(self._heap)
+
+    def save(self) -> None:
+        """Keep the deadlines for the next start; when the disk refuses, that start finds them in the headers."""
+        if self._stream.config.allow_msg_ttl:
+            with suppress(StoreError):
+                self._stream.home.save_lifetimes(SavedLifetimes(self._stream.store.last_sequence, self._heap))
 
     def close(self) -> None:
         """Nothing is removed any more."""

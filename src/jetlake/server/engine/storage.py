@@ -12,7 +12,7 @@ from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, Tr
 from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
 
-__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "Storage", "StreamHome"]
+__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "SavedLifetimes", "Storage", "StreamHome"]
 
 
 class SavedIds(msgspec.Struct, frozen=True):
@@ -22,6 +22,15 @@ class SavedIds(msgspec.Struct, frozen=True):
     """The stream's last sequence then: ids of newer messages are in their headers only."""
     entries: list[tuple[bytes, int, int]] = []
     """Id, sequence and time of each, oldest first."""
+
+
+class SavedLifetimes(msgspec.Struct, frozen=True):
+    """The deadlines of messages as they were at a clean stop."""
+
+    last_sequence: int = 0
+    """The stream's last sequence then: deadlines of newer messages are in their headers only."""
+    entries: list[tuple[int, int]] = []
+    """Deadline and sequence of each."""
 
 
 class StreamHome(Protocol):
@@ -41,6 +50,14 @@ class StreamHome(Protocol):
 
     def save_ids(self, ids: SavedIds) -> None:
         """Keep the message ids; they are durable when this returns."""
+        ...
+
+    def load_lifetimes(self) -> SavedLifetimes | None:
+        """The deadlines of the last clean stop; None when there are none that can be read: only headers tell."""
+        ...
+
+    def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
+        """Keep the deadlines; they are durable when this returns."""
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
@@ -95,6 +112,13 @@ class MemoryHome:
         return None
 
     def save_ids(self, ids: SavedIds) -> None:
+        """Nothing to keep."""
+
+    def load_lifetimes(self) -> SavedLifetimes | None:
+        """There was nothing before."""
+        return None
+
+    def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
         """Nothing to keep."""
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:

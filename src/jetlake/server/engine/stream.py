@@ -114,6 +114,7 @@ class Stream:
 
     def close(self) -> None:
         """Let go of everything but the files."""
+        self.lifetimes.save()
         self._detach()
         self.intake.ids.save()
         self.engine.commit.forget(self.store)

@@ -1,5 +1,6 @@
 """Messages that end by themselves: which headers say so, and when they go, also after a restart."""
 
+import errno
 from pathlib import Path
 from random import Random
 
@@ -7,7 +8,9 @@ import pytest
 
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.message_lifetimes import FOREVER, parse_lifetime
+from jetlake.server.engine.storage import SavedLifetimes
 from jetlake.store.faulty_disk import FaultyDisk
+from jetlake.store.file_store import FileStore
 from jetlake.store.stream_folder import StoreFolder
 
 SECOND = 1_000_000_000
@@ -79,21 +82,107 @@ def test_a_message_that_was_deleted_before_its_time_does_no_harm(harness):
     assert held(harness) == []
 
 
-def test_deadlines_are_found_again_after_a_restart(make_harness):
-    disk = FaultyDisk(Random(5))
+class Machine:
+    """A disk and a server on it, which notes what it reads of the stream while it starts."""
 
-    def start():
-        return make_harness(FolderStorage(StoreFolder(disk, Path("/data")), lambda line: None))
+    def __init__(self, make_harness, monkeypatch):
+        self.disk = FaultyDisk(Random(5))
+        self._make_harness = make_harness
+        self.reads = []
+        read = FileStore.read
 
-    harness = start()
+        def noting(store, first_sequence, *arguments):
+            self.reads.append(first_sequence)
+            return read(store, first_sequence, *arguments)
+
+        monkeypatch.setattr(FileStore, "read", noting)
+
+    def start(self):
+        self.reads.clear()
+        return self._make_harness(FolderStorage(StoreFolder(self.disk, Path("/data")), lambda line: None))
+
+
+@pytest.fixture
+def machine(make_harness, monkeypatch):
+    return Machine(make_harness, monkeypatch)
+
+
+def test_a_clean_restart_reads_no_message_to_know_the_deadlines(machine):
+    harness = machine.start()
+    harness.create(allow_msg_ttl=True)
+    for seconds in (60, 30, 90):
+        harness.store("s.a", b"", {"Nats-TTL": str(seconds)})
+    harness.store("s.b")
+    harness.api("STREAM.MSG.DELETE.S", {"seq": 3})
+    harness.engine.close()
+    again = machine.start()
+    assert machine.reads == []
+    assert held(again) == [1, 2, 4]
+    assert len(again.jetstream.streams["S"].lifetimes) == 2
+    again.advance(31)
+    assert held(again) == [1, 4]
+    again.advance(30)
+    assert held(again) == [4]
+
+
+def test_after_a_crash_only_what_came_since_the_last_clean_stop_is_read(machine):
+    harness = machine.start()
+    harness.create(allow_msg_ttl=True)
+    harness.store("s.a", b"", {"Nats-TTL": "60"})
+    harness.engine.close()
+    harness = machine.start()
+    harness.store("s.a", b"", {"Nats-TTL": "30"})
+    harness.store("s.b")
+    machine.disk.kill()
+    again = machine.start()
+    assert machine.reads == [2]
+    again.advance(31)
+    assert held(again) == [1, 3]
+    again.advance(30)
+    assert held(again) == [3]
+
+
+@pytest.mark.parametrize("damage", ["flip", "remove", "ahead"])
+def test_without_a_trustworthy_file_the_headers_are_read(machine, damage):
+    harness = machine.start()
     harness.create(allow_msg_ttl=True)
     harness.store("s.a", b"", {"Nats-TTL": "60"})
     harness.store("s.b")
-    disk.kill()
-    again = start()
-    assert held(again) == [1, 2]
+    stream = harness.jetstream.streams["S"]
+    harness.engine.close()
+    path = next(path for path in machine.disk.files() if path.name == "lifetimes")
+    if damage == "flip":
+        machine.disk.flip(path, 12)
+    elif damage == "remove":
+        machine.disk.remove(path)
+    else:
+        stream.home.save_lifetimes(SavedLifetimes(3, [(1, 2)]))
+    again = machine.start()
+    assert machine.reads == [1]
     again.advance(61)
     assert held(again) == [2]
+    machine.disk.kill()
+    machine.start()
+    assert machine.reads == [], "what was found is kept"
+
+
+def test_a_message_that_was_undone_leaves_no_deadline_to_the_next_of_its_sequence(machine):
+    harness = machine.start()
+    harness.create(allow_msg_ttl=True)
+    harness.store("s.a", b"", {"Nats-TTL": "60"})
+
+    def fault(operation, path):
+        if operation == "write" and path.suffix == ".seg":
+            raise OSError(errno.ENOSPC, "as asked", str(path))
+
+    machine.disk.fault = fault
+    assert "error" in harness.store("s.a", b"", {"Nats-TTL": "5"})
+    machine.disk.fault = None
+    assert harness.store("s.a", b"it stays")["seq"] == 2
+    harness.advance(10)
+    assert held(harness) == [1, 2]
+    harness.advance(60)
+    assert held(harness) == [2]
 
 
 def test_nothing_is_left_of_a_deleted_stream(harness):
