@@ -30,8 +30,9 @@ _FINISH_BATCH_S = 30.0
 
 _CAUSES = (
     re.compile(r"jetlake\.errors\.\w+: (.+)"),
-    # A Python error inside Spark comes as its whole traceback; the last line says what happened.
-    re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception): .+)", re.MULTILINE),
+    # A Python error inside Spark comes as its whole traceback; the last line says what happened. That Java was called
+    # and something is wrong there says nothing yet.
+    re.compile(r"^(?:\w+\.)*(?!Py4JJavaError)(\w*(?:Error|Exception): .+)", re.MULTILINE),
     # One of Java's comes with its stack, the deepest cause last.
     re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*[\w$]+: (.+)", re.MULTILINE),
 )

@@ -103,4 +103,6 @@ def test_an_error_is_told_without_the_tracebacks_around_it():
     assert explain(Exception(from_java)) == "Mkdirs failed"
     deeper = f"{from_java}\nCaused by: java.io.IOException: No space left on device\n\tat y"
     assert explain(Exception(deeper)) == "No space left on device"
+    from_foreach_batch = f"Traceback\npy4j.protocol.Py4JJavaError: {deeper}\n\n"
+    assert explain(Exception(from_foreach_batch)) == "No space left on device"
     assert explain(KeyError()) == "KeyError"
