@@ -18,6 +18,7 @@ from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
 from jetlake.server.engine.message_ids import MessageIds
+from jetlake.server.engine.message_lifetimes import TTL
 from jetlake.server.engine.republish import Republisher
 from jetlake.store.interface import Incoming
 from jetlake.store.subject_filter import SubjectFilter
@@ -276,6 +277,8 @@ class Intake:
             return
         if message_id:
             self.ids.expect()
+        if wishes and TTL in wishes and self._stream.markers.life_ns:
+            header = self._stream.markers.prolong(header, wishes[TTL])
         if is_wanted:
             sequence = self._append(subject, header, payload, rollup, now_ns, batch)
         else:

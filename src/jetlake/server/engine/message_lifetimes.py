@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jetlake.server.engine.stream import Stream
     from jetlake.server.engine.timers import Timer
 
-__all__ = ["TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
+__all__ = ["FOREVER", "TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
 
 TTL = b"Nats-TTL"
 FOREVER = -1
@@ -138,10 +138,12 @@ class MessageLifetimes:
         pause_ns = _PAUSE_NS
         try:
             while self._heap and self._heap[0][0] <= now_ns:
+                stream.markers.expect(self._heap[0][1])
                 stream.store.remove(self._heap[0][1])
                 heappop(self._heap)
         except StoreError:
             pause_ns = _DISK_PAUSE_NS
         stream.touched()
+        stream.markers.leave()
         if self._heap:
             self._arm(now_ns + pause_ns)

@@ -9,6 +9,7 @@ from jetlake.errors import StoreError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import LostData, StreamConfig, StreamState
 from jetlake.model.times import ZERO_TIME, format_time
+from jetlake.server.engine.delete_markers import DeleteMarkers
 from jetlake.server.engine.intake import Intake
 from jetlake.server.engine.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.retention import Retention
@@ -65,6 +66,7 @@ class Stream:
         self.is_closed = False
         self.retention = Retention(self)
         self.lifetimes = MessageLifetimes(self)
+        self.markers = DeleteMarkers(self)
         self.intake = Intake(self)
         self._captures: dict[str, Capture] = {}
         self._limits = _store_limits(config)
@@ -135,6 +137,7 @@ class Stream:
     def _detach(self) -> None:
         self.is_closed = True
         self.lifetimes.close()
+        self.markers.close()
         self.intake.close()
         self.engine.timers.cancel(self._age_timer)
         self.engine.timers.cancel(self._clean_up_timer)
@@ -163,6 +166,7 @@ class Stream:
         limits = self._limits
         if limits is None:
             return
+        self.markers.expect_aged(now_ns)
         if self.store.enforce(limits, now_ns):
             self._clean_up_later()
         if self.config.max_age and self._age_timer is None and self.store.messages:
@@ -179,6 +183,7 @@ class Stream:
             self.engine.report(f"JetStream - {error}")
             self._age_timer = self.engine.timers.schedule(now_ns + _DISK_PAUSE_NS, self._remove_expired)
         self.touched()
+        self.markers.leave()
 
     def touched(self, *, soon: bool = False) -> None:
         """Messages were removed: the store's log and the account's numbers follow.

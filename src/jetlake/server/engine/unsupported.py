@@ -17,7 +17,6 @@ def check_supported(config: StreamConfig) -> None:
     for is_wanted, feature in (
         (config.mirror is not None, "mirroring another stream"),
         (bool(config.sources), "sourcing from other streams"),
-        (config.subject_delete_marker_ttl > 0, "marking deleted subjects"),
         (config.allow_msg_counter, "message counters"),
         (config.allow_atomic, "atomic batch publish"),
         (config.allow_batched, "batch publish"),
