@@ -7,9 +7,21 @@ import sys
 __all__ = ["main"]
 
 
-def main(argv: list[str] | None = None) -> int:  # noqa: RET503 - the tree of commands ends by SystemExit
+def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status of the process, returned or raised as SystemExit."""
     arguments = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(arguments)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "jetlake"):
+            raise
+        # Whoever installed the client alone has the command too.
+        sys.stderr.write(f"jetlake: the package {package!r} is missing here: pip install 'jetlake[all]' brings it\n")
+        return 1
+
+
+def _run(arguments: list[str]) -> int:  # noqa: RET503 - the tree of commands ends by SystemExit
     if arguments[:1] == ["serve"]:
         # Straight to the server: it must be ready before a command-line library would be loaded.
         from jetlake.cli.served_dashboard import pages

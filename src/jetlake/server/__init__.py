@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ __all__ = ["Options", "Server"]
 def __getattr__(name: str) -> object:
     # Loaded on first use: the engine's modules are imported by many who never open a socket.
     if name == "Server":
+        if find_spec("xxhash") is None:
+            # Better now than when the first stream is created.
+            raise ImportError("the server needs packages that are not installed: pip install 'jetlake[server]'")
         from jetlake.server.shell.server import Server
 
         return Server
