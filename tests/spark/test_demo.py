@@ -57,4 +57,9 @@ def test_the_demonstration_proves_its_counts_and_leaves_nothing_running(tmp_path
     assert dataset.dataset(folder / "lake", partitioning="hive").count_rows() == 2000
     revenue = dataset.dataset(folder / "revenue", partitioning="hive").to_table()
     assert sum(revenue["orders"].to_pylist()) == 2000
+    # What it says to type works as it stands.
+    (read,) = re.findall(r"^  the revenue    (.+)$", done.stdout, re.MULTILINE)
+    shown = subprocess.run(read, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    assert "country" in shown.stdout
+    assert "Try next:" in done.stdout
     assert _processes_of(folder) == []

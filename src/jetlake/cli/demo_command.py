@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -56,6 +58,7 @@ def demo(orders: int, folder: str | None, keep: bool) -> None:
             address, pid = story.keep()
             click.echo(f"\nThe server still runs at {story.server.url} (process {story.server.pid})")
             click.echo(f"The dashboard is at {address} (process {pid})")
+            click.echo(f"Look around: {_own_command()} -s {story.server.url} stream ls")
             click.echo(f"End both with: kill {story.server.pid} {pid}")
     except JetlakeError as error:
         fail(f"the demonstration failed: {error}")
@@ -81,12 +84,26 @@ def _show_results(story: object, place: Path) -> None:
     from jetlake.cli.demo.story import Story
 
     assert isinstance(story, Story)
-    read = (
-        "python -c \"import pyarrow.dataset as d; print(d.dataset('{}', partitioning='hive').to_table().to_pandas())\""
-    )
+    # As they are typed here: after `make demo` neither this Python nor the command is on the PATH.
+    command = _own_command()
+    program = "import pyarrow.dataset as d; print(d.dataset('{}', partitioning='hive').to_table().to_pandas())"
+    read = f'{sys.executable} -c "{program}"'
     click.echo("Look at the results:")
-    click.echo(f"  the archive   {read.format(story.lake)}")
-    click.echo(f"  the revenue   {read.format(story.revenue)}")
-    click.echo(f"  the SQL       {story.sql_file}")
-    click.echo(f"  the streams   {story.server.command}   and then: jetlake -s {story.server.url} stream ls")
-    click.echo(f"  all of it     {place} (remove it when you have seen enough)")
+    click.echo(f"  the archive    {read.format(story.lake)}")
+    click.echo(f"  the revenue    {read.format(story.revenue)}")
+    click.echo(f"  how it is made {story.sql_file}")
+    click.echo(f"  the streams    {command} {story.server.words}   and then: {command} -s {story.server.url} stream ls")
+    click.echo(f"  all of it      {place} (remove it when you have seen enough)")
+    click.echo("Try next:")
+    click.echo(f"  the dashboard  {command} demo --keep   does the same once more and leaves it running")
+    click.echo(f"  your own       {command} serve -m 8222   and http://127.0.0.1:8222/ in a browser")
+    click.echo("  five minutes   docs/start.md goes from nothing to a stream, a consumer and a pipeline")
+
+
+def _own_command() -> str:
+    """What to type to run this command again."""
+    beside = Path(sys.executable).with_name("jetlake")
+    found = shutil.which("jetlake")
+    if found is not None and (not beside.exists() or Path(found).samefile(beside)):
+        return "jetlake"
+    return str(beside) if beside.exists() else f"{sys.executable} -m jetlake.cli.main"

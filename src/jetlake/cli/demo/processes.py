@@ -54,9 +54,9 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def command(self) -> str:
-        """How a person starts it again."""
-        return f"jetlake serve -js -sd {self.folder} -a 127.0.0.1 -p {self.port}"
+    def words(self) -> str:
+        """What a person types behind `jetlake` to start it again."""
+        return f"serve -js -sd {self.folder} -a 127.0.0.1 -p {self.port}"
 
     @property
     def pid(self) -> int:

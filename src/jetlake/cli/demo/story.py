@@ -110,6 +110,7 @@ class Story:
             half = len(self._orders) // 2
             await shop.publish(self._orders[:half])
             self._tell(f"{shop.sent:,} orders are published, workers ack, nak and time out")
+            self._tell("Spark starts twice, for the archive and for SQL, which takes the longest of all")
             await self._kill_archive()
             await self._publish_through_a_crash(shop, self._orders[half:])
             everything.set()
