@@ -131,6 +131,20 @@ WISHES = {
 }
 
 
+async def test_what_must_stay_stays_where_others_grow_too_old(pair):
+    config = {"name": "A", "subjects": ["a.>"], "allow_msg_ttl": True, "max_age": 100_000_000}
+    await pair.api("STREAM.CREATE.A", config)
+    for number, life in enumerate(("never", "60", "never"), 1):
+        await pair.store(f"a.{number}", b"", headers(TTL=life))
+    await pair.store("a.4", b"")
+    for wire in pair._wires:
+        while (await wire.request("$JS.API.STREAM.INFO.A")).json["state"]["messages"] > 2:
+            await asyncio.sleep(0.02)
+    for sequence in range(1, 5):
+        await pair.api("STREAM.MSG.GET.A", {"seq": sequence})
+    await pair.api("STREAM.INFO.A")
+
+
 @pytest.mark.parametrize("wish", WISHES.values(), ids=WISHES.keys())
 async def test_what_headers_ask_for(pair, wish):
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"]})

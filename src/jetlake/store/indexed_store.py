@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 
 from jetlake.store.index_reader import BlockType, IndexReader
@@ -25,6 +26,8 @@ class IndexedStore(IndexReader[BlockType]):
         # The limit a subject was held to so far, and up to which sequence.
         self._enforced_per_subject = 0
         self._enforced_sequence = 0
+        # Below this one there are only messages that do not grow old.
+        self._aged_below = 0
 
     # What the subclass adds
 
@@ -110,7 +113,19 @@ class IndexedStore(IndexReader[BlockType]):
         if not self.messages:
             self.first_sequence = self.last_sequence + 1
 
-    def enforce(self, limits: StoreLimits, now_ns: int) -> int:
+    @property
+    def aging_sequence(self) -> int:
+        return max(self.first_sequence, self._aged_below)
+
+    @property
+    def aging_time_ns(self) -> int:
+        if self._aged_below <= self.first_sequence:
+            return self.first_time_ns
+        sequence = next(self._live_between(self._aged_below, self.last_sequence + 1), 0)
+        found = self._locate(sequence)
+        return found[0].times[found[1]] if found is not None else 0
+
+    def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         self.flush()
         removed = 0
         if limits.max_per_subject > 0:
@@ -121,9 +136,28 @@ class IndexedStore(IndexReader[BlockType]):
             removed += self._remove_below(self._newest(limits.max_messages), True)
         if 0 < limits.max_bytes < self.bytes:
             removed += self._remove_below(self._newest_bytes(limits.max_bytes), True)
-        if limits.max_age_ns > 0 and self.messages and self.first_time_ns <= now_ns - limits.max_age_ns:
-            removed += self._remove_below(self.first_at_or_after(now_ns - limits.max_age_ns + 1), True)
+        if limits.max_age_ns > 0 and 0 < self.aging_time_ns <= now_ns - limits.max_age_ns:
+            removed += self._remove_aged(self.first_at_or_after(now_ns - limits.max_age_ns + 1), ageless)
         return removed
+
+    def _remove_aged(self, sequence: int, ageless: Sequence[int]) -> int:
+        """Remove every message below a sequence, but for these, and pass those by from now on."""
+        start = self.aging_sequence
+        passed = ageless[bisect_left(ageless, start) : bisect_left(ageless, sequence)]
+        if start == self.first_sequence and not passed:
+            return self._remove_below(sequence, True)
+        aged = set(self._live_between(start, sequence)).difference(passed)
+        self._aged_below = sequence
+        return self._remove_many(sorted(aged), True)
+
+    def _live_between(self, first: int, end: int) -> Iterator[int]:
+        """The sequences of the messages from the first one on and below the end."""
+        for index in range(self._block_index(first), len(self._blocks)):
+            block = self._blocks[index]
+            if block.first >= end:
+                break
+            rows = block.live_rows(block.row_at_or_after(first), block.row_at_or_after(end))
+            yield from map(block.sequence_of, rows)
 
     def _over_subject_limit(self, limit: int) -> list[int]:
         """The oldest messages of subjects that have more than the limit, of those that may have changed."""

@@ -234,10 +234,23 @@ class MessageStore(Protocol):
         """
         ...
 
-    def enforce(self, limits: StoreLimits, now_ns: int) -> int:
+    @property
+    def aging_sequence(self) -> int:
+        """Where the messages begin that can grow too old; those before were passed by as ageless."""
+        ...
+
+    @property
+    def aging_time_ns(self) -> int:
+        """The time of the oldest of them; 0 when there is none."""
+        ...
+
+    def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         """Remove the oldest messages until the limits hold, and return how many went.
 
         What was appended is flushed first: nothing makes room for a message that cannot be stored.
+
+        Args:
+            ageless: sequences, ascending, of messages that do not grow too old; the other limits take them too.
 
         Raises:
             StoreError: that flush failed, and nothing was removed.

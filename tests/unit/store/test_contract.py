@@ -343,6 +343,26 @@ def test_limits_by_subject(store: MessageStore) -> None:
     assert store.enforce(StoreLimits(max_per_subject=1), 0) == 3, "a lower limit holds for all subjects"
 
 
+@pytest.mark.parametrize("count", [20, BULK_REMOVAL + 200])
+def test_ageless_messages_are_passed_by(store: MessageStore, count: int) -> None:
+    fill(store, count, start_ns=1000)
+    ageless = [1, 2, 9, count]
+    limits = StoreLimits(max_age_ns=100)
+    assert store.enforce(limits, 1104, ageless) == 5 - 2
+    assert sequences(store) == [1, 2, *range(6, count + 1)]
+    assert (store.first_sequence, store.aging_sequence, store.aging_time_ns) == (1, 6, 1005)
+    assert store.enforce(limits, 1104, ageless) == 0
+    assert store.remove(6) and store.aging_time_ns == 1006
+    assert store.enforce(limits, 10**6, ageless) == count - 8
+    assert sequences(store) == ageless
+    assert (store.messages, store.aging_time_ns) == (4, 0)
+    store.append(b"s.0", b"", b"young", 2 * 10**6)
+    assert store.aging_time_ns == 2 * 10**6
+    assert store.enforce(limits, 10**7, ageless) == 1
+    assert store.enforce(StoreLimits(max_messages=2), 10**7, ageless) == 2
+    assert sequences(store) == ageless[2:]
+
+
 def test_limits_by_age(store: MessageStore) -> None:
     fill(store, 30, start_ns=1000)
     limits = StoreLimits(max_age_ns=100)

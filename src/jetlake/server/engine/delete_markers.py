@@ -57,10 +57,10 @@ class DeleteMarkers:
     def expect_aged(self, now_ns: int) -> None:
         """Look at the messages that the stream's age is about to take; what cannot be read leaves no marker."""
         max_age, store = self._stream.config.max_age, self._stream.store
-        if not self.life_ns or not max_age or not store.messages or store.first_time_ns > now_ns - max_age:
+        if not self.life_ns or not max_age or not 0 < store.aging_time_ns <= now_ns - max_age:
             return
         with suppress(StoreError):
-            self._read(store.first_sequence, store.first_at_or_after(now_ns - max_age + 1) - 1)
+            self._read(store.aging_sequence, store.first_at_or_after(now_ns - max_age + 1) - 1)
         if self._ended and self._timer is None:
             self._timer = self._stream.engine.timers.schedule(now_ns, self._on_time)
 

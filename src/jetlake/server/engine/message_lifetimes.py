@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ FOREVER = -1
 # Messages that end close together are removed together, and a disk that refused is tried again after this.
 _PAUSE_NS = 10_000_000
 _DISK_PAUSE_NS = NANOSECONDS_PER_SECOND
+
+# When so many messages are ageless, those that have gone meanwhile are forgotten.
+_AGELESS_MIN = 4096
 
 # Recovery reads this much at once.
 _READ_MESSAGES = 4096
@@ -53,17 +57,20 @@ def check_lifetime(wishes: dict[bytes, bytes], config: StreamConfig) -> ApiError
     lifetime_ns = parse_lifetime(text)
     if lifetime_ns is None:
         return api_error(10165)
-    if not config.allow_msg_ttl:
-        return api_error(10166)
-    # The stream's age takes every message in time: to say yes to one that must stay would be a lie.
-    return api_error(10165) if lifetime_ns == FOREVER and config.max_age else None
+    return None if config.allow_msg_ttl else api_error(10166)
 
 
 class MessageLifetimes:
-    """The deadlines of one stream's messages that have one; `max_age` applies to them as to all others."""
+    """The deadlines of one stream's messages that have one; `max_age` applies to them as to all others.
+
+    Attributes:
+        ageless: the messages that are to stay whatever their age, ascending; some may have gone for other reasons.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self.ageless: list[int] = []
+        self._ageless_max = _AGELESS_MIN
         self._heap: list[tuple[int, int]] = []
         self._timer: Timer | None = None
 
@@ -85,6 +92,7 @@ class MessageLifetimes:
         heapify(self._heap)
         if self._heap:
             self._arm()
+        self.ageless = [sequence for sequence in saved.ageless if store.has(sequence)]
         self._read_headers(max(saved.last_sequence + 1, store.first_sequence))
 
     def _read_headers(self, sequence: int) -> None:
@@ -102,12 +110,21 @@ class MessageLifetimes:
         """A message was stored; remember its deadline if it has one."""
         text = find_value(header, TTL)
         lifetime_ns = parse_lifetime(text) if text else None
-        if lifetime_ns is not None and lifetime_ns != FOREVER:
+        if lifetime_ns == FOREVER:
+            self.ageless.append(sequence)
+            if len(self.ageless) > self._ageless_max:
+                self._forget_gone()
+        elif lifetime_ns is not None:
             heappush(self._heap, (stored_ns + lifetime_ns, sequence))
             self._arm()
 
+    def _forget_gone(self) -> None:
+        self.ageless = [sequence for sequence in self.ageless if self._stream.store.has(sequence)]
+        self._ageless_max = max(2 * len(self.ageless), _AGELESS_MIN)
+
     def forget_from(self, sequence: int) -> None:
         """What was stored from here on is undone; other messages will have these sequences."""
+        del self.ageless[bisect_left(self.ageless, sequence) :]
         if any(entry[1] >= sequence for entry in self._heap):
             self._heap = [entry for entry in self._heap if entry[1] < sequence]
             heapify(self._heap)
@@ -116,7 +133,9 @@ class MessageLifetimes:
         """Keep the deadlines for the next start; when the disk refuses, that start finds them in the headers."""
         if self._stream.config.allow_msg_ttl:
             with suppress(StoreError):
-                self._stream.home.save_lifetimes(SavedLifetimes(self._stream.store.last_sequence, self._heap))
+                self._stream.home.save_lifetimes(
+                    SavedLifetimes(self._stream.store.last_sequence, self._heap, self.ageless)
+                )
 
     def close(self) -> None:
         """Nothing is removed any more."""

@@ -31,6 +31,8 @@ class SavedLifetimes(msgspec.Struct, frozen=True):
     """The stream's last sequence then: deadlines of newer messages are in their headers only."""
     entries: list[tuple[int, int]] = []
     """Deadline and sequence of each."""
+    ageless: list[int] = []
+    """Sequences of those that stay whatever their age."""
 
 
 class StreamHome(Protocol):

@@ -167,10 +167,10 @@ class Stream:
         if limits is None:
             return
         self.markers.expect_aged(now_ns)
-        if self.store.enforce(limits, now_ns):
+        if self.store.enforce(limits, now_ns, self.lifetimes.ageless):
             self._clean_up_later()
-        if self.config.max_age and self._age_timer is None and self.store.messages:
-            deadline_ns = max(self.store.first_time_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
+        if self.config.max_age and self._age_timer is None and (oldest_ns := self.store.aging_time_ns):
+            deadline_ns = max(oldest_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
             self._age_timer = self.engine.timers.schedule(deadline_ns, self._remove_expired)
 
     def _remove_expired(self) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from jetlake.server.engine import message_lifetimes
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.message_lifetimes import FOREVER, parse_lifetime
 from jetlake.server.engine.storage import SavedLifetimes
@@ -65,10 +66,21 @@ def test_refusals(harness, allowed, ttl, code):
     assert held(harness) == []
 
 
-def test_a_message_that_must_stay_is_refused_where_none_does(harness):
-    harness.create(allow_msg_ttl=True, max_age=3600 * SECOND)
-    assert harness.store("s.a", b"", {"Nats-TTL": "never"})["error"]["err_code"] == 10165
-    assert harness.store("s.a", b"", {"Nats-TTL": "5s"})["seq"] == 1
+def test_a_message_that_must_stay_stays_where_others_grow_too_old(harness):
+    harness.create(allow_msg_ttl=True, max_age=10 * SECOND)
+    for headers in ({"Nats-TTL": "never"}, None, {"Nats-TTL": "60"}, {"Nats-TTL": "never"}, None):
+        harness.store("s.a", b"", headers)
+    harness.advance(10.1)
+    assert held(harness) == [1, 4], "a longer life does not help against the stream's age"
+    harness.advance(1.5)
+    assert harness.engine.timers.next_deadline() > harness.clock.now_ns() + 10 * SECOND, "nothing is left to grow old"
+    harness.store("s.b")
+    harness.store("s.c", b"", {"Nats-TTL": "never"})
+    harness.advance(10.1)
+    assert held(harness) == [1, 4, 7]
+    harness.api("STREAM.MSG.DELETE.S", {"seq": 4})
+    harness.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "allow_msg_ttl": True, "max_msgs": 1})
+    assert held(harness) == [7], "other limits know no exception"
 
 
 def test_a_message_that_was_deleted_before_its_time_does_no_harm(harness):
@@ -166,6 +178,32 @@ def test_without_a_trustworthy_file_the_headers_are_read(machine, damage):
     assert machine.reads == [], "what was found is kept"
 
 
+def test_what_must_stay_is_known_after_a_stop_and_after_a_crash(machine):
+    harness = machine.start()
+    harness.create(allow_msg_ttl=True, max_age=10 * SECOND)
+    harness.store("s.a", b"", {"Nats-TTL": "never"})
+    harness.store("s.b")
+    harness.engine.close()
+    harness = machine.start()
+    assert machine.reads == []
+    harness.store("s.c", b"", {"Nats-TTL": "never"})
+    harness.store("s.d")
+    machine.disk.kill()
+    harness = machine.start()
+    harness.advance(11)
+    assert held(harness) == [1, 3]
+
+
+def test_messages_that_must_stay_and_went_are_forgotten_in_time(harness, monkeypatch):
+    monkeypatch.setattr(message_lifetimes, "_AGELESS_MIN", 4)
+    harness.create(allow_msg_ttl=True, max_msgs_per_subject=1)
+    for number in range(40):
+        harness.store("s.a" if number else "s.first", b"", {"Nats-TTL": "never"})
+    lifetimes = harness.jetstream.streams["S"].lifetimes
+    assert len(lifetimes.ageless) < 20
+    assert {1, 40} <= set(lifetimes.ageless)
+
+
 def test_a_message_that_was_undone_leaves_no_deadline_to_the_next_of_its_sequence(machine):
     harness = machine.start()
     harness.create(allow_msg_ttl=True)
@@ -176,7 +214,9 @@ def test_a_message_that_was_undone_leaves_no_deadline_to_the_next_of_its_sequenc
             raise OSError(errno.ENOSPC, "as asked", str(path))
 
     machine.disk.fault = fault
-    assert "error" in harness.store("s.a", b"", {"Nats-TTL": "5"})
+    for life in ("5", "never"):
+        assert "error" in harness.store("s.a", b"", {"Nats-TTL": life})
+    assert harness.jetstream.streams["S"].lifetimes.ageless == []
     machine.disk.fault = None
     assert harness.store("s.a", b"it stays")["seq"] == 2
     harness.advance(10)
