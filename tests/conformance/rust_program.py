@@ -13,6 +13,7 @@ from natsrpy import Nats
 from natsrpy.exceptions import NatsrpyBaseError
 from natsrpy.js import (
     AckPolicy,
+    CountersConfig,
     DeliverPolicy,
     KVConfig,
     ObjectStoreConfig,
@@ -89,6 +90,13 @@ async def streams(client, js):
     seen["updated"] = (await (await js.streams.get("S")).get_info()).config.description
     seen["deleted"] = [await js.streams.delete("S"), await error_of(js.streams.get("S"))]
     return seen
+
+
+async def counters(client, js):
+    counted = await js.counters.create(CountersConfig(name="C", subjects=["c.>"]))
+    totals = [await counted.incr("c.a"), await counted.add("c.a", 5), await counted.decr("c.a")]
+    entry = await counted.get("c.a")
+    return {"totals": totals, "entry": [entry.subject, entry.value], "none": await error_of(counted.get("c.b"))}
 
 
 async def consumers(client, js):
@@ -177,11 +185,20 @@ async def objects(client, js):
     return seen
 
 
+PARTS = {
+    "core": core,
+    "streams": streams,
+    "counters": counters,
+    "consumers": consumers,
+    "kv": key_value,
+    "objects": objects,
+}
+
+
 async def main(url, part):
     client = Nats([url])
     await client.startup()
-    part = {"core": core, "streams": streams, "consumers": consumers, "kv": key_value, "objects": objects}[part]
-    return await asyncio.wait_for(part(client, await client.jetstream()), TIMEOUT_S)
+    return await asyncio.wait_for(PARTS[part](client, await client.jetstream()), TIMEOUT_S)
 
 
 if __name__ == "__main__":

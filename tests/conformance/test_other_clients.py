@@ -62,6 +62,10 @@ async def test_streams(run):
     }
 
 
+async def test_counters(run):
+    assert await run("counters") == {"totals": [1, 6, 5], "entry": ["c.a", 5], "none": "message not found"}
+
+
 async def test_consumers(run):
     """Messages as stream sequence, how often delivered, how many are left."""
     refused = "error while processing messages from the stream: "

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 
 from jetlake.errors import ApiError, api_error
 from jetlake.model.enums import DiscardPolicy, StorageType
+from jetlake.server.engine.counters import check_increment
 from jetlake.server.engine.expectations import check_last_message_id, check_sequences, check_stream
-from jetlake.server.engine.message_headers import (
-    BATCH_ID,
-    ROLLUP,
-    SOURCE,
-    check_increment,
-    check_schedule,
-)
+from jetlake.server.engine.message_headers import BATCH_ID, ROLLUP, SOURCE, check_schedule
 from jetlake.server.engine.message_lifetimes import check_lifetime
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -72,12 +67,12 @@ class Admission:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 
-    def check_wishes(self, wishes: dict[bytes, bytes], subject: bytes) -> ApiError | None:
+    def check_wishes(self, wishes: dict[bytes, bytes], subject: bytes, payload: bytes) -> ApiError | None:
         """Steps 4 to 10: what the headers expect, before the look for duplicates."""
         if BATCH_ID in wishes:
             return api_error(10174)
         return (
-            check_increment(wishes)
+            check_increment(wishes, payload, self._config)
             or check_stream(wishes, self._name)
             or check_lifetime(wishes, self._config)
             or check_sequences(wishes, subject, self._store)

@@ -17,11 +17,9 @@ from jetlake.model.consumer_rules import (
     check_workqueue,
 )
 from jetlake.model.enums import (
-    AckPolicy,
     ActionKind,
     ConsumerAction,
     DeliverPolicy,
-    PriorityPolicy,
     RetentionPolicy,
 )
 from jetlake.model.limits import INACTIVE_THRESHOLD_DEFAULT, consumers_max
@@ -44,6 +42,7 @@ from jetlake.model.requests import (
     ConsumerUnpinRequest,
 )
 from jetlake.model.times import ZERO_TIME, parse_time
+from jetlake.model.versioning import required_level
 from jetlake.server.engine.api import ApiRequest, Handler, page
 from jetlake.server.engine.consumer import Consumer
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
@@ -194,12 +193,7 @@ def _jitter_ns(config: ConsumerConfig, random: Random) -> int:
 
 def _with_level(config: ConsumerConfig) -> ConsumerConfig:
     """The configuration with the metadata that is kept: the API level that a server must have to run it."""
-    level = 0
-    if config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE:
-        level = 1
-    if config.ack_policy is AckPolicy.FLOW_CONTROL:
-        level = 4
-    return replace(config, metadata=stored_metadata(config.metadata, level))
+    return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))
 
 
 def _same_metadata(old: ConsumerConfig, new: ConsumerConfig) -> bool:

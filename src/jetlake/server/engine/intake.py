@@ -16,6 +16,7 @@ from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ac
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.admission import HEADER_BYTES_MAX, Admission
+from jetlake.server.engine.counters import count
 from jetlake.server.engine.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
 from jetlake.server.engine.message_ids import MessageIds
 from jetlake.server.engine.message_lifetimes import TTL
@@ -33,6 +34,9 @@ __all__ = ["Batch", "Intake"]
 # Messages that may wait for the disk; what comes beyond is refused rather than kept in memory.
 WAITING_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
+
+# What a message of a counter says.
+_TOTAL = b'{"val":"%b"}'
 
 _TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 
@@ -109,13 +113,15 @@ class Intake:
         template = self._ack_prefix.replace(b"%", b"%%")
         self._ack_template = template + b"%d}"
         self._duplicate_template = template + b"%d" + DUPLICATE_SUFFIX
+        self._total_template = template + b'%d,"val":"%b"}'
+        self._counts = config.allow_msg_counter
         transform = config.subject_transform
         self._transform = compile_transform(transform.src, transform.dest) if transform is not None else None
         self._republisher = Republisher.of(config)
         self._is_interest = config.retention is RetentionPolicy.INTEREST
         self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
         self._has_rules = bool(
-            config.sealed or self._admission.refuses_when_full or self._transform or self._republisher
+            config.sealed or self._counts or self._admission.refuses_when_full or self._transform or self._republisher
         )
 
     # In
@@ -256,7 +262,7 @@ class Intake:
                 if batch.subjects and self._stream.has_limits:
                     # What the limits would have removed by now must not be found by an expectation.
                     self._settle(batch, now_ns)
-                error = admission.check_wishes(wishes, subject)
+                error = admission.check_wishes(wishes, subject, payload)
             if message_id and error is None:
                 sequence = self.ids.window.find(message_id, now_ns)
                 if sequence:
@@ -265,6 +271,14 @@ class Intake:
                     return
             if has_more and error is None:
                 error = admission.check_replacement(wishes, self.ids.last)
+        total = b""
+        if self._counts and error is None:
+            counted = count(self._store, subject, wishes)
+            if isinstance(counted, ApiError):
+                error = counted
+            else:
+                total, payload = counted, _TOTAL % counted
+                size = admission.record_size(subject, header, payload)
         if error is None:
             error = admission.check_size(header, payload)
         if error is None and batch.checks_room:
@@ -288,7 +302,8 @@ class Intake:
         if message_id:
             self.ids.remember(message_id, sequence, now_ns)
         if reply:
-            batch.acks.append((reply, self._ack_template % sequence))
+            ack = self._total_template % (sequence, total) if total else self._ack_template % sequence
+            batch.acks.append((reply, ack))
 
     def _check_room(self, subject: bytes, size: int, rollup: bytes, now_ns: int, batch: Batch) -> ApiError | None:
         error = self._admission.check_account_room(size) if batch.checks_room else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from jetlake.errors import ApiError, api_error
 
 __all__ = [
@@ -13,10 +11,10 @@ __all__ = [
     "EXPECTED_LAST_SUBJECT_SEQUENCE",
     "EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT",
     "EXPECTED_STREAM",
+    "INCREMENT",
     "MSG_ID",
     "ROLLUP",
     "SOURCE",
-    "check_increment",
     "check_schedule",
     "has_only_id",
     "read_id",
@@ -29,15 +27,13 @@ EXPECTED_LAST_SEQUENCE = b"Nats-Expected-Last-Sequence"
 EXPECTED_LAST_SUBJECT_SEQUENCE = b"Nats-Expected-Last-Subject-Sequence"
 EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT = b"Nats-Expected-Last-Subject-Sequence-Subject"
 EXPECTED_LAST_MSG_ID = b"Nats-Expected-Last-Msg-Id"
+INCREMENT = b"Nats-Incr"
 ROLLUP = b"Nats-Rollup"
 SOURCE = b"Nats-Stream-Source"
 BATCH_ID = b"Nats-Batch-Id"
 _ID_LINE = b"\r\nNats-Msg-Id:"
-_INCREMENT = b"Nats-Incr"
 _SCHEDULE = (b"Nats-Schedule", b"Nats-Schedule-Time-Zone")
 _SCHEDULER = (b"Nats-Scheduler", b"Nats-Schedule-Next")
-
-_is_whole_number = re.compile(rb"[+-]?\d+\Z").match
 
 
 def read_wishes(header: bytes) -> dict[bytes, bytes] | None:
@@ -72,14 +68,6 @@ def read_id(header: bytes) -> bytes:
 
 
 # What no stream here can do is refused as by a stream that has the feature turned off.
-
-
-def check_increment(wishes: dict[bytes, bytes]) -> ApiError | None:
-    """Refuse the increment of a counter."""
-    increment = wishes.get(_INCREMENT)
-    if increment is None:
-        return None
-    return api_error(10168 if _is_whole_number(increment) else 10171)
 
 
 def check_schedule(wishes: dict[bytes, bytes]) -> ApiError | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from jetlake.model.enums import PersistMode
 from jetlake.model.stream import StreamConfig
+from jetlake.model.versioning import required_level
 from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION
 
 __all__ = ["served_metadata", "stored_metadata", "with_stored_metadata"]
@@ -17,10 +17,10 @@ SERVER_LEVEL = "_nats.level"
 _SERVER_KEYS = frozenset({REQUIRED_LEVEL, SERVER_VERSION, SERVER_LEVEL})
 
 
-def stored_metadata(metadata: dict[str, str], required_level: int) -> dict[str, str]:
+def stored_metadata(metadata: dict[str, str], level: int) -> dict[str, str]:
     """What is kept: the owner's keys, and the API level that a server must have to run this."""
     kept = {key: value for key, value in metadata.items() if key not in _SERVER_KEYS}
-    return {**kept, REQUIRED_LEVEL: str(required_level)}
+    return {**kept, REQUIRED_LEVEL: str(level)}
 
 
 def served_metadata(metadata: dict[str, str]) -> dict[str, str]:
@@ -30,7 +30,4 @@ def served_metadata(metadata: dict[str, str]) -> dict[str, str]:
 
 def with_stored_metadata(config: StreamConfig) -> StreamConfig:
     """The stream's configuration with the metadata that is kept."""
-    required_level = 1 if config.allow_msg_ttl else 0
-    if config.persist_mode is PersistMode.ASYNC:
-        required_level = 2
-    return replace(config, metadata=stored_metadata(config.metadata, required_level))
+    return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))

@@ -17,7 +17,6 @@ def check_supported(config: StreamConfig) -> None:
     for is_wanted, feature in (
         (config.mirror is not None, "mirroring another stream"),
         (bool(config.sources), "sourcing from other streams"),
-        (config.allow_msg_counter, "message counters"),
         (config.allow_atomic, "atomic batch publish"),
         (config.allow_batched, "batch publish"),
         (config.allow_msg_schedules, "message schedules"),

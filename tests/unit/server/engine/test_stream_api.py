@@ -68,7 +68,6 @@ def test_a_deleted_stream_is_gone(harness):
     [
         ("mirror", {"name": "O"}),
         ("sources", [{"name": "O"}]),
-        ("allow_msg_counter", True),
         ("allow_atomic", True),
         ("allow_batched", True),
         ("allow_msg_schedules", True),
