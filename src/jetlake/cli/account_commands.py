@@ -34,7 +34,7 @@ async def account_info(session: Session, as_json: bool) -> None:
         {
             "Connection": [
                 ("Server", f"{server_info.server_name} ({server_info.version})"),
-                ("Address", session.target.server),
+                ("Address", session.target.shown),
                 ("Round Trip", f"{rtt_s * 1000:.2f} ms"),
                 ("Maximum Payload", output.size(server_info.max_payload)),
             ],

@@ -60,6 +60,11 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     domain: str = ""
     """JetStream domain."""
 
+    @property
+    def shown(self) -> str:
+        """The servers as they may be shown: an address can hold a password."""
+        return ",".join(re.sub(r"//.*@", "//", server) for server in self.server.split(","))
+
     def with_settings(self, settings: dict[str, Any]) -> Target:
         """The same with what is set in there."""
         return msgspec.structs.replace(self, **{name: value for name, value in settings.items() if value})

@@ -38,7 +38,7 @@ async def dashboard(
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         host, port = listening.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-        click.echo(f"The dashboard of {session.target.server} is at {address}, Ctrl-C ends it", err=True)
+        click.echo(f"The dashboard of {session.target.shown} is at {address}, Ctrl-C ends it", err=True)
         await server.serve(sockets=[listening])
         await collector.stop()
 

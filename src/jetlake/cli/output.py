@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,8 @@ def print_json(value: Any) -> None:
 
 _LONG_TEXT = 16
 """Columns of text are folded down to this many characters on a narrow terminal."""
+_MANY_ROWS = 1000
+"""A table of more rows is written without fitting it to the terminal, for that would take its time."""
 
 
 def print_table(
@@ -49,11 +51,8 @@ def print_table(
     from rich.console import Console
 
     cells = [[str(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        console = Console(width=10_000)
-        with console.capture() as written:
-            console.print(_table(title, columns, cells, range(len(columns)), numbers))
-        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+    if not sys.stdout.isatty() or len(cells) > _MANY_ROWS:
+        sys.stdout.writelines(_plain_lines(title, columns, cells, numbers))
         return
     console = Console()
     places = _fitting(columns, cells, numbers, spare, console.width)
@@ -66,14 +65,44 @@ def print_table(
         console.print(f"No room here for: {', '.join(left_out)}", style="dim", highlight=False)
 
 
+def _plain_lines(
+    title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int]
+) -> Iterator[str]:
+    """The table as text alone, which is quick for any number of rows."""
+    widths = _widths(columns, cells)
+
+    def line(row: Sequence[str]) -> str:
+        padded = (
+            " " * (width - _width(cell)) + cell if place in numbers else cell + " " * (width - _width(cell))
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        return (" " + "  ".join(padded)).rstrip() + "\n"
+
+    yield f"{title}\n\n"
+    yield line(columns)
+    yield " " + "─" * (sum(widths) + 2 * (len(widths) - 1)) + "\n"
+    yield from map(line, cells)
+    yield "\n"
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_width, (name, *(row[place] for row in cells)))) for place, name in enumerate(columns)]
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def _fitting(
     columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int], spare: Sequence[int], width: int
 ) -> list[int]:
     """The columns that fit; none when not even those that must be there do."""
-    from rich.cells import cell_len
-
-    needs = [max(map(cell_len, (name, *(row[place] for row in cells)))) for place, name in enumerate(columns)]
-    least = [need if place in numbers else min(need, _LONG_TEXT) for place, need in enumerate(needs)]
+    least = [need if place in numbers else min(need, _LONG_TEXT) for place, need in enumerate(_widths(columns, cells))]
     for gone in range(len(spare) + 1):
         places = [place for place in range(len(columns)) if place not in spare[:gone]]
         if sum(least[place] + 2 for place in places) + 1 <= width:

@@ -181,7 +181,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
     except NoServersError as error:
         fail(f"no server answers at {_attempts(error)}. Start one with: jetlake serve", EXIT_UNREACHABLE)
     except AuthorizationError as error:
-        fail(f"{session.target.server} does not let us in: {error}. Give --user and --password, --token or --creds")
+        fail(f"{session.target.shown} does not let us in: {error}. Give --user and --password, --token or --creds")
     except StreamNotFoundError as error:
         fail(f"{_refusal(error)}. See what there is: jetlake stream ls")
     except ConsumerNotFoundError as error:

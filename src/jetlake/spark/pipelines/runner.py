@@ -102,7 +102,7 @@ class Run:
             while any(query.isActive for query in queries) and not self.stopping.is_set():
                 fresh = [self._report(query, names[query.id], seen) for query in queries]
                 if not any(fresh) and self.settings.follow and all(_is_idle(query) for query in queries):
-                    self.note("waiting for messages")
+                    self.note("waiting for messages" + (f", {self.rows:,} rows so far" if self.rows else ""))
                 if any(not query.isActive and query.exception() is not None for query in queries):
                     break
                 self.stopping.wait(_LOOK_EVERY_S)
