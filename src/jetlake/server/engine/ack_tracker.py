@@ -7,12 +7,13 @@ at all that is pending.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterable, Sequence
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy
+from jetlake.server.engine.delivery_runs import DeliveryRuns
+from jetlake.server.engine.own_deadlines import OwnDeadlines
+from jetlake.server.engine.redelivery_queue import RedeliveryQueue
 
 __all__ = ["AckTracker", "Pending"]
 
@@ -23,17 +24,6 @@ _STALE_MIN = 1024
 
 Pending = tuple[int, int, int]
 """A pending message at rest: the consumer sequence of its first delivery, the time of its last, and their number."""
-
-
-class _Run:
-    """Messages delivered for the first time together; sequences ascend within a run and from run to run."""
-
-    __slots__ = ("deadline_ns", "delivered_ns", "sequences")
-
-    def __init__(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
-        self.sequences = sequences
-        self.delivered_ns = delivered_ns
-        self.deadline_ns = deadline_ns
 
 
 class AckTracker:
@@ -54,16 +44,13 @@ class AckTracker:
         """How often a message was delivered, for those not acknowledged that were delivered again or are exhausted."""
         self.exhausted: set[int] = set()
         """Delivered as often as allowed and not acknowledged; these are no longer pending."""
-        self._old: deque[_Run] = deque()
-        self._timed: deque[_Run] = deque()
-        self._front = 0  # the first sequence of the first run that may still be pending
-        self._tracked = 0
-        self._own: dict[int, int] = {}
-        self._own_heap: list[tuple[int, int]] = []
+        self._runs = DeliveryRuns()
+        self._deadlines = OwnDeadlines()
+        self._own_ns = self._deadlines.times_ns
         self._delivered_again_ns: dict[int, int] = {}
         self._waits_since_ns: dict[int, int] = {}
-        self._queue: deque[int] = deque()
-        self._queued: set[int] = set()
+        self._queue = RedeliveryQueue()
+        self._queued = self._queue.members
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -81,10 +68,10 @@ class AckTracker:
         self.delivered_consumer += len(sequences)
         self.delivered_stream = sequences[-1]
         self.pending.update(zip(sequences, range(first, first + len(sequences)), strict=True))
-        self._timed.append(_Run(sequences, now_ns, now_ns + self._wait_ns(1)))
-        self._tracked += len(sequences)
-        if self._tracked > 2 * len(self.pending) + _STALE_MIN:
-            self._sweep()
+        runs = self._runs
+        runs.add(sequences, now_ns, now_ns + self._wait_ns(1))
+        if runs.tracked > 2 * len(self.pending) + _STALE_MIN:
+            runs.sweep(self.pending)
 
     def pass_run(self, sequences: list[int]) -> None:
         """Messages were delivered for the first time to a consumer that wants no acknowledgements."""
@@ -100,7 +87,7 @@ class AckTracker:
         self.deliveries[sequence] = count
         self._delivered_again_ns[sequence] = now_ns
         self._waits_since_ns.pop(sequence, None)
-        self._set_deadline(sequence, now_ns + self._wait_ns(count))
+        self._deadlines.set(sequence, now_ns + self._wait_ns(count))
         return count
 
     def delivery_count(self, sequence: int) -> int:
@@ -110,14 +97,7 @@ class AckTracker:
     def delivered_ns(self, sequence: int) -> int:
         """When the pending message was last delivered."""
         again_ns = self._delivered_again_ns.get(sequence)
-        if again_ns is not None:
-            return again_ns
-        # Runs ascend: the last one that begins at or before the sequence has it.
-        for runs in (self._timed, self._old):
-            for run in reversed(runs):
-                if run.sequences[0] <= sequence:
-                    return run.delivered_ns
-        return 0
+        return again_ns if again_ns is not None else self._runs.delivered_ns(sequence)
 
     def _wait_ns(self, count: int) -> int:
         """How long the delivery with that number waits for its acknowledgement."""
@@ -132,12 +112,12 @@ class AckTracker:
         first = self.pending.pop(sequence, None)
         if first is not None:
             consumer_sequence = first
-        if self.deliveries or self._queued or self._own or self._waits_since_ns:
+        if self.deliveries or self._queued or self._own_ns or self._waits_since_ns:
             self._forget(sequence)
         if not self.pending:
             self._raise_floor_to_delivered()
         elif consumer_sequence == self.floor_consumer + 1:
-            lowest = self._lowest_pending()
+            lowest = self._runs.lowest(self.pending)
             self.floor_consumer = self.pending[lowest] - 1
             self.floor_stream = lowest - 1
         return first is not None
@@ -148,7 +128,7 @@ class AckTracker:
             return []
         self.floor_consumer, self.floor_stream = consumer_sequence, sequence
         done = []
-        while self.pending and (lowest := self._lowest_pending()) <= sequence:
+        while self.pending and (lowest := self._runs.lowest(self.pending)) <= sequence:
             del self.pending[lowest]
             self._forget(lowest)
             done.append(lowest)
@@ -163,7 +143,7 @@ class AckTracker:
             return False
         if delay_ns is not None:
             self._queued.discard(sequence)
-            self._set_deadline(sequence, now_ns + delay_ns)
+            self._deadlines.set(sequence, now_ns + delay_ns)
         elif sequence not in self._queued:
             self._enqueue((sequence,))
         self._waits_since_ns[sequence] = now_ns + (delay_ns or 0) - self._wait_ns(self.delivery_count(sequence))
@@ -174,7 +154,7 @@ class AckTracker:
         if sequence not in self.pending or sequence in self._queued:
             return False
         self._waits_since_ns[sequence] = now_ns
-        self._set_deadline(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
+        self._deadlines.set(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
         return True
 
     def at_rest(self, sequence: int) -> Pending:
@@ -186,22 +166,13 @@ class AckTracker:
 
     def expire(self, now_ns: int) -> list[int]:
         """Queue what waited too long; returns those that were delivered once and may not be a second time."""
-        due: list[int] = []
-        pending, own, queued = self.pending, self._own, self._queued
-        while self._timed and self._timed[0].deadline_ns <= now_ns:
-            run = self._timed.popleft()
-            due += [
-                sequence
-                for sequence in run.sequences
-                if sequence in pending and sequence not in own and sequence not in queued
-            ]
-            self._old.append(run)
-        heap = self._own_heap
-        while heap and heap[0][0] <= now_ns:
-            deadline_ns, sequence = heappop(heap)
-            if own.get(sequence) == deadline_ns:
-                del own[sequence]
-                due.append(sequence)
+        pending, own_ns, queued = self.pending, self._own_ns, self._queued
+        due = [
+            sequence
+            for sequence in self._runs.expire(now_ns)
+            if sequence in pending and sequence not in own_ns and sequence not in queued
+        ]
+        due += self._deadlines.take_due(now_ns)
         due.sort()
         if self.max_deliver == 1:
             return due
@@ -213,26 +184,17 @@ class AckTracker:
         was_pending = self.pending.pop(sequence, None) is not None
         self.deliveries.setdefault(sequence, 1)
         self.exhausted.add(sequence)
-        self._own.pop(sequence, None)
+        self._own_ns.pop(sequence, None)
         self._queued.discard(sequence)
         return was_pending
 
     def next_redelivery(self) -> int | None:
         """The message at the head of the queue, which stays there."""
-        queue, queued = self._queue, self._queued
-        while queue:
-            if queue[0] in queued:
-                return queue[0]
-            queue.popleft()
-        return None
+        return self._queue.head()
 
     def take_redelivery(self) -> int | None:
         """Take the message at the head of the queue."""
-        sequence = self.next_redelivery()
-        if sequence is not None:
-            self._queue.popleft()
-            self._queued.discard(sequence)
-        return sequence
+        return self._queue.take()
 
     def requeue(self, sequence: int) -> None:
         """Nobody was there to take it: put it at the tail of the queue."""
@@ -251,22 +213,17 @@ class AckTracker:
         """Queue everything that is pending: whoever had it is gone."""
         self._enqueue(sorted(self.pending.keys() - self._queued))
 
-    def _enqueue(self, sequences: Iterable[int]) -> None:
+    def _enqueue(self, sequences: Sequence[int]) -> None:
         for sequence in sequences:
-            self._own.pop(sequence, None)
-            self._queue.append(sequence)
-            self._queued.add(sequence)
-        if len(self._queue) > 2 * len(self._queued) + _STALE_MIN:
-            self._queue = deque(dict.fromkeys(sequence for sequence in self._queue if sequence in self._queued))
+            self._own_ns.pop(sequence, None)
+        self._queue.put(sequences)
 
     def recall(self, sequences: Iterable[int]) -> None:
         """It is not known whether these were acknowledged: have them delivered again. Only right after `restore`."""
         unknown = [sequence for sequence in sequences if sequence > self.floor_stream and sequence not in self.pending]
         for sequence in unknown:
             self.pending[sequence] = self.delivered_consumer
-        self._old.clear()
-        self._old.append(_Run(sorted(self.pending), 0, 0))
-        self._tracked = len(self.pending)
+        self._runs.replace(sorted(self.pending))
         self._enqueue(unknown)
 
     # Deadlines
@@ -274,20 +231,12 @@ class AckTracker:
     @property
     def next_deadline_ns(self) -> int:
         """When something expires at the earliest; 0 when nothing will."""
-        heap, own = self._own_heap, self._own
-        while heap and own.get(heap[0][1]) != heap[0][0]:
-            heappop(heap)
-        deadline_ns = heap[0][0] if heap else 0
-        if self.pending and self._timed and (not deadline_ns or self._timed[0].deadline_ns < deadline_ns):
-            deadline_ns = self._timed[0].deadline_ns
+        deadline_ns = self._deadlines.next_ns
+        if self.pending:
+            run_ns = self._runs.next_deadline_ns
+            if run_ns and (not deadline_ns or run_ns < deadline_ns):
+                return run_ns
         return deadline_ns
-
-    def _set_deadline(self, sequence: int, deadline_ns: int) -> None:
-        self._own[sequence] = deadline_ns
-        heappush(self._own_heap, (deadline_ns, sequence))
-        if len(self._own_heap) > 2 * len(self._own) + _STALE_MIN:
-            self._own_heap = [(deadline_ns, sequence) for sequence, deadline_ns in self._own.items()]
-            heapify(self._own_heap)
 
     # What the stream lost
 
@@ -340,14 +289,13 @@ class AckTracker:
     def pending_state(self) -> dict[int, Pending]:
         """Everything pending, in ascending order of the stream's sequences."""
         state: dict[int, Pending] = {}
-        for runs in (self._old, self._timed):
-            for run in runs:
-                for sequence in run.sequences:
-                    first = self.pending.get(sequence)
-                    if first is not None:
-                        time_ns = self._delivered_again_ns.get(sequence, run.delivered_ns)
-                        time_ns = self._waits_since_ns.get(sequence, time_ns)
-                        state[sequence] = (first, time_ns, self.deliveries.get(sequence, 1))
+        for run in self._runs:
+            for sequence in run.sequences:
+                first = self.pending.get(sequence)
+                if first is not None:
+                    time_ns = self._delivered_again_ns.get(sequence, run.delivered_ns)
+                    time_ns = self._waits_since_ns.get(sequence, time_ns)
+                    state[sequence] = (first, time_ns, self.deliveries.get(sequence, 1))
         return state
 
     def restore(
@@ -369,31 +317,24 @@ class AckTracker:
             if count > 1:
                 self.deliveries[sequence] = count
             self._delivered_again_ns[sequence] = time_ns
-            self._set_deadline(sequence, time_ns + self._wait_ns(count))
-        if sequences:
-            self._old.append(_Run(sequences, 0, 0))
-            self._tracked = len(sequences)
+            self._deadlines.set(sequence, time_ns + self._wait_ns(count))
+        self._runs.replace(sequences)
 
     def reset(self, delivered_consumer: int, delivered_stream: int) -> None:
         """Forget everything and stand there, with both floors."""
         self.delivered_consumer = self.floor_consumer = delivered_consumer
         self.delivered_stream = self.floor_stream = delivered_stream
-        for known in (self.pending, self.deliveries, self.exhausted, self._own):
+        for known in (self.pending, self.deliveries, self.exhausted, self._delivered_again_ns, self._waits_since_ns):
             known.clear()
-        self._delivered_again_ns.clear()
-        self._waits_since_ns.clear()
-        self._old.clear()
-        self._timed.clear()
-        self._own_heap.clear()
+        self._runs.clear()
+        self._deadlines.clear()
         self._queue.clear()
-        self._queued.clear()
-        self._front = self._tracked = 0
 
     # Inside
 
     def _forget(self, sequence: int) -> None:
         self.deliveries.pop(sequence, None)
-        self._own.pop(sequence, None)
+        self._own_ns.pop(sequence, None)
         self._delivered_again_ns.pop(sequence, None)
         self._waits_since_ns.pop(sequence, None)
         self.exhausted.discard(sequence)
@@ -402,33 +343,4 @@ class AckTracker:
     def _raise_floor_to_delivered(self) -> None:
         self.floor_consumer = self.delivered_consumer
         self.floor_stream = self.delivered_stream
-        self._old.clear()
-        self._timed.clear()
-        self._front = self._tracked = 0
-
-    def _lowest_pending(self) -> int:
-        """The lowest pending sequence; there must be one. Runs that are done with are dropped on the way."""
-        pending = self.pending
-        while True:
-            runs = self._old or self._timed
-            sequences = runs[0].sequences
-            for index in range(self._front, len(sequences)):
-                if sequences[index] in pending:
-                    self._front = index
-                    return sequences[index]
-            runs.popleft()
-            self._tracked -= len(sequences)
-            self._front = 0
-
-    def _sweep(self) -> None:
-        """Drop what is no longer pending from the runs, when that is most of them."""
-        pending = self.pending
-        self._tracked = 0
-        for runs in (self._old, self._timed):
-            for run in runs:
-                run.sequences = [sequence for sequence in run.sequences if sequence in pending]
-                self._tracked += len(run.sequences)
-            living = [run for run in runs if run.sequences]
-            runs.clear()
-            runs.extend(living)
-        self._front = 0
+        self._runs.clear()

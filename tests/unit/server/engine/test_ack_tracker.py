@@ -247,7 +247,7 @@ def test_a_message_at_the_front_that_nobody_acks_costs_no_memory():
         for sequence in sequences:
             acks.ack(sequence, sequence)
     assert (len(acks.pending), floors(acks)) == (1, (0, 0))
-    assert acks._tracked < 5_000
+    assert acks._runs.tracked < 5_000
     acks.ack(1, 1)
     assert floors(acks) == (200_001, 200_001)
 

@@ -1,0 +1,105 @@
+"""The runs in which a consumer's messages went out first: when each was, until when it waits, what of it is pending."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+__all__ = ["DeliveryRun", "DeliveryRuns"]
+
+
+class DeliveryRun:
+    """Messages delivered for the first time together; sequences ascend within a run and from run to run."""
+
+    __slots__ = ("deadline_ns", "delivered_ns", "sequences")
+
+    def __init__(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
+        self.sequences = sequences
+        self.delivered_ns = delivered_ns
+        self.deadline_ns = deadline_ns
+
+
+class DeliveryRuns:
+    """All runs of which something may be pending, oldest first. What is pending is the owner's to know.
+
+    Attributes:
+        tracked: how many sequences the runs hold, pending or not.
+    """
+
+    __slots__ = ("_front", "_old", "_timed", "tracked")
+
+    def __init__(self) -> None:
+        self._old: deque[DeliveryRun] = deque()  # their deadline is past, or each message has its own
+        self._timed: deque[DeliveryRun] = deque()
+        self._front = 0  # the place in the first run up to which nothing is pending
+        self.tracked = 0
+
+    def __iter__(self) -> Iterator[DeliveryRun]:
+        return chain(self._old, self._timed)
+
+    def add(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
+        """Messages went out that are above all here."""
+        self._timed.append(DeliveryRun(sequences, delivered_ns, deadline_ns))
+        self.tracked += len(sequences)
+
+    def replace(self, sequences: list[int]) -> None:
+        """These are all there are, from a time that the runs do not know."""
+        self.clear()
+        if sequences:
+            self._old.append(DeliveryRun(sequences, 0, 0))
+            self.tracked = len(sequences)
+
+    def clear(self) -> None:
+        """Nothing is pending."""
+        self._old.clear()
+        self._timed.clear()
+        self._front = self.tracked = 0
+
+    def delivered_ns(self, sequence: int) -> int:
+        """When the message went out first; 0 when that is not known."""
+        # Runs ascend: the last one that begins at or before the sequence has it.
+        for runs in (self._timed, self._old):
+            for run in reversed(runs):
+                if run.sequences[0] <= sequence:
+                    return run.delivered_ns
+        return 0
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When the first run has waited long enough; 0 when none waits."""
+        return self._timed[0].deadline_ns if self._timed else 0
+
+    def expire(self, now_ns: int) -> list[int]:
+        """The sequences of the runs that have waited long enough, which wait no more."""
+        due: list[int] = []
+        while self._timed and self._timed[0].deadline_ns <= now_ns:
+            run = self._timed.popleft()
+            due += run.sequences
+            self._old.append(run)
+        return due
+
+    def lowest(self, pending: Mapping[int, int]) -> int:
+        """The lowest pending sequence; there must be one. Runs that are done with are dropped on the way."""
+        while True:
+            runs = self._old or self._timed
+            sequences = runs[0].sequences
+            for index in range(self._front, len(sequences)):
+                if sequences[index] in pending:
+                    self._front = index
+                    return sequences[index]
+            runs.popleft()
+            self.tracked -= len(sequences)
+            self._front = 0
+
+    def sweep(self, pending: Mapping[int, int]) -> None:
+        """Drop what is no longer pending; worth its while when that is most."""
+        self.tracked = 0
+        for runs in (self._old, self._timed):
+            for run in runs:
+                run.sequences = [sequence for sequence in run.sequences if sequence in pending]
+                self.tracked += len(run.sequences)
+            living = [run for run in runs if run.sequences]
+            runs.clear()
+            runs.extend(living)
+        self._front = 0
