@@ -49,11 +49,13 @@
         │   ├── StreamNotFoundError   10059
         │   ├── ConsumerNotFoundError 10014
         │   └── MessageNotFoundError  10037
+        │       └── KeyNotFoundError  a bucket has no such key
         ├── StreamNameInUseError      10058 the stream exists with another configuration
         ├── ConsumerNameInUseError    10013 the push consumer is bound to another subject in use
         ├── ConsumerExistsError       10148 create asked for a new consumer
         ├── ConsumerDoesNotExistError 10149 update asked for an existing consumer
         ├── WrongLastSequenceError    10071, 10164 an expected-sequence header did not hold
+        │   └── KeyExistsError        a bucket has that key already
         └── JetStreamNotEnabledError  10039, 10076 for the account, for the server
 """
 
@@ -89,6 +91,8 @@ __all__ = [
     "InvalidOptionError",
     "JetStreamNotEnabledError",
     "JetlakeError",
+    "KeyExistsError",
+    "KeyNotFoundError",
     "MessageNotFoundError",
     "NoRespondersError",
     "NoServersError",
@@ -225,6 +229,15 @@ class MessageNotFoundError(NotFoundError):
     """The stream holds no such message (10037)."""
 
 
+class KeyNotFoundError(MessageNotFoundError):
+    """The bucket has no such key, or it was deleted."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        super().__init__(404, 10037, f"bucket {bucket!r} has no key {key!r}")
+        self.bucket = bucket
+        self.key = key
+
+
 class StreamNameInUseError(ApiError):
     """A stream of that name exists with a different configuration (10058)."""
 
@@ -243,6 +256,15 @@ class ConsumerDoesNotExistError(ApiError):
 
 class WrongLastSequenceError(ApiError):
     """The stream's or the subject's last sequence is not the one that the publisher expected (10071, 10164)."""
+
+
+class KeyExistsError(WrongLastSequenceError):
+    """The bucket has that key already."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        super().__init__(400, 10071, f"bucket {bucket!r} has the key {key!r} already")
+        self.bucket = bucket
+        self.key = key
 
 
 class JetStreamNotEnabledError(ApiError):

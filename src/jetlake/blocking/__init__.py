@@ -25,6 +25,7 @@ from jetlake.blocking.jetstream import (
     PushSubscription,
     Stream,
 )
+from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import Reading, Subscription
 
@@ -32,6 +33,8 @@ __all__ = [
     "Client",
     "Consumer",
     "JetStream",
+    "KeyValue",
+    "KeyWatch",
     "Message",
     "OrderedConsumer",
     "PendingAck",

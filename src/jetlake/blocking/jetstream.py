@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast,
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
+from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
@@ -252,6 +253,11 @@ class JetStream(Facade):
     consumer = Wrapped(client.JetStream.consumer, Consumer)
     delete_consumer = Call(client.JetStream.delete_consumer)
     pull_subscribe = Wrapped(client.JetStream.pull_subscribe, PullSubscription)
+    create_key_value = Wrapped(client.JetStream.create_key_value, KeyValue)
+    create_or_update_key_value = Wrapped(client.JetStream.create_or_update_key_value, KeyValue)
+    key_value = Wrapped(client.JetStream.key_value, KeyValue)
+    delete_key_value = Call(client.JetStream.delete_key_value)
+    key_value_names = Call(client.JetStream.key_value_names)
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jetlake.client.consumer import Consumer
     from jetlake.client.fetch import Fetch
     from jetlake.client.jetstream import JetStream
+    from jetlake.client.kv import KeyValue, KeyWatch
     from jetlake.client.message import Message
     from jetlake.client.ordered import OrderedConsumer
     from jetlake.client.publish_window import PendingAck
@@ -29,6 +30,8 @@ __all__ = [
     "Consumer",
     "Fetch",
     "JetStream",
+    "KeyValue",
+    "KeyWatch",
     "Message",
     "OrderedConsumer",
     "PendingAck",
@@ -47,6 +50,8 @@ _HOMES = {
     "Consumer": "consumer",
     "Fetch": "fetch",
     "JetStream": "jetstream",
+    "KeyValue": "kv",
+    "KeyWatch": "kv",
     "Message": "message",
     "OrderedConsumer": "ordered",
     "PendingAck": "publish_window",

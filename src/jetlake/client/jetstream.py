@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from jetlake.client.api_caller import ApiCaller, check_name
 from jetlake.client.config_options import ConsumerOptions, StreamOptions, configured
 from jetlake.client.consumer import Consumer
+from jetlake.client.kv.buckets import Buckets
 from jetlake.client.options import timeout_s
-from jetlake.client.publishing import WINDOW_BYTES, WINDOW_MESSAGES, Publishing
+from jetlake.client.publishing import WINDOW_BYTES, WINDOW_MESSAGES
 from jetlake.client.stream import Stream, stream_handle
 from jetlake.client.subscribing import Subscribing
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStream"]
 
 
-class JetStream(Publishing, Subscribing):
+class JetStream(Buckets, Subscribing):
     """JetStream through one connection; made by `Client.jetstream`."""
 
     def __init__(

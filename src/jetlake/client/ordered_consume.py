@@ -116,6 +116,19 @@ class OrderedConsume(Reading):
         """How often the consumer was made anew."""
         return max(0, self._ordered.resets)
 
+    async def pending_at_start(self) -> int:
+        """How many messages there were to read when the read began; waits until that is known.
+
+        Raises:
+            ConsumeError: the read ended before it was.
+        """
+        self.start()
+        while (pending := self._ordered.pending_at_start) is None:
+            if self._mailbox.is_ended:
+                raise self._mailbox.error or ConnectionClosedError("consumption was stopped")
+            await self._mailbox.wait()
+        return pending
+
     def _source(self) -> str:
         return repr(self._stream)
 
@@ -143,6 +156,7 @@ class OrderedConsume(Reading):
         # Whatever still comes from the old consumer comes to a subscription that nobody knows any more.
         self.subject = new_inbox(connection.options.inbox_prefix).encode()
         connection.subscribe(self)
+        self._mailbox.wake()  # For those who wait for `pending_at_start`.
         self._puller.aim(self._consumer.pull_subject, self.subject)
         self._puller.resume()
 

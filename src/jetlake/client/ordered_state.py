@@ -38,6 +38,7 @@ class OrderedState:
 
     Attributes:
         last_stream_seq: the stream sequence of the last good message; 0 before the first.
+        pending_at_start: messages that were there for the first consumer; None before there is one.
         resets: how often the consumer was made anew.
         gap: the gap that was found last, until the consumer is made anew.
     """
@@ -51,6 +52,7 @@ class OrderedState:
         "_prefix",
         "gap",
         "last_stream_seq",
+        "pending_at_start",
         "resets",
     )
 
@@ -64,6 +66,7 @@ class OrderedState:
         # too, and what was read of it is skipped.
         self._is_past_snapshot = config.deliver_policy is not DeliverPolicy.LAST_PER_SUBJECT
         self.last_stream_seq = 0
+        self.pending_at_start: int | None = None
         self.resets = -1
         self.gap: SequenceGapError | None = None
 
@@ -80,7 +83,9 @@ class OrderedState:
 
     def created(self, info: ConsumerInfo) -> None:
         """The consumer is there; before its first message, its position says where the next one would have to begin."""
-        self._began = self._began or info.created
+        if not self._began:
+            self._began = info.created
+            self.pending_at_start = info.num_pending
         if not self.last_stream_seq and self._is_past_snapshot:
             self._begin_at = info.delivered.stream_seq + 1
 

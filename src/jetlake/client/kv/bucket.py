@@ -1,0 +1,256 @@
+"""The handle of a key-value bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jetlake.client.config_options import DeliverPolicyName
+from jetlake.client.kv.entry import Entry, Operation, from_stored
+from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
+from jetlake.client.kv.status import BucketStatus, read_status
+from jetlake.client.kv.watch import KeyWatch
+from jetlake.errors import (
+    InvalidOptionError,
+    KeyExistsError,
+    KeyNotFoundError,
+    MessageNotFoundError,
+    WrongLastSequenceError,
+)
+from jetlake.model.api import API_PREFIX
+from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.times import parse_time
+
+if TYPE_CHECKING:
+    from jetlake.client.publishing import Publishing
+    from jetlake.client.stream import Stream
+
+__all__ = ["KeyValue"]
+
+_DELETE = {"KV-Operation": Operation.DELETE.value}
+_PURGE = {"KV-Operation": Operation.PURGE.value, "Nats-Rollup": "sub"}
+_MARKERS_S = 30 * 60.0
+
+
+class KeyValue:
+    """A bucket of keys, each with a value and some older revisions; made by `JetStream.key_value`.
+
+    Other clients of the same server see the same buckets.
+
+    Attributes:
+        bucket: its name.
+        stream: the stream that holds it.
+    """
+
+    __slots__ = ("_prefix", "_publisher", "_write_prefix", "bucket", "stream")
+
+    def __init__(self, publisher: Publishing, stream: Stream, api_prefix: str) -> None:
+        self._publisher = publisher
+        self.stream = stream
+        self.bucket = stream.name.removeprefix(STREAM_PREFIX)
+        self._prefix = subject_prefix(self.bucket)
+        # Through another prefix than the server's own, only what begins with it gets there.
+        self._write_prefix = self._prefix if api_prefix == API_PREFIX else f"{api_prefix}.{self._prefix}"
+
+    def __repr__(self) -> str:
+        return f"<KeyValue {self.bucket!r}>"
+
+    # Reading
+
+    async def get(self, key: str, *, revision: int = 0) -> Entry:
+        """The value of a key.
+
+        Args:
+            key: the key.
+            revision: this revision of it. Default: the newest.
+
+        Raises:
+            KeyNotFoundError: there is none, or it was deleted.
+        """
+        entry = await self._entry(key, revision)
+        if entry is None or entry.is_deleted:
+            raise KeyNotFoundError(self.bucket, key)
+        return entry
+
+    async def _entry(self, key: str, revision: int = 0) -> Entry | None:
+        """The value or marker of a key."""
+        subject = self._prefix + check_key(key)
+        if revision < 0:
+            raise InvalidOptionError(f"revision is 1 or more, not {revision}")
+        try:
+            if revision:
+                message = await self.stream.get(revision)
+            else:
+                message = await self.stream.get(last_by_subject=subject)
+        except MessageNotFoundError:
+            return None
+        return from_stored(self.bucket, key, message) if message.subject == subject else None
+
+    async def keys(self, *patterns: str) -> list[str]:
+        """The keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
+        async with self.watch(*patterns, ignore_deletes=True, meta_only=True) as watch:
+            return [entry.key for entry in await watch.current()]
+
+    async def history(self, key: str) -> list[Entry]:
+        """The revisions of a key that are kept, oldest first, markers included.
+
+        Raises:
+            KeyNotFoundError: there are none.
+        """
+        async with self.watch(check_key(key), include_history=True) as watch:
+            entries = await watch.current()
+        if not entries:
+            raise KeyNotFoundError(self.bucket, key)
+        return entries
+
+    def watch(
+        self,
+        *patterns: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        from_revision: int = 0,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+    ) -> KeyWatch:
+        """What keys are now and every change from then on.
+
+        ::
+
+            async with bucket.watch("config.>") as changes:
+                async for entry in changes:
+                    print(entry.key, entry.value)
+
+        Args:
+            patterns: keys, with `*` for one token and `>` for the rest. Default: all keys.
+            include_history: begin with all revisions that are kept, not just the newest of each key.
+            updates_only: begin with the next change.
+            from_revision: begin with this revision, as one who has seen those before.
+            ignore_deletes: leave markers out.
+            meta_only: leave values out.
+
+        Raises:
+            InvalidOptionError: patterns that are none, or two ways to begin.
+        """
+        if include_history + updates_only + bool(from_revision) > 1:
+            raise InvalidOptionError("include_history, updates_only and from_revision are ways to begin: give one")
+        policy: DeliverPolicyName = "last_per_subject"
+        if include_history:
+            policy = "all"
+        elif updates_only:
+            policy = "new"
+        elif from_revision:
+            policy = "by_start_sequence"
+        subjects = [self._prefix + check_pattern(pattern) for pattern in patterns or (">",)]
+        ordered = self.stream.ordered(
+            deliver_policy=policy,
+            opt_start_seq=from_revision or None,
+            filter_subject=subjects[0] if len(subjects) == 1 else None,
+            filter_subjects=subjects if len(subjects) > 1 else None,
+            headers_only=meta_only,
+            name_prefix="watch",
+        )
+        return KeyWatch(self.bucket, self._prefix, ordered.consume(), ignore_deletes=ignore_deletes)
+
+    async def status(self) -> BucketStatus:
+        """What the bucket is like and how much is in it."""
+        return read_status(await self.stream.info())
+
+    # Writing
+
+    async def put(self, key: str, value: bytes) -> int:
+        """Give a key a value; its revision is returned."""
+        return await self._write(key, value)
+
+    async def create(self, key: str, value: bytes, *, ttl: Seconds | None = None) -> int:
+        """Give a key a value if it has none.
+
+        Args:
+            key: the key.
+            value: the value.
+            ttl: seconds that it lives; the bucket needs `limit_marker_ttl`.
+
+        Raises:
+            KeyExistsError: it has one.
+        """
+        revision = 0
+        while True:
+            try:
+                return await self._write(key, value, revision=revision, ttl=ttl)
+            except WrongLastSequenceError:
+                entry = await self._entry(key)
+            # A marker is as good as nothing, and anything newer than what was seen means that somebody was faster.
+            if entry is not None and (not entry.is_deleted or entry.revision == revision):
+                raise KeyExistsError(self.bucket, key) from None
+            revision = entry.revision if entry is not None else 0
+
+    async def update(self, key: str, value: bytes, revision: int) -> int:
+        """Give a key a value if this is its newest revision; the new one is returned.
+
+        Raises:
+            WrongLastSequenceError: it is not.
+        """
+        return await self._write(key, value, revision=revision)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Put a marker in the place of a value; older revisions stay as far as the bucket keeps them.
+
+        Args:
+            key: the key; it need not be there.
+            revision: only if this is its newest revision.
+
+        Raises:
+            WrongLastSequenceError: it is not.
+        """
+        await self._write(key, b"", revision=revision, headers=_DELETE)
+
+    async def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None:
+        """Put a marker in the place of a value and of all its older revisions.
+
+        Args:
+            key: the key; it need not be there.
+            revision: only if this is its newest revision.
+            ttl: seconds that the marker lives; the bucket needs `limit_marker_ttl`.
+
+        Raises:
+            WrongLastSequenceError: it is not.
+        """
+        await self._write(key, b"", revision=revision, headers=_PURGE, ttl=ttl)
+
+    async def purge_deletes(self, older_than: Seconds = _MARKERS_S) -> int:
+        """Remove the older revisions of keys that are deleted, and their markers if they are old enough.
+
+        Args:
+            older_than: seconds that a marker stays, for those who watch and have not seen it yet.
+
+        Returns:
+            How many keys were deleted.
+        """
+        limit_ns = nanoseconds(older_than)
+        async with self.watch(meta_only=True) as watch:
+            markers = [entry for entry in await watch.current() if entry.is_deleted]
+        now_ns = parse_time((await self.stream.info()).ts)  # By the clock that the entries' times are of.
+        for entry in markers:
+            keep = 1 if now_ns - entry.created_ns < limit_ns else 0
+            await self.stream.purge(subject=self._prefix + entry.key, keep=keep)
+        return len(markers)
+
+    async def _write(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        revision: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        ttl: Seconds | None = None,
+    ) -> int:
+        check_key(key)
+        if revision is not None and revision < 0:
+            raise InvalidOptionError(f"revision is 0 or more, not {revision}")
+        ack = await self._publisher.publish(
+            self._write_prefix + key,
+            value,
+            headers=headers,
+            expected_last_subject_sequence=revision,
+            ttl=None if ttl is None else nanoseconds(ttl) / 1e9,
+        )
+        return ack.seq

@@ -1,0 +1,88 @@
+"""One revision of a key: its value, or the marker that it was deleted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from msgspec import Struct
+
+from jetlake.client.message import Message
+from jetlake.client.stored_message import StoredMessage
+from jetlake.protocol.headers import find_value
+
+__all__ = ["Entry", "Operation", "from_delivery", "from_stored"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Operation(Enum):
+    """What happened to the key."""
+
+    PUT = "PUT"
+    """It got a value."""
+    DELETE = "DEL"
+    """It was deleted; older revisions are still there."""
+    PURGE = "PURGE"
+    """It was deleted together with its older revisions, or its time was over."""
+
+
+# The server's own markers, by the reason that they give.
+_MARKERS = {b"MaxAge": Operation.PURGE, b"Purge": Operation.PURGE, b"Remove": Operation.DELETE}
+
+
+class Entry(Struct, frozen=True):
+    """A revision of a key."""
+
+    bucket: str
+    """The bucket's name."""
+    key: str
+    """The key."""
+    value: bytes
+    """The value; empty for a marker."""
+    revision: int
+    """Its number, which grows with every change of the bucket."""
+    created_ns: int
+    """When it was stored, nanoseconds since 1970."""
+    operation: Operation = Operation.PUT
+    """Whether it is a value or a marker."""
+    pending: int = 0
+    """Of a watch, how many entries come right behind it."""
+
+    @property
+    def created(self) -> datetime:
+        """When it was stored, in UTC."""
+        return _EPOCH + timedelta(microseconds=self.created_ns // 1000)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it is a marker instead of a value."""
+        return self.operation is not Operation.PUT
+
+
+def from_stored(bucket: str, key: str, message: StoredMessage) -> Entry:
+    """The entry that was got by its place."""
+    return Entry(bucket, key, message.payload, message.sequence, message.time_ns, _operation(message.header))
+
+
+def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
+    """The entry that a consumer delivered; so many bytes of its subject stand before the key."""
+    metadata = message.metadata
+    return Entry(
+        bucket,
+        message.raw_subject[prefix_length:].decode(),
+        message.payload,
+        metadata.stream_seq,
+        metadata.timestamp_ns,
+        _operation(message.raw_header),
+        metadata.pending,
+    )
+
+
+def _operation(header: bytes) -> Operation:
+    if not header:
+        return Operation.PUT
+    word = find_value(header, b"KV-Operation")
+    if word is not None:
+        return Operation.DELETE if word == b"DEL" else Operation.PURGE if word == b"PURGE" else Operation.PUT
+    return _MARKERS.get(find_value(header, b"Nats-Marker-Reason") or b"", Operation.PUT)

@@ -1,0 +1,290 @@
+"""Key-value buckets with the client on both servers, and with nats-py on the other side."""
+
+import asyncio
+
+import nats
+import nats.js.errors
+import pytest
+from client_support import Clients, until
+
+import jetlake.blocking
+from jetlake.client.kv import Operation
+from jetlake.errors import (
+    InvalidOptionError,
+    KeyExistsError,
+    KeyNotFoundError,
+    StreamNameInUseError,
+    StreamNotFoundError,
+    StreamReplacedError,
+    WrongLastSequenceError,
+)
+
+
+@pytest.fixture
+async def clients():
+    clients = Clients()
+    yield clients
+    await clients.close()
+
+
+@pytest.fixture
+async def js(server, clients):
+    return (await clients(server)).jetstream()
+
+
+async def test_values(js):
+    bucket = await js.create_key_value("B", history=3)
+    assert await bucket.put("a.b", b"1") == 1
+    assert await bucket.put("a.b", b"2") == 2
+    entry = await bucket.get("a.b")
+    assert (entry.bucket, entry.key, entry.value, entry.revision) == ("B", "a.b", b"2", 2)
+    assert entry.operation is Operation.PUT
+    assert entry.created.year >= 2024
+    assert (await bucket.get("a.b", revision=1)).value == b"1"
+    with pytest.raises(KeyNotFoundError, match="'B' has no key 'other'"):
+        await bucket.get("other")
+    with pytest.raises(KeyNotFoundError):
+        await bucket.get("other", revision=1)
+    with pytest.raises(KeyNotFoundError):
+        await bucket.get("a.b", revision=99)
+
+
+async def test_create_and_update(js):
+    bucket = await js.create_key_value("B")
+    assert await bucket.create("k", b"1") == 1
+    with pytest.raises(KeyExistsError, match="'k' already"):
+        await bucket.create("k", b"2")
+    assert await bucket.update("k", b"2", 1) == 2
+    with pytest.raises(WrongLastSequenceError):
+        await bucket.update("k", b"3", 1)
+    # A deleted key can be created anew, whichever way it was deleted.
+    await bucket.delete("k")
+    assert await bucket.create("k", b"4") == 4
+    await bucket.purge("k")
+    assert await bucket.create("k", b"6") == 6
+    assert (await bucket.get("k")).value == b"6"
+
+
+async def test_delete_and_purge(js):
+    bucket = await js.create_key_value("B", history=5)
+    for value in (b"1", b"2"):
+        await bucket.put("k", value)
+    with pytest.raises(WrongLastSequenceError):
+        await bucket.delete("k", revision=1)
+    await bucket.delete("k", revision=2)
+    with pytest.raises(KeyNotFoundError):
+        await bucket.get("k")
+    assert [(entry.value, entry.operation.value) for entry in await bucket.history("k")] == [
+        (b"1", "PUT"),
+        (b"2", "PUT"),
+        (b"", "DEL"),
+    ]
+    with pytest.raises(WrongLastSequenceError):
+        await bucket.purge("k", revision=1)
+    await bucket.purge("k", revision=3)
+    assert [entry.operation for entry in await bucket.history("k")] == [Operation.PURGE]
+    with pytest.raises(KeyNotFoundError):
+        await bucket.history("never")
+
+
+async def test_keys(js):
+    bucket = await js.create_key_value("B")
+    assert await bucket.keys() == []
+    for key in ("a.1", "a.2", "b.1"):
+        await bucket.put(key, b"x")
+    await bucket.delete("a.2")
+    assert sorted(await bucket.keys()) == ["a.1", "b.1"]
+    assert await bucket.keys("a.*") == ["a.1"]
+    assert sorted(await bucket.keys("a.1", "b.>")) == ["a.1", "b.1"]
+    assert await bucket.keys("c.>") == []
+
+
+async def test_markers_can_be_removed(js):
+    bucket = await js.create_key_value("B", history=5)
+    await bucket.put("old", b"1")
+    await bucket.put("kept", b"1")
+    await bucket.delete("old")
+    assert await bucket.purge_deletes() == 1
+    assert [entry.operation for entry in await bucket.history("old")] == [Operation.DELETE]
+    assert await bucket.purge_deletes(older_than=0) == 1
+    with pytest.raises(KeyNotFoundError):
+        await bucket.history("old")
+    assert await bucket.keys() == ["kept"]
+
+
+async def test_watching(js):
+    bucket = await js.create_key_value("B", history=3)
+    for value in (b"1", b"2"):
+        await bucket.put("a", value)
+    await bucket.put("z.z", b"0")
+    async with bucket.watch() as watch:
+        assert [(entry.key, entry.value) for entry in await watch.current()] == [("a", b"2"), ("z.z", b"0")]
+        assert await watch.current() == []
+        await bucket.put("a", b"3")
+        await bucket.delete("a")
+        assert [(await watch.next(5)).operation.value for _ in range(2)] == ["PUT", "DEL"]
+    async with bucket.watch("a", include_history=True, ignore_deletes=True) as watch:
+        assert [entry.value for entry in await watch.current()] == [b"2", b"3"]
+    async with bucket.watch("z.*", meta_only=True) as watch:
+        (entry,) = await watch.current()
+        assert (entry.key, entry.value) == ("z.z", b"")
+    async with bucket.watch(from_revision=4) as watch:
+        assert [entry.revision for entry in await watch.current()] == [4, 5]
+
+
+async def test_watching_what_comes(js):
+    bucket = await js.create_key_value("B")
+    await bucket.put("before", b"")
+    received = []
+
+    async def read():
+        async with bucket.watch("c.>", updates_only=True) as watch:
+            assert await watch.current() == []
+            ready.set()
+            async for entry in watch:
+                received.append((entry.key, entry.value))
+                if entry.value == b"end":
+                    return
+
+    ready = asyncio.Event()
+    task = asyncio.create_task(read())
+    await ready.wait()
+    await bucket.put("c.1", b"x")
+    await bucket.put("d", b"no")
+    await bucket.put("c.2", b"end")
+    await asyncio.wait_for(task, 10)
+    assert received == [("c.1", b"x"), ("c.2", b"end")]
+
+
+async def test_a_watch_ends_with_its_bucket(js):
+    bucket = await js.create_key_value("B")
+    async with bucket.watch() as watch:
+        assert await watch.current() == []
+        await js.delete_key_value("B")
+        with pytest.raises((StreamNotFoundError, StreamReplacedError)):
+            await watch.next(10)
+
+
+async def test_a_life_of_its_own(js):
+    bucket = await js.create_key_value("B", limit_marker_ttl=60)
+    await bucket.create("brief", b"x", ttl=1)
+    await bucket.create("long", b"x", ttl=3600)
+    async with bucket.watch("brief") as watch:
+        assert len(await watch.current()) == 1
+        gone = await watch.next(10)
+        assert (gone.key, gone.operation, gone.is_deleted) == ("brief", Operation.PURGE, True)
+    assert await bucket.keys() == ["long"]
+    assert await bucket.create("brief", b"again") > 0
+    await bucket.purge("long", ttl=3600)
+    assert (await bucket.history("long"))[0].operation is Operation.PURGE
+
+
+async def test_buckets(js):
+    bucket = await js.create_key_value("B", history=7, ttl=3600, description="d", max_value_size=10, storage="memory")
+    status = await bucket.status()
+    assert (status.bucket, status.values, status.history, status.ttl_s) == ("B", 0, 7, 3600)
+    assert status.stream.config.max_msg_size == 10
+    with pytest.raises(StreamNameInUseError):
+        await js.create_key_value("B")
+    await js.create_or_update_key_value("B", history=8, storage="memory")
+    assert (await (await js.key_value("B")).status()).history == 8
+    await js.create_or_update_key_value("A")
+    await js.create_stream("KV_C", subjects=["c"])
+    assert await js.key_value_names() == ["A", "B"]
+    with pytest.raises(InvalidOptionError, match="no bucket"):
+        await js.key_value("C")
+    await js.delete_key_value("B")
+    with pytest.raises(StreamNotFoundError):
+        await js.key_value("B")
+
+
+async def test_what_cannot_work_is_refused(js):
+    for name in ("", "a.b", "a b", ">"):
+        with pytest.raises(InvalidOptionError, match="bucket's name"):
+            await js.create_key_value(name)
+    for history in (0, 65, True):
+        with pytest.raises(InvalidOptionError, match="history is 1 to 64"):
+            await js.create_key_value("B", history=history)
+    with pytest.raises(InvalidOptionError, match="no option 'max_age'"):
+        await js.create_key_value("B", max_age=1)
+    bucket = await js.create_key_value("B")
+    for key in ("", ".a", "a.", "a..b", "a b", "a.*", ">"):
+        with pytest.raises(InvalidOptionError, match="a key is"):
+            await bucket.put(key, b"")
+    for pattern in ("", "a.>.b", "a..b", ">.a"):
+        with pytest.raises(InvalidOptionError, match="a pattern is"):
+            bucket.watch(pattern)
+    with pytest.raises(InvalidOptionError, match="ways to begin"):
+        bucket.watch(include_history=True, updates_only=True)
+    with pytest.raises(InvalidOptionError, match="revision"):
+        await bucket.get("k", revision=-1)
+
+
+async def test_what_one_client_writes_the_other_reads(js, server):
+    other = await nats.connect(server.url)
+    try:
+        theirs = await other.jetstream().create_key_value(bucket="B", history=5)
+        ours = await js.key_value("B")
+        await theirs.put("t", b"theirs")
+        await ours.put("o", b"ours")
+        assert (await ours.get("t")).value == b"theirs"
+        assert (await theirs.get("o")).value == b"ours"
+        await ours.delete("t")
+        with pytest.raises(nats.js.errors.KeyNotFoundError):
+            await theirs.get("t")
+        await theirs.purge("o")
+        with pytest.raises(KeyNotFoundError):
+            await ours.get("o")
+        assert await ours.create("o", b"again") == await theirs.create("n", b"new") - 1
+        assert sorted(await ours.keys()) == sorted(await theirs.keys()) == ["n", "o"]
+        assert await theirs.update("n", b"2", (await ours.get("n")).revision) == (await ours.get("n")).revision
+        assert [entry.operation.value for entry in await ours.history("t")] == [
+            entry.operation or "PUT" for entry in await theirs.history("t")
+        ]
+        watcher = await theirs.watchall()
+        async with ours.watch() as watch:
+            current = await watch.current()
+        assert [entry.key for entry in current] == [(await watcher.updates()).key for _ in current]
+        await watcher.stop()
+    finally:
+        await other.close()
+
+
+async def test_without_await(server):
+    def work():
+        with jetlake.blocking.connect(server.url) as client:
+            js = client.jetstream()
+            bucket = js.create_key_value("B", history=2)
+            assert repr(bucket) == "<blocking <KeyValue 'B'>>"
+            revision = bucket.create("k", b"1")
+            bucket.update("k", b"2", revision)
+            with pytest.raises(KeyExistsError):
+                bucket.create("k", b"3")
+            assert [entry.value for entry in bucket.history("k")] == [b"1", b"2"]
+            with bucket.watch() as watch:
+                assert [entry.value for entry in watch.current()] == [b"2"]
+                bucket.put("l", b"3")
+                for entry in watch:
+                    assert (entry.key, entry.value) == ("l", b"3")
+                    break
+            assert sorted(bucket.keys()) == ["k", "l"]
+            bucket.delete("k")
+            bucket.purge("l")
+            assert bucket.status().values == 3
+            assert bucket.purge_deletes(older_than=0) == 2
+            assert js.key_value("B").keys() == []
+            assert js.key_value_names() == ["B"]
+            js.delete_key_value("B")
+
+    await asyncio.to_thread(work)
+
+
+async def test_a_watch_leaves_no_consumer_behind(js):
+    bucket = await js.create_key_value("B")
+    await bucket.put("k", b"1")
+    assert await bucket.keys() == ["k"]
+
+    async def is_gone():
+        return await bucket.stream.consumer_names() == []
+
+    await until(is_gone)
