@@ -418,6 +418,7 @@ async def _has_no_consumers(stream):
         ({"filter_subject": "s.3"}, list(range(3, 100, 10))),
         ({"filter_subjects": ["s.3", "s.4"]}, sorted([*range(3, 100, 10), *range(4, 100, 10)])),
         ({"deliver_policy": "last_per_subject", "filter_subject": "s.>"}, list(range(90, 100))),
+        ({"deliver_policy": "last_per_subject"}, list(range(90, 100))),
         ({"deliver_policy": "by_start_time", "opt_start_time": "2020-01-01T00:00:00Z"}, list(range(100))),
     ],
 )
@@ -464,10 +465,6 @@ async def test_ordered_does_not_mix_a_stream_with_the_one_that_replaced_it(js, c
         await ordered.fetch(1)
     await until(lambda: _has_no_consumers(stream))
     assert numbers(await stream.ordered().fetch(3)) == [0, 1, 2]
-
-
-async def _has_no_consumers(stream):
-    return await stream.consumer_names() == []
 
 
 async def test_ordered_survives_the_deletion_of_its_consumer(js):

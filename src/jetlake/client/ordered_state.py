@@ -86,6 +86,7 @@ class OrderedState:
         if not self._began:
             self._began = info.created
             self.pending_at_start = info.num_pending
+            self._is_past_snapshot = self._is_past_snapshot or not info.num_pending
         if not self.last_stream_seq and self._is_past_snapshot:
             self._begin_at = info.delivered.stream_seq + 1
 

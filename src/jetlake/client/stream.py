@@ -271,6 +271,8 @@ class Stream:
         """
         if name_prefix is not None:
             check_name("consumer", name_prefix)
+        if deliver_policy == "last_per_subject" and filter_subject is None and filter_subjects is None:
+            filter_subject = ">"  # The server wants to be told which subjects.
         options = {
             "name": name_prefix,
             "deliver_policy": deliver_policy,

@@ -102,6 +102,14 @@ def test_before_the_first_message_it_begins_where_the_first_consumer_stood(polic
     assert again.opt_start_time is None
 
 
+def test_an_empty_snapshot_is_read_at_once_so_that_no_change_behind_it_is_left_out():
+    ordered = state(deliver_policy=POLICY.LAST_PER_SUBJECT)
+    created(ordered, 4)
+    assert ordered.pending_at_start == 0
+    again = ordered.next_config()
+    assert (again.deliver_policy, again.opt_start_seq) == (POLICY.BY_START_SEQUENCE, 5)
+
+
 def test_a_snapshot_of_last_messages_is_taken_again_and_what_was_read_is_skipped():
     ordered = OrderedState(ConsumerConfig(deliver_policy=POLICY.LAST_PER_SUBJECT), "x")
     ordered.next_config()
