@@ -81,6 +81,9 @@ async def test_who_may_not_publish_to_the_destination(clients):
     await limited.publish("plain.x", b"body", header=header())
     assert await limited.ping() == b"-ERR 'Permissions Violation for Publish to \"trace\"'\r\n"
     assert await reader.ping() == b""
+    await limited.publish("plain.x", b"body", header=header().replace(b"trace", b"$NRG.x"))
+    assert await limited.ping() == b"-ERR 'Permissions Violation for Publish to \"$NRG.x\"'\r\n"
+    assert await reader.ping() == b""
 
 
 async def test_what_is_no_destination(clients):

@@ -220,16 +220,14 @@ class Connection(Entrance):
         options = self.options
         if options.pedantic and not is_valid_publish(subject):
             self.send(err("Invalid Publish Subject"))
-        if subject.startswith(_RESERVED_SUBJECTS) or (
-            self.permissions is not None and not self.permissions.may_publish(subject)
-        ):
+        if not self._may_publish(subject):
             self._deny(f'Publish to "{_text(subject)}"')
             return
         if reply.startswith(_RESERVED_REPLIES):
             self._deny(f'Publish with Reply of "{_text(reply)}"')
             return
         destination = trace_destination(header) if TRACE_DESTINATION in header else b""
-        if destination and self.permissions is not None and not self.permissions.may_publish(destination):
+        if destination and not self._may_publish(destination):
             self._deny(f'Publish to "{_text(destination)}"')
             return
         if options.verbose:
@@ -238,6 +236,11 @@ class Connection(Entrance):
             MessageTrace(self, (subject, reply, header, payload), destination).publish()
         else:
             self.account.publish(subject, reply, header, payload, self)
+
+    def _may_publish(self, subject: bytes) -> bool:
+        if subject.startswith(_RESERVED_SUBJECTS):
+            return False
+        return self.permissions is None or self.permissions.may_publish(subject)
 
     def _deny(self, what: str) -> None:
         user = f'"{self.identity.user}"' if self.identity is not None and self.identity.user else "without a name"
