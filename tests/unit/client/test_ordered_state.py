@@ -28,8 +28,8 @@ def state(**config):
     return ordered
 
 
-def created(ordered, stream_seq):
-    ordered.created(ConsumerInfo(delivered=SequenceInfo(stream_seq=stream_seq)))
+def created(ordered, stream_seq, pending=0):
+    ordered.created(ConsumerInfo(delivered=SequenceInfo(stream_seq=stream_seq), num_pending=pending))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -113,7 +113,7 @@ def test_an_empty_snapshot_is_read_at_once_so_that_no_change_behind_it_is_left_o
 def test_a_snapshot_of_last_messages_is_taken_again_and_what_was_read_is_skipped():
     ordered = OrderedState(ConsumerConfig(deliver_policy=POLICY.LAST_PER_SUBJECT), "x")
     ordered.next_config()
-    created(ordered, 4)
+    created(ordered, 4, pending=3)
     ordered.accept([delivered(1, 5, pending=2), delivered(2, 8, pending=1)])
     again = ordered.next_config()
     assert again.deliver_policy is POLICY.LAST_PER_SUBJECT
