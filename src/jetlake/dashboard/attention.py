@@ -31,26 +31,27 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
     stream: str = ""
     consumer: str = ""
+    weight: int = 0
+    """How many messages it is about; of two findings of one level the heavier is told first."""
 
 
 class Standstill:
     """Since when a consumer with work to do has neither delivered anything nor had anything acknowledged."""
 
-    __slots__ = ("_place", "_since_s")
+    __slots__ = ("_place", "_since_s", "seconds")
 
     def __init__(self) -> None:
         self._place: Any = None
         self._since_s = 0.0
+        self.seconds = 0.0
+        """How long it had lasted when the consumer was last looked at."""
 
     def see(self, info: ConsumerInfo, time_s: float) -> None:
         """Take how far the consumer is now."""
         place = (info.delivered.consumer_seq, info.ack_floor.consumer_seq, info.num_ack_pending)
         if place != self._place or not (info.num_pending or info.num_ack_pending):
             self._place, self._since_s = place, time_s
-
-    def seconds(self, time_s: float) -> float:
-        """How long it has lasted."""
-        return time_s - self._since_s
+        self.seconds = time_s - self._since_s
 
 
 def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[float]) -> Finding | None:
@@ -121,7 +122,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
 
 
 def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: str) -> Finding:
-    return Finding(level, state, text, info.stream_name, info.name)
+    return Finding(level, state, text, info.stream_name, info.name, info.num_pending + info.num_ack_pending)
 
 
 def _messages(number: int, verb: str = "") -> str:

@@ -20,7 +20,7 @@ SAMPLES_PER_CONSUMER = 1024
 """How many ack samples of one consumer its percentiles are taken from; older ones fall out."""
 PIPELINES_MAX = 64
 """How many pipelines are shown; the one that has been silent longest makes room."""
-FINDINGS_MAX = 50
+FINDINGS_MAX = 10
 """How many things to look at are shown, the worst first; the number of all is told."""
 DEATHS_S = 600.0
 """How long messages that ran out of deliveries are told of."""
@@ -48,8 +48,8 @@ class _ConsumerRow:
         self.redelivered = History()
         self.standstill = Standstill()
 
-    def finding(self, time_s: float) -> Finding | None:
-        return consumer_finding(self.info, self.standstill.seconds(time_s), self.pending.values())
+    def finding(self) -> Finding | None:
+        return consumer_finding(self.info, self.standstill.seconds, self.pending.values())
 
 
 class Board:
@@ -148,7 +148,7 @@ class Board:
             "attention_total": len(findings),
             "streams": [self._stream(row) for row in self._streams.values()],
             "consumers": [
-                self._consumer(stream, row, time_s) for stream, rows in self._consumers.items() for row in rows.values()
+                self._consumer(stream, row) for stream, rows in self._consumers.items() for row in rows.values()
             ],
             "pipelines": [report for report in self._pipelines.values() if time_s - report["seen"] < PIPELINE_SILENT_S],
             "advisories": list(self._advisories)[::-1][:50],
@@ -158,14 +158,14 @@ class Board:
     def _findings(self, time_s: float) -> list[Finding]:
         """What a person should look at, the worst first."""
         found = [stream_finding(row.info) for row in self._streams.values()]
-        found += [row.finding(time_s) for rows in self._consumers.values() for row in rows.values()]
+        found += [row.finding() for rows in self._consumers.values() for row in rows.values()]
         found += self._deaths(time_s)
         found += [
             Finding("bad", "failed", f"pipeline {report.get('name') or report['id']} failed")
             for report in self._pipelines.values()
             if report.get("state") == "failed" and time_s - report["seen"] < PIPELINE_SILENT_S
         ]
-        return sorted((one for one in found if one is not None), key=lambda one: one.level != "bad")
+        return sorted((one for one in found if one is not None), key=lambda one: (one.level != "bad", -one.weight))
 
     def _deaths(self, time_s: float) -> list[Finding]:
         """Messages that ran out of deliveries a short while ago, by consumer."""
@@ -189,7 +189,7 @@ class Board:
         """The streams that have consumers, whose infos are worth asking for."""
         return [name for name, row in self._streams.items() if row.info.state.consumer_count]
 
-    def stream(self, name: str, time_s: float) -> dict[str, Any] | None:
+    def stream(self, name: str) -> dict[str, Any] | None:
         """One stream with its configuration, charts and consumers."""
         row = self._streams.get(name)
         if row is None:
@@ -199,16 +199,16 @@ class Board:
             "config": msgspec.to_builtins(row.info.config),
             "created": row.info.created,
             "finding": msgspec.to_builtins(stream_finding(row.info)),
-            "consumers_list": [self._consumer(name, one, time_s) for one in self._consumers.get(name, {}).values()],
+            "consumers_list": [self._consumer(name, one) for one in self._consumers.get(name, {}).values()],
         }
 
-    def consumer(self, stream: str, name: str, time_s: float) -> dict[str, Any] | None:
+    def consumer(self, stream: str, name: str) -> dict[str, Any] | None:
         """One consumer with its configuration, charts, ack times and priority groups."""
         row = self._consumers.get(stream, {}).get(name)
         if row is None:
             return None
         return {
-            **self._consumer(stream, row, time_s),
+            **self._consumer(stream, row),
             "config": msgspec.to_builtins(row.info.config),
             "created": row.info.created,
             "delivered": msgspec.to_builtins(row.info.delivered),
@@ -242,7 +242,7 @@ class Board:
             "backlog": row.backlog.values(),
         }
 
-    def _consumer(self, stream: str, row: _ConsumerRow, time_s: float) -> dict[str, Any]:
+    def _consumer(self, stream: str, row: _ConsumerRow) -> dict[str, Any]:
         info = row.info
         return {
             "stream": stream,
@@ -256,7 +256,7 @@ class Board:
             "paused": info.paused,
             "rate": row.delivered.per_second,
             "chart": row.pending.values(),
-            "finding": msgspec.to_builtins(row.finding(time_s)),
+            "finding": msgspec.to_builtins(row.finding()),
         }
 
 

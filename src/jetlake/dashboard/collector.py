@@ -163,7 +163,7 @@ class Collector:
 
     async def stream(self, stream: str) -> dict[str, Any] | None:
         """One stream with its consumers as they are now and the subjects it holds."""
-        detail = self.board.stream(_name(stream), time.time())
+        detail = self.board.stream(_name(stream))
         if detail is None:
             return None
         try:
@@ -174,10 +174,10 @@ class Collector:
         except NotFoundError:
             return None
         held = sorted(info.state.subjects.items(), key=lambda pair: -pair[1])[:SUBJECTS_MAX]
-        return {**(self.board.stream(stream, time.time()) or detail), "subjects_held": held}
+        return {**(self.board.stream(stream) or detail), "subjects_held": held}
 
     async def consumer(self, stream: str, consumer: str) -> dict[str, Any] | None:
-        return self.board.consumer(_name(stream), _name(consumer), time.time())
+        return self.board.consumer(_name(stream), _name(consumer))
 
     async def messages(
         self,
@@ -219,7 +219,7 @@ class Collector:
         """What is published from now on, a list a sample. Reads by sequence: no consumer is made, nothing is taken."""
         last = (await self._ask(f"STREAM.INFO.{_name(stream)}", None, replies.StreamInfoReply)).state.last_seq
         async for _ in self.samples():
-            detail = self.board.stream(stream, time.time())
+            detail = self.board.stream(stream)
             if detail is None:
                 return
             newest = detail["last_seq"]
@@ -247,7 +247,7 @@ class Collector:
         )
 
     async def unpin(self, stream: str, consumer: str) -> None:
-        detail = self.board.consumer(stream, consumer, time.time())
+        detail = self.board.consumer(stream, consumer)
         groups = detail["priority_groups"] if detail else []
         if not groups:
             raise InvalidOptionError(f"{consumer} has no priority group")

@@ -58,7 +58,7 @@ def test_charts_are_bounded():
     board = Board()
     for second in range(SAMPLES_MAX + 50):
         board.see_streams([stream("S", second)], float(second))
-    assert len(board.stream("S", 0.0)["chart"]) == SAMPLES_MAX
+    assert len(board.stream("S")["chart"]) == SAMPLES_MAX
 
 
 def test_a_stream_that_is_gone_takes_its_consumers_and_samples_along():
@@ -71,7 +71,7 @@ def test_a_stream_that_is_gone_takes_its_consumers_and_samples_along():
     assert board.overview(2.0)["consumers"] == []
     board.see_streams([stream("S", 1, consumers=1)], 3.0)
     board.see_consumers("S", [consumer("C", 0)], 3.0)
-    assert board.consumer("S", "C", 0.0)["ack_times"] == {}
+    assert board.consumer("S", "C")["ack_times"] == {}
 
 
 def test_a_stream_made_anew_under_the_same_name_starts_a_new_chart():
@@ -79,7 +79,7 @@ def test_a_stream_made_anew_under_the_same_name_starts_a_new_chart():
     board.see_streams([stream("S", 100)], 1.0)
     board.see_streams([stream("S", 200)], 2.0)
     board.see_streams([stream("S", 300, created="2026-11-16T00:00:00Z")], 3.0)
-    assert board.stream("S", 0.0)["chart"] == [0.0]
+    assert board.stream("S")["chart"] == [0.0]
 
 
 def test_consumer_shows_rates_and_percentiles_of_its_samples():
@@ -89,7 +89,7 @@ def test_consumer_shows_rates_and_percentiles_of_its_samples():
     board.see_consumers("S", [consumer("C", 8, pending=2)], 3.0)
     for milliseconds in range(1, 101):
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(milliseconds * 1_000_000), 3.0)
-    shown = board.consumer("S", "C", 0.0)
+    shown = board.consumer("S", "C")
     assert shown["rate"] == 4.0
     assert shown["charts"]["pending"] == [10, 2]
     assert shown["ack_times"] == {"samples": 100, "p50": 51.0, "p95": 95.0, "p99": 99.0}
@@ -102,8 +102,8 @@ def test_samples_of_one_consumer_are_bounded_and_unknown_streams_keep_none():
     for _ in range(SAMPLES_PER_CONSUMER + 10):
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5), 1.0)
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.X.C", ack_sample(5, "X"), 1.0)
-    assert board.consumer("S", "C", 0.0)["ack_times"]["samples"] == SAMPLES_PER_CONSUMER
-    assert board.consumer("X", "C", 0.0) is None
+    assert board.consumer("S", "C")["ack_times"]["samples"] == SAMPLES_PER_CONSUMER
+    assert board.consumer("X", "C") is None
 
 
 def test_advisories_are_newest_first_and_bounded():

@@ -146,7 +146,7 @@ function attention() {
   const more = board.attention_total - board.attention.length;
   return make("section", { class: "card", id: "attention", "aria-label": "Needs attention" },
     make("h2", {}, `Needs attention (${count(board.attention_total)})`),
-    make("ul", {}, board.attention.map((one) => make("li", {}, findingLine(one))), more > 0 && make("li", {}, `and ${count(more)} more`)));
+    make("ul", {}, board.attention.map((one) => make("li", {}, findingLine(one))), more > 0 && make("li", {}, "and ", make("a", { href: "#/consumers" }, `${count(more)} more`))));
 }
 
 const findingCard = (finding) => finding && make("p", { class: "card", id: "finding" }, findingLine(finding, false));
