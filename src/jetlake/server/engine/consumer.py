@@ -1,7 +1,7 @@
 """A consumer: its place in the stream, what it waits for, and how its messages go out and come back acknowledged.
 
-The pieces decide for themselves (`cursor`, `acks`, `delivery`); here they are put together with the stream, the journal
-that remembers across restarts, and the one timer that wakes them.
+The pieces decide for themselves (`cursor`, `acks`, `delivery`, `acknowledgements`, `idleness`); here they are put
+together with the stream, the journal that remembers across restarts, and the one timer that wakes them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetlake.errors import JetlakeError, StoreError
+from jetlake.errors import StoreError
 from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
-from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.enums import AckPolicy, ActionKind, DeliverPolicy, RetentionPolicy
-from jetlake.model.times import format_time, parse_time
-from jetlake.server.engine.ack_body import AckKind, parse_ack_body
+from jetlake.model.times import parse_time
 from jetlake.server.engine.ack_tracker import AckTracker
+from jetlake.server.engine.acknowledgements import Acknowledgements
+from jetlake.server.engine.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer_events import ConsumerEvents
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.consumer_report import consumer_report
+from jetlake.server.engine.consumer_restart import go_on_from, state_of
 from jetlake.server.engine.cursor import Cursor
-from jetlake.server.engine.delivery import RUN_BYTES, RUN_MESSAGES, Delivery
+from jetlake.server.engine.delivery import Delivery
 from jetlake.server.engine.framer import Framer
+from jetlake.server.engine.idleness import Idleness
 from jetlake.server.engine.pull import PullDelivery
 from jetlake.server.engine.push import PushDelivery
-from jetlake.server.engine.start_position import StartPosition, last_of_subjects
+from jetlake.server.engine.start_position import StartPosition
 from jetlake.store.consumer_state import ConsumerState
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-_DELETED_REASON = "Unacknowledged message was deleted"
 _NO_LIMIT = 2**62
 
 
@@ -70,7 +73,6 @@ class Consumer:
         self.home = home
         self.is_closed = False
         self.last_delivered_ns = 0
-        self.last_acked_ns = 0
         self.acks = AckTracker(config)
         self.acks.reset(0, start.sequence - 1)
         subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
@@ -78,12 +80,12 @@ class Consumer:
         self.cursor.go_to(start, waits=config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE)
         self.events = ConsumerEvents(self, chance)
         self._start = start.sequence
+        self.committed = CommittedJournal(home.journal, self.engine.commit)
+        self.acknowledgements = Acknowledgements(self)
+        self.idleness = Idleness(jitter_ns, self.engine.clock.now_ns())
         self._journal = home.journal
         self._journal.state_source = self.state
-        self._is_durable = home.journal.durable
-        self._jitter_ns = jitter_ns
         self._timer: Timer | None = None
-        self._used_ns = self.engine.clock.now_ns()
         self._configure()
         self.delivery: Delivery = PushDelivery(self) if config.is_push else PullDelivery(self)
 
@@ -96,11 +98,12 @@ class Consumer:
         else:
             prefix = ack_prefix_v1(self.stream.name, self.name)
         self.framer = Framer(prefix, headers_only=config.headers_only)
-        self._wants_acks = config.ack_policy is not AckPolicy.NONE
+        self.acknowledgements.configure()
+        self._wants_acks = self.acknowledgements.are_wanted
         self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
-        self._max_pending = config.max_ack_pending if self._wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
-        self._pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
-        self._threshold_ns = config.inactive_threshold
+        self.max_pending = config.max_ack_pending if self._wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
+        self.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
+        self.idleness.threshold_ns = config.inactive_threshold
         # Without a wait, as with flow control instead of acknowledgements, nothing is ever delivered again by itself.
         self._expires = self._wants_acks and bool(config.ack_wait or config.backoff)
 
@@ -159,7 +162,7 @@ class Consumer:
         self.acks.reset(0, sequence - 1)
         self.cursor.go_to(StartPosition(sequence), waits=True)
         self.save()
-        self.last_delivered_ns = self.last_acked_ns = 0
+        self.last_delivered_ns = self.acknowledgements.last_ns = 0
         self.write_state()
         self.stream.interest_changed()
         self.engine.make_ready(self)
@@ -182,7 +185,7 @@ class Consumer:
         self.is_closed = True
         self.engine.timers.cancel(self._timer)
         self.delivery.close(deleted=deleted)
-        self.engine.commit.forget(self._journal)
+        self.committed.forget()
         if deleted:
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
@@ -218,15 +221,20 @@ class Consumer:
 
     def room(self) -> int:
         """How many more messages may wait for their acknowledgement."""
-        return self._max_pending - len(self.acks.pending)
+        return self.max_pending - len(self.acks.pending)
 
     def is_paused(self, now_ns: int) -> bool:
         """Whether it must not deliver now."""
-        return self._pause_ns > now_ns
+        return self.pause_ns > now_ns
 
     def used(self, now_ns: int) -> None:
         """Somebody used it: it is not removed before its threshold has passed again."""
-        self._used_ns = now_ns
+        self.idleness.used_ns = now_ns
+
+    def wake(self) -> None:
+        """It can go on where it had to wait: if somebody is there, it delivers."""
+        if self.delivery.has_takers:
+            self.engine.make_ready(self)
 
     # Deliveries
 
@@ -241,7 +249,7 @@ class Consumer:
     def delivered(self, sequences: list[int], next_sequence: int, now_ns: int) -> None:
         """Messages went out for the first time; the cursor goes on at `next_sequence`."""
         acks = self.acks
-        self.last_delivered_ns = self._used_ns = now_ns
+        self.last_delivered_ns = self.idleness.used_ns = now_ns
         self.cursor.move_past(len(sequences), next_sequence)
         first = acks.delivered_consumer + 1
         if self._wants_acks:
@@ -253,155 +261,25 @@ class Consumer:
             if self.stream.config.retention is not RetentionPolicy.LIMITS:
                 for sequence in sequences:
                     self.stream.consumed(self, sequence)
-        self._mark()
+        self.committed.mark()
 
     def delivered_again(self, sequence: int, now_ns: int) -> None:
         """The message at the head of the redelivery queue went out."""
         acks = self.acks
         acks.take_redelivery()
-        self.last_delivered_ns = self._used_ns = now_ns
+        self.last_delivered_ns = self.idleness.used_ns = now_ns
         count = acks.deliver_again(sequence, now_ns)
         self._journal.delivered(acks.delivered_consumer, sequence, now_ns, count)
-        self._mark()
+        self.committed.mark()
 
     def exhausted(self, sequence: int, deliveries: int) -> None:
         """A message was delivered as often as allowed."""
         if self.acks.exhaust(sequence):
             self._journal.exhausted(sequence)
-            self._mark_soon()
+            self.committed.mark_soon()
             self.events.exceeded(sequence, deliveries)
 
-    def vanished(self, sequence: int) -> None:
-        """A message that was pending is no longer in the stream."""
-        acks = self.acks
-        count = acks.delivery_count(sequence)
-        consumer_sequence = acks.pending.get(sequence, 0)
-        was_full = len(acks.pending) >= self._max_pending
-        if not acks.lose(sequence):
-            return
-        self._journal.acked(sequence)
-        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-        self._mark_soon()
-        self.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
-        if was_full and self.delivery.has_takers:
-            self.engine.make_ready(self)
-
-    # Acknowledgements
-
-    def receive_ack(
-        self, stream_sequence: int, consumer_sequence: int, reply: bytes, payload: bytes, origin: Subscriber | None
-    ) -> bool:
-        """Handle what somebody published to an ack subject; False when this consumer takes no acknowledgements."""
-        if not self._wants_acks:
-            return False
-        acks = self.acks
-        if not 0 < stream_sequence <= acks.delivered_stream:
-            # Never delivered: nobody can know about it, and nobody is told.
-            return True
-        now_ns = self._used_ns = self.engine.clock.now_ns()
-        if not payload or payload == b"+ACK":
-            self._acked(stream_sequence, consumer_sequence, now_ns)
-        else:
-            body = parse_ack_body(payload)
-            kind = body.kind
-            if kind is AckKind.ACK:
-                self._acked(stream_sequence, consumer_sequence, now_ns)
-            elif kind is AckKind.NEXT:
-                self._acked(stream_sequence, consumer_sequence, now_ns)
-                if reply:
-                    self.delivery.receive_pull(reply, b"", body.request, origin)
-                return True
-            elif kind is AckKind.NAK:
-                self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
-            elif kind is AckKind.PROGRESS:
-                if acks.progress(stream_sequence, now_ns):
-                    self._write_down(stream_sequence)
-                    self.arm()
-            elif kind is AckKind.TERM:
-                count = acks.delivery_count(stream_sequence)
-                self._done(stream_sequence, consumer_sequence, now_ns)
-                self.events.terminated(stream_sequence, consumer_sequence, count, body.reason)
-        if reply:
-            self._confirm(reply)
-        return True
-
-    def _acked(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
-        events = self.events
-        acks = self.acks
-        if events.samples and self._is_explicit and sequence in acks.pending:
-            ack_time_ns = now_ns - acks.delivered_ns(sequence)
-            events.acked(sequence, consumer_sequence, acks.delivery_count(sequence), ack_time_ns)
-        self._done(sequence, consumer_sequence, now_ns)
-
-    def _done(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
-        """The message (with policy all, everything up to it) is never to be delivered again."""
-        self.last_acked_ns = now_ns
-        was_full = len(self.acks.pending) >= self._max_pending
-        if self._is_explicit:
-            self._finish(sequence, consumer_sequence)
-        else:
-            self.ack_up_to(sequence, consumer_sequence)
-        if was_full and self.delivery.has_takers:
-            self.engine.make_ready(self)
-
-    def _finish(self, sequence: int, consumer_sequence: int) -> bool:
-        """One message is done; whether it was not yet."""
-        acks = self.acks
-        floor = acks.floor_stream
-        is_new = sequence in acks.exhausted
-        is_new = acks.ack(sequence, consumer_sequence) or is_new
-        if is_new:
-            self._journal.acked(sequence)
-        if is_new or acks.floor_stream != floor:
-            # Also when it was done before: with nothing pending any more, the floor has come up to what was delivered.
-            self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-            self._mark_soon()
-        if is_new and self.stream.config.retention is not RetentionPolicy.LIMITS:
-            self.stream.consumed(self, sequence)
-        return is_new
-
-    def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
-        """Everything up to this message is done."""
-        acks = self.acks
-        done = acks.ack_all(sequence, consumer_sequence)
-        for covered in done:
-            self._journal.acked(covered)
-        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-        self._mark_soon()
-        if self.stream.config.retention is not RetentionPolicy.LIMITS:
-            for covered in done:
-                self.stream.consumed(self, covered)
-
-    def _naked(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
-        acks = self.acks
-        count = acks.delivery_count(sequence)
-        if not acks.nak(sequence, consumer_sequence, delay_ns, now_ns):
-            return
-        self._write_down(sequence)
-        self.events.naked(sequence, consumer_sequence, count)
-        if delay_ns is not None:
-            self.arm()
-        elif self.delivery.has_takers:
-            self.engine.make_ready(self)
-
-    def _write_down(self, sequence: int) -> None:
-        """A pending message waits for another time than its delivery said; a restart goes by this one."""
-        first, time_ns, count = self.acks.at_rest(sequence)
-        self._journal.delivered(first, sequence, time_ns, count)
-        self._mark_soon()
-
-    def _confirm(self, reply: bytes) -> None:
-        """Answer an acknowledgement that asked for it, once it is on disk."""
-        if not self._is_durable:
-            self.account.publish(reply, b"", b"", b"")
-            return
-        self.engine.commit.mark(self._journal)
-
-        def answer(error: JetlakeError | None) -> None:
-            if error is None:
-                self.account.publish(reply, b"", b"", b"")
-
-        self.engine.commit.when_durable(self._journal, answer)
+    # What comes in
 
     def receive_flow_control(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """The subscriber answered a flow control request; False when there is none here."""
@@ -425,13 +303,13 @@ class Consumer:
         """A message was removed: by a limit, a request, or because nobody needs it."""
         self.cursor.on_removed(sequence, subject)
         if sequence in self.acks.pending or sequence in self.acks.exhausted:
-            self.vanished(sequence)
+            self.acknowledgements.vanished(sequence)
 
     def on_purged(self) -> None:
         """Many messages were removed at once, or the newest were taken back."""
         store = self.stream.store
         acks = self.acks
-        was_full = len(acks.pending) >= self._max_pending
+        was_full = len(acks.pending) >= self.max_pending
         self.cursor.on_purged()
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
         acks.forget_missing(store.first_sequence, is_missing)
@@ -455,12 +333,11 @@ class Consumer:
         delivery_ns = self.delivery.next_due_ns()
         if delivery_ns and (not due_ns or delivery_ns < due_ns):
             due_ns = delivery_ns
-        if self._pause_ns and (not due_ns or self._pause_ns < due_ns):
-            due_ns = self._pause_ns
-        if self._threshold_ns:
-            unused_ns = self._used_ns + self._threshold_ns + self._jitter_ns
-            if not due_ns or unused_ns < due_ns:
-                due_ns = unused_ns
+        if self.pause_ns and (not due_ns or self.pause_ns < due_ns):
+            due_ns = self.pause_ns
+        unused_ns = self.idleness.due_ns
+        if unused_ns and (not due_ns or unused_ns < due_ns):
+            due_ns = unused_ns
         return due_ns
 
     def _on_timer(self) -> None:
@@ -468,17 +345,17 @@ class Consumer:
         now_ns = self.engine.clock.now_ns()
         acks = self.acks
         if self._expires:
-            was_full = len(acks.pending) >= self._max_pending
+            was_full = len(acks.pending) >= self.max_pending
             for sequence in acks.expire(now_ns):
                 self.exhausted(sequence, acks.delivery_count(sequence))
-            if (acks.queue_length or was_full) and self.delivery.has_takers:
-                self.engine.make_ready(self)
-        if self._pause_ns and self._pause_ns <= now_ns:
-            self._pause_ns = 0
+            if acks.queue_length or was_full:
+                self.wake()
+        if self.pause_ns and self.pause_ns <= now_ns:
+            self.pause_ns = 0
             self.events.paused(False, self.config.pause_until)
             self.engine.make_ready(self)
         self.delivery.on_time(now_ns)
-        if self._threshold_ns and self._is_forgotten(now_ns):
+        if self._is_forgotten(now_ns):
             try:
                 self.close(deleted=True)
             except StoreError:
@@ -488,14 +365,14 @@ class Consumer:
 
     def _is_forgotten(self, now_ns: int) -> bool:
         """Whether nobody has used it for so long that it goes."""
-        if now_ns - self._used_ns < self._threshold_ns + self._jitter_ns:
+        if not self.idleness.is_over(now_ns):
             return False
         if self.delivery.is_in_use(now_ns):
-            self._used_ns = now_ns
+            self.used(now_ns)
             return False
         # Whoever works on a message may not have had the time to come back.
         if not self.config.is_push and self.acks.pending and now_ns - self.last_delivered_ns < self.config.ack_wait:
-            self._used_ns = min(self.last_delivered_ns + self.config.ack_wait, now_ns)
+            self.used(min(self.last_delivered_ns + self.config.ack_wait, now_ns))
             return False
         return True
 
@@ -503,89 +380,22 @@ class Consumer:
 
     def state(self) -> ConsumerState:
         """Where it stands, as it is written down."""
-        acks = self.acks
-        return ConsumerState(
-            delivered_consumer=acks.delivered_consumer,
-            delivered_stream=acks.delivered_stream,
-            floor_consumer=acks.floor_consumer,
-            floor_stream=acks.floor_stream,
-            pending=acks.pending_state(),
-            deliveries=dict(acks.deliveries),
-        )
+        return state_of(self.acks)
 
     def write_state(self) -> None:
         """Write down the whole state: it is not what the journal could follow step by step."""
         self._journal.replace(self.state())
-        self._mark()
+        self.committed.mark()
 
     def restore(self, state: ConsumerState, resume: int) -> None:
-        """Go on where it stood; `resume` is where it was to go on after the messages chosen at its start."""
-        acks = self.acks
-        stream = max(state.delivered_stream, self._start - 1)
-        floor = (state.floor_consumer, max(state.floor_stream, self._start - 1))
-        if not self._wants_acks:
-            floor = (state.delivered_consumer, stream)
-        acks.restore((state.delivered_consumer, stream), floor, state.pending, state.deliveries)
-        store = self.stream.store
-        if resume > stream + 1:
-            start = last_of_subjects(store, self.cursor.subject_filter, stream + 1, resume - 1)
-            self.cursor.go_to(start if start.chosen else StartPosition(resume))
-        else:
-            self.cursor.go_to(StartPosition(stream + 1), waits=stream > store.last_sequence)
-        self.cursor.on_purged()
-        if state.uncertain:
-            acks.recall(self._wanted_among(state.uncertain))
-        gone = [sequence for sequence in (*acks.pending, *acks.exhausted) if not store.has(sequence)]
-        for sequence in gone:
-            acks.ack(sequence, acks.pending.get(sequence, 0))
-        if gone or state.uncertain:
+        """Go on where it stood; `resume` is where it was to go on after the messages chosen at its start.
+
+        Raises:
+            StoreError: the stream's messages cannot be read.
+        """
+        if go_on_from(self, state, self._start, resume):
             self.write_state()
-
-    def _wanted_among(self, ranges: list[tuple[int, int]]) -> list[int]:
-        """The messages in these ranges of sequences that are still there and pass the filters."""
-        wanted: list[int] = []
-        for first, last in ranges:
-            while first <= last:
-                run = self.stream.store.read(first, self.cursor.subject_filter, RUN_MESSAGES, RUN_BYTES, last)
-                if not run.messages:
-                    break
-                wanted += [message.sequence for message in run.messages]
-                first = run.messages[-1].sequence + 1
-        return wanted
-
-    def _mark(self) -> None:
-        if self._is_durable:
-            self.engine.commit.mark(self._journal)
-
-    def _mark_soon(self) -> None:
-        if self._is_durable:
-            self.engine.commit.mark_soon(self._journal)
 
     def info(self, *, config: ConsumerConfig | None = None) -> ConsumerInfo:
         """What the API says about it; `config` stands in for its own where that is shown differently."""
-        now_ns = self.engine.clock.now_ns()
-        acks = self.acks
-        paused = self.is_paused(now_ns)
-        delivery = self.delivery
-        return ConsumerInfo(
-            stream_name=self.stream.name,
-            name=self.name,
-            created=format_time(self.created_ns),
-            config=config or self.config,
-            delivered=_sequences(acks.delivered_consumer, acks.delivered_stream, self.last_delivered_ns),
-            ack_floor=_sequences(acks.floor_consumer, acks.floor_stream, self.last_acked_ns),
-            num_ack_pending=len(acks.pending),
-            num_redelivered=0 if acks.max_deliver == 1 else len(acks.deliveries),
-            num_waiting=delivery.num_waiting(now_ns),
-            num_pending=self.cursor.pending,
-            push_bound=isinstance(delivery, PushDelivery) and delivery.is_active,
-            paused=paused,
-            pause_remaining=self._pause_ns - now_ns if paused else 0,
-            ts=format_time(now_ns),
-            priority_groups=delivery.policy.states() if isinstance(delivery, PullDelivery) else (),
-        )
-
-
-def _sequences(consumer_sequence: int, stream_sequence: int, time_ns: int) -> SequenceInfo:
-    last_active = format_time(time_ns) if time_ns else None
-    return SequenceInfo(consumer_seq=consumer_sequence, stream_seq=stream_sequence, last_active=last_active)
+        return consumer_report(self, config or self.config)

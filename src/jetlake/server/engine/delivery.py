@@ -106,7 +106,7 @@ class Delivery(ABC):
             message = self._stream.store.get(sequence)
             if message is None:
                 acks.take_redelivery()
-                consumer.vanished(sequence)
+                consumer.acknowledgements.vanished(sequence)
                 continue
             frame = consumer.framer.one(message, count, acks.delivered_consumer + 1, consumer.cursor.pending)
             return message, frame

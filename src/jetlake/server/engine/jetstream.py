@@ -211,7 +211,7 @@ class JetStream:
             return False
         if not (stream_sequence.isdigit() and consumer_sequence.isdigit()):
             return True  # It was for this consumer, who cannot make sense of it and says nothing.
-        return found.receive_ack(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
+        return found.acknowledgements.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
 
     def _receive_flow_control(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         tokens = subject.split(b".")

@@ -226,7 +226,7 @@ class PushDelivery(Delivery):
         if flow_control.answer(subject):
             consumer = self._consumer
             if consumer.config.ack_policy is AckPolicy.FLOW_CONTROL:
-                consumer.ack_up_to(*self._asked_at)
+                consumer.acknowledgements.ack_up_to(*self._asked_at)
             consumer.engine.make_ready(consumer)
         return True
 
