@@ -100,6 +100,7 @@ class Subscription(_Taking):
                 try:
                     callback(message)
                 except Exception as error:
+                    error.add_note(f"while handling {message!r}")
                     self._report(error)
         except JetlakeError as error:
             if not connection.is_closed:
@@ -202,6 +203,7 @@ class Reading(_Taking):
                 try:
                     handler(message)
                 except Exception as error:
+                    error.add_note(f"while handling {message!r}")
                     self._thread.call_soon(partial(self._inner._connection.signal, error))
         except ConnectionClosedError:
             pass

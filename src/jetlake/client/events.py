@@ -8,6 +8,7 @@ from inspect import isawaitable
 from typing import Any
 
 from jetlake.client.options import EventCallback
+from jetlake.errors import JetlakeError
 
 __all__ = ["Events"]
 
@@ -38,10 +39,13 @@ class Events:
 
     def report(self, callback: EventCallback | None, error: Exception) -> None:
         """Tell of what no call can raise: to the callback, or else to the log."""
-        if callback is None:
+        if callback is not None:
+            self.emit(callback, error)
+        elif isinstance(error, JetlakeError):
             logger.warning("%s: %s", type(error).__name__, error)
         else:
-            self.emit(callback, error)
+            # The user's own code: only the traceback says where.
+            logger.error("a handler failed", exc_info=error)
 
     async def finish(self) -> None:
         """Wait until all callbacks have run, but for the one that waits here itself."""

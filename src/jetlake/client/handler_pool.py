@@ -74,6 +74,7 @@ class HandlerPool:
                     self.handled += 1
                 except Exception as error:
                     # The message stays un-acknowledged and comes again; one bad message must not stop the others.
+                    error.add_note(f"while handling {message!r}")
                     self._on_error(error)
             if mailbox.is_ended:
                 return

@@ -125,7 +125,7 @@ class OrderedConsume(Reading):
         self.start()
         while (pending := self._ordered.pending_at_start) is None:
             if self._mailbox.is_ended:
-                raise self._mailbox.error or ConnectionClosedError("consumption was stopped")
+                raise self._end()
             await self._mailbox.wait()
         return pending
 

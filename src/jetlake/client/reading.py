@@ -20,6 +20,7 @@ from jetlake.errors import (
     ConnectionClosedError,
     InvalidOptionError,
     RequestTimeoutError,
+    SubscriptionClosedError,
 )
 from jetlake.model.durations import Seconds
 from jetlake.protocol.nuid import new_inbox
@@ -196,6 +197,7 @@ class Reading(Receiver):
         Raises:
             RequestTimeoutError: none came in time.
             ConsumeError: consumption ended.
+            SubscriptionClosedError: it was stopped.
         """
         self._refuse_handler()
         self.start()
@@ -204,7 +206,7 @@ class Reading(Receiver):
             async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
                 while not messages:
                     if self._mailbox.is_ended:
-                        raise self._mailbox.error or ConnectionClosedError("consumption was stopped")
+                        raise self._end()
                     await self._mailbox.wait()
         except TimeoutError:
             raise RequestTimeoutError(f"no message within {timeout} s") from None
@@ -219,6 +221,14 @@ class Reading(Receiver):
         await self._handlers.finished()
         if self._mailbox.error is not None:
             raise self._mailbox.error
+
+    def _end(self) -> Exception:
+        """Why there is nothing more."""
+        if self._mailbox.error is not None:
+            return self._mailbox.error
+        if self._connection.is_closed:
+            return ConnectionClosedError("the connection is closed")
+        return SubscriptionClosedError("the read was stopped")
 
     def _refuse_handler(self) -> None:
         if self._handlers.has_handler:

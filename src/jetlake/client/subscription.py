@@ -252,7 +252,7 @@ class Subscription(Receiver):
             try:
                 result = callback(message)
             except Exception as error:
-                self._connection.signal(error)
+                self._failed(error, message)
                 continue
             if result is not None and isawaitable(result):
                 # A plain function that returned a coroutine: from now on it is called one message at a time.
@@ -278,10 +278,14 @@ class Subscription(Receiver):
                     if result is not None:
                         await result
                 except Exception as error:
-                    self._connection.signal(error)
+                    self._failed(error, message)
             if mailbox.is_ended:
                 return
             await mailbox.wait()
+
+    def _failed(self, error: Exception, message: Message) -> None:
+        error.add_note(f"while handling {message!r}")
+        self._connection.signal(error)
 
     async def _guarded(self, result: Awaitable[None]) -> None:
         try:

@@ -359,6 +359,20 @@ async def test_without_on_error_complaints_are_logged(fake, clock, caplog):
     assert "Invalid Subject" in caplog.text
 
 
+async def test_without_on_error_a_failing_callback_is_logged_with_its_traceback(fake, clock, caplog):
+    client = await fake.connect(on_error=None)
+
+    def broken(message):
+        raise ValueError("my own mistake")
+
+    subscription = await client.subscribe("a", broken)
+    await clock.settle()
+    fake.deliver(subscription.subject, lambda sid: b"MSG a %b 5\r\nhello\r\n" % sid)
+    assert "in broken" in caplog.text
+    assert "my own mistake" in caplog.text
+    assert "while handling <Message 'a' b'hello'>" in caplog.text
+
+
 async def test_a_stale_connection_is_made_anew_and_the_reason_is_told(fake, clock):
     reasons = []
     client = await fake.connect(on_disconnected=reasons.append)

@@ -13,6 +13,7 @@ from jetlake.errors import (
     InvalidOptionError,
     PullStatusError,
     RequestTimeoutError,
+    SubscriptionClosedError,
 )
 from jetlake.protocol.frames import Unsub
 
@@ -233,6 +234,15 @@ async def test_heartbeats_pause_without_a_connection_and_the_consumer_is_checked
         assert (await messages.next()).metadata.stream_seq == 1
         await clock.advance(20)
         assert messages.is_stopped
+
+
+async def test_a_read_that_was_stopped_says_so(fake, clock):
+    consumer = await consumer_of(fake)
+    messages = consumer.consume().start()
+    await messages.stop()
+    with pytest.raises(SubscriptionClosedError, match="stopped"):
+        await messages.next()
+    assert [message async for message in messages] == []
 
 
 async def test_begun_without_a_connection_it_pulls_once_on_the_next(fake, clock):
@@ -477,6 +487,7 @@ async def test_a_handler_that_fails_does_not_stop_the_others(fake, clock):
         await clock.settle()
     assert seen == [1, 3]
     assert [str(error) for error in fake.errors] == ["bad message"]
+    assert fake.errors[0].__notes__[0].startswith("while handling <Message 's.1' b'x' reply $JS.ACK.S.C.1.2.2.")
     assert acks(fake) == [b"+ACK", b"+ACK"]
 
 
