@@ -35,6 +35,28 @@ def test_the_last_message_that_grows_too_old_leaves_a_marker(harness):
     assert held(harness) == [(4, b"s.b", b""), (5, b"s.a", MARKER)]
 
 
+def test_messages_that_stay_are_looked_at_once(harness, monkeypatch):
+    stream = create(harness, max_age=10 * SECOND)
+    for number in range(3):
+        harness.store(f"s.{number}", b"", {"Nats-TTL": "never"})
+    harness.store("s.a", b"")
+    harness.advance(11)
+    assert [message[:2] for message in held(harness)] == [(1, b"s.0"), (2, b"s.1"), (3, b"s.2"), (5, b"s.a")]
+    read, seen = stream.store.read, []
+
+    def watch(first_sequence, *rest):
+        seen.append(first_sequence)
+        return read(first_sequence, *rest)
+
+    monkeypatch.setattr(stream.store, "read", watch)
+    for _ in range(3):
+        harness.store("s.b", b"")
+    assert seen == []
+    harness.advance(11)
+    assert seen == [5]
+    assert [message[:2] for message in held(harness)] == [(1, b"s.0"), (2, b"s.1"), (3, b"s.2"), (9, b"s.b")]
+
+
 def test_a_marker_ends_without_another(harness):
     create(harness, max_age=10 * SECOND)
     harness.store("s.a")
