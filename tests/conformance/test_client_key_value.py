@@ -13,6 +13,7 @@ from jetlake.errors import (
     InvalidOptionError,
     KeyExistsError,
     KeyNotFoundError,
+    NoRespondersError,
     StreamNameInUseError,
     StreamNotFoundError,
     StreamReplacedError,
@@ -248,6 +249,22 @@ async def test_what_one_client_writes_the_other_reads(js, server):
         await watcher.stop()
     finally:
         await other.close()
+
+
+async def test_in_a_domain(start, clients):
+    server = await start('jetstream { store_dir: "STORE_DIR", domain: "hub" }')
+    client = await clients(server)
+    near, far = client.jetstream(), client.jetstream(domain="hub")
+    bucket = await far.create_key_value("B")
+    async with await client.subscribe("$KV.B.>") as changes:
+        assert await bucket.put("k", b"1") == 1
+        assert (await changes.next(5)).subject == "$KV.B.k"
+    assert (await bucket.get("k")).value == b"1"
+    assert (await (await near.key_value("B")).get("k")).revision == 1
+    assert await bucket.keys() == ["k"]
+    await near.delete_key_value("B")
+    with pytest.raises(NoRespondersError):
+        await far.publish("$JS.hub.API.$KV.B.k", b"", retries=0)
 
 
 async def test_without_await(server):

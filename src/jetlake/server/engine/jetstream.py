@@ -183,7 +183,12 @@ class JetStream:
         if subject.startswith(b"$JS.FC."):
             return self._receive_flow_control(subject, reply, payload, origin)
         if self._domain_prefix and subject.startswith(self._domain_prefix):
-            subject = b"$JS.API." + subject[len(self._domain_prefix) :]
+            rest = subject[len(self._domain_prefix) :]
+            if rest.startswith((b"$KV.", b"$OBJ.")):
+                # Buckets have subjects of their own, to which the domain's prefix leads as well.
+                self.account.publish(rest, reply, header, payload, origin)
+                return True
+            subject = b"$JS.API." + rest
         if not subject.startswith(b"$JS.API."):
             return False
         self.engine.store_received()
