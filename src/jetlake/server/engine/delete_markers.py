@@ -34,7 +34,6 @@ class DeleteMarkers:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._ended: dict[bytes, bool] = {}  # subject -> whether its newest message that went leaves a marker
-        self._looked_at = 0  # the newest message that was old enough; those that stay whatever their age are seen once
         self._timer: Timer | None = None
 
     @property
