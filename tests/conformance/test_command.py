@@ -303,6 +303,11 @@ async def test_a_dashboard_where_something_listens_already(orders):
     )
 
 
+async def test_no_names_are_no_lines(orders):
+    assert await orders.run("stream ls -n --subject nothing.takes.this") == ""
+    assert await orders.run("consumer ls ORDERS -n") == ""
+
+
 async def test_the_server_may_stand_behind_the_command(orders):
     nowhere = Shell("nats://127.0.0.1:9")
     assert await nowhere.run(f"stream ls -n -s {orders.url}") == "ORDERS\n"

@@ -181,7 +181,7 @@ async def list_consumers(session: Session, stream: str, names: bool, as_json: bo
         handle = await js.stream(stream)
         if names:
             found = await handle.consumer_names()
-            output.print_json(found) if as_json else click.echo("\n".join(found))
+            output.print_json(found) if as_json else click.echo("".join(f"{one}\n" for one in found), nl=False)
             return
         infos = await handle.consumers()
     if as_json:

@@ -141,7 +141,7 @@ async def list_streams(session: Session, subject: str, names: bool, as_json: boo
     async with session.jetstream() as js:
         if names:
             found = await js.stream_names(subject=subject)
-            output.print_json(found) if as_json else click.echo("\n".join(found))
+            output.print_json(found) if as_json else click.echo("".join(f"{one}\n" for one in found), nl=False)
             return
         infos = await js.streams(subject=subject)
     if as_json:
