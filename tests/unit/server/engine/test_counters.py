@@ -1,9 +1,15 @@
-"""Counters that cannot count: totals that are none, that cannot be read, and that grow too long."""
+"""Counters on bad days: totals that are none, that cannot be read, that grow too long, and servers that die."""
+
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from jetlake.errors import StoreError
+from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.message_headers import INCREMENT
+from jetlake.store.faulty_disk import FaultyDisk
+from jetlake.store.stream_folder import StoreFolder
 
 LONG = "9" * 4000
 
@@ -38,3 +44,20 @@ def test_numbers_have_an_end(harness):
     assert add(harness, "1")["error"]["err_code"] == 10171
     assert add(harness, "0" + LONG)["error"]["err_code"] == 10171
     assert add(harness, "-1")["val"] == LONG[:-1] + "8"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_acknowledged_is_in_the_sum_after_a_power_cut(make_harness, seed):
+    disk = FaultyDisk(Random(seed))
+
+    def start():
+        return make_harness(FolderStorage(StoreFolder(disk, Path("/data")), lambda line: None))
+
+    harness = start()
+    harness.create(allow_msg_counter=True)
+    for total in range(1, 4):
+        assert add(harness, "1")["val"] == str(total)
+    harness.publish("s.a", b"", {INCREMENT.decode(): "100"}, reply=b"_INBOX.r.0")
+    harness.engine.flush()
+    disk.cut_power()
+    assert add(start(), "1")["val"] in ("4", "104"), "what was not acknowledged may be there, but whole"
