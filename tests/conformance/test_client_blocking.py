@@ -16,6 +16,7 @@ from jetlake.errors import (
     AuthorizationError,
     ConnectionClosedError,
     ConsumerDeletedError,
+    DrainTimeoutError,
     InvalidOptionError,
     JetlakeError,
     NoRespondersError,
@@ -301,6 +302,47 @@ def test_a_blocking_call_in_the_loops_thread_is_an_error_and_no_deadlock(client)
     client._thread.call_soon(work)
     assert done.wait(10)
     assert "own thread" in str(failures[0])
+
+
+async def test_draining_lets_handlers_and_callbacks_finish(server):
+    def work():
+        entered, go_on = threading.Event(), threading.Event()
+        called = []
+
+        def handle(message):
+            entered.set()
+            go_on.wait(10)
+            message.ack()
+
+        with jetlake.blocking.connect(server.url) as client:
+            stream = fill(client.jetstream(), 20)
+            stream.create_consumer("c", ack_wait=3600).consume(handle, concurrency=2).start()
+            client.subscribe("core", lambda message: (go_on.wait(10), called.append(message.payload)))
+            for number in range(5):
+                client.publish("core", b"%d" % number)
+            entered.wait(10)
+            threading.Timer(0.05, go_on.set).start()
+        assert called == [b"0", b"1", b"2", b"3", b"4"]
+        with jetlake.blocking.connect(server.url) as client:
+            info = client.jetstream().consumer("S", "c").info()
+            assert (info.ack_floor.stream_seq, info.num_ack_pending) == (20, 0)
+
+    await in_thread(work)
+
+
+async def test_draining_has_a_limit(server):
+    def work():
+        entered, go_on = threading.Event(), threading.Event()
+        client = jetlake.blocking.connect(server.url)
+        client.subscribe("core", lambda message: (entered.set(), go_on.wait(10)))
+        client.publish("core")
+        entered.wait(10)
+        with pytest.raises(DrainTimeoutError, match=r"longer than 0\.05 s"):
+            client.drain(0.05)
+        assert client.is_closed
+        go_on.set()
+
+    await in_thread(work)
 
 
 async def test_closing(server):

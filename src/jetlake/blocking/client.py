@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from functools import update_wrapper
 from inspect import signature
@@ -15,10 +17,10 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Subscription
 from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
-from jetlake.client.options import ConnectOptions, build_options
+from jetlake.client.options import ConnectOptions, build_options, timeout_s
 from jetlake.client.subscription import SlowPolicy
 from jetlake.client.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
-from jetlake.errors import ConnectionClosedError
+from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
 from jetlake.model.durations import Seconds
 from jetlake.protocol import encoder
 
@@ -175,8 +177,28 @@ class Client(Facade):
         self._thread.call(self._after_queue(lambda: self._inner.flush(timeout)))
 
     def drain(self, timeout: Seconds | None = None) -> None:
-        """Close without loss: subscriptions end, what was published is sent, then close."""
-        self._end(lambda: self._inner.drain(timeout))
+        """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
+
+        Raises:
+            DrainTimeoutError: callbacks, handlers or the server took too long; the client is closed all the same.
+        """
+        if self.is_closed:
+            return
+        connection = self._inner._connection
+        wait_s = timeout_s(timeout) or connection.options.drain_timeout_s
+        deadline = time.monotonic() + wait_s
+        try:
+            self._thread.call(asyncio.wait_for(connection.wind_down(), wait_s))
+            is_done = self._thread.join_workers(deadline - time.monotonic())
+        except TimeoutError:
+            is_done = False
+        except JetlakeError:
+            is_done = True  # The connection broke meanwhile: there is nobody left to drain to.
+        if is_done:
+            self._end(lambda: self._inner.drain(max(0.001, deadline - time.monotonic())))
+        else:
+            self.close()
+            raise DrainTimeoutError(f"draining took longer than {wait_s:g} s; the rest was cut off")
 
     def close(self) -> None:
         """Write what waits and close; subscriptions end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
+        self._workers: set[threading.Thread] = set()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -86,6 +88,30 @@ class LoopThread:
             self._loop.call_soon_threadsafe(action)
         except RuntimeError:
             raise ConnectionClosedError("the client is closed") from None
+
+    def start_worker(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Run a function that takes messages in a thread of its own."""
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._workers.discard(worker)
+
+        worker = threading.Thread(target=run, name=name, daemon=True)
+        self._workers.add(worker)
+        worker.start()
+        return worker
+
+    def join_workers(self, timeout_s: float) -> bool:
+        """Wait until the workers have ended, but for the one that waits here itself; False if time ran out."""
+        deadline = time.monotonic() + timeout_s
+        for worker in list(self._workers):
+            if worker is not threading.current_thread():
+                worker.join(max(0.0, deadline - time.monotonic()))
+                if worker.is_alive():
+                    return False
+        return True
 
     def stop(self) -> None:
         """End the loop and wait for the thread."""

@@ -91,7 +91,7 @@ class Subscription(_Taking):
 
     def run(self, callback: MessageHandler, name: str) -> None:
         """Hand every message to the callback, in a thread of its own."""
-        threading.Thread(target=self._work, args=(callback,), name=name, daemon=True).start()
+        self._thread.start_worker(partial(self._work, callback), name)
 
     def _work(self, callback: MessageHandler) -> None:
         connection = self._inner._connection
@@ -171,13 +171,9 @@ class Reading(_Taking):
         self._is_started = True
         if self._handler is not None and not self._workers:
             self._workers = [
-                threading.Thread(
-                    target=self._work, args=(self._handler,), name=f"jetlake-handler-{number}", daemon=True
-                )
+                self._thread.start_worker(partial(self._work, self._handler), f"jetlake-handler-{number}")
                 for number in range(self._concurrency)
             ]
-            for worker in self._workers:
-                worker.start()
         return self
 
     def __iter__(self) -> Iterator[Message]:

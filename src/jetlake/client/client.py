@@ -248,7 +248,7 @@ class Client:
         receivers = connection.receivers()
         try:
             async with asyncio.timeout(wait_s):
-                await asyncio.gather(*(receiver.wind_down() for receiver in receivers))
+                await connection.wind_down()
                 if connection.state is ConnectionState.CONNECTED:
                     await connection.flush(wait_s)
         except (TimeoutError, RequestTimeoutError):

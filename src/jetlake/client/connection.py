@@ -309,6 +309,10 @@ class Connection:
         """Everybody who hears of the connection: subscriptions, and those between two subscriptions."""
         return list(dict.fromkeys((*self._subscriptions.receivers(), *self.listeners)))
 
+    async def wind_down(self) -> None:
+        """End everything that receives, without loss."""
+        await asyncio.gather(*(receiver.wind_down() for receiver in self.receivers()))
+
     def stop_delivery(self, receiver: Receiver) -> None:
         """Tell the server to send no more, and go on taking what is under way; `forget` follows."""
         if receiver in self._subscriptions and self._wire is not None:
