@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
@@ -19,60 +20,53 @@ from jetlake.spark.connection import retrying
 from jetlake.spark.options import ConnectionOptions
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["LETTER_SCHEMA", "FetchLetters", "letter"]
+if TYPE_CHECKING:
+    from pyspark.sql._typing import UserDefinedFunctionLike
 
-LETTER_SCHEMA = (
+__all__ = ["MESSAGE_COLUMNS", "message_at", "message_row"]
+
+_MESSAGE = (
     StructType()
-    .add("stream", "string")
-    .add("consumer", "string")
-    .add("sequence", "long")
-    .add("reason", "string")
-    .add("description", "string")
-    .add("deliveries", "long")
-    .add("died_at", "timestamp")
     .add("found", "boolean")
     .add("subject", "string")
     .add("timestamp", "timestamp")
     .add("headers", MapType(StringType(), ArrayType(StringType())))
     .add("data", "binary")
 )
-"""A dead letter: what happened to which message, and the message, if it is still there (`found`)."""
+
+MESSAGE_COLUMNS = tuple(_MESSAGE.fieldNames())
+"""What is known of the message that died, if it is still there (`found`)."""
 
 
-@dataclass(frozen=True)
-class FetchLetters:
-    """Adds to each event the message that it speaks of.
+def message_at(connection: Mapping[str, str]) -> UserDefinedFunctionLike:
+    """A function of stream and sequence that gives the message there, one request each: dead letters are few.
 
-    Attributes:
-        connection: options of the connection as texts.
+    A function of columns, not of partitions, for those ask what columns there are, which declarative pipelines forbid.
     """
+    texts = dict(connection)
 
-    connection: tuple[tuple[str, str], ...]
+    def fetch(streams: pa.Array, sequences: pa.Array) -> pa.Array:
+        options = ConnectionOptions.of(texts)
+        places = zip(streams.to_pylist(), sequences.to_pylist(), strict=True)
+        rows = [message_row(retrying(options, partial(_message, options, *place))) for place in places]
+        return pa.array(rows, pa.struct(to_arrow_schema(_MESSAGE, timezone="UTC")))
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Ask for every message, one request each: dead letters are few."""
-        options = ConnectionOptions.of(dict(self.connection))
-        arrow_schema = to_arrow_schema(LETTER_SCHEMA, timezone="UTC")
-        for batch in batches:
-            letters = []
-            for event in batch.to_pylist():
-                place = (event["stream"], event["sequence"])
-                message = retrying(options, lambda link, place=place: _message(link, options, *place))  # type: ignore[misc]
-                letters.append(letter(event, message))
-            yield pa.RecordBatch.from_pylist(letters, schema=arrow_schema)
+    # What the server answers can change: never ask twice for one row.
+    function: UserDefinedFunctionLike = arrow_udf(fetch, _MESSAGE).asNondeterministic()
+    return function
 
 
-def _message(link: SocketConnection, options: ConnectionOptions, stream: str, sequence: int) -> StoredMessage | None:
+def _message(options: ConnectionOptions, stream: str, sequence: int, link: SocketConnection) -> StoredMessage | None:
     try:
         return StreamApi(link, options.domain, options.request_timeout_s).message(stream, sequence)
     except StreamNotFoundError:
         return None
 
 
-def letter(event: dict[str, Any], message: StoredMessage | None) -> dict[str, Any]:
-    """The row of one dead letter; without a message the columns of the message are empty."""
+def message_row(message: StoredMessage | None) -> dict[str, Any]:
+    """A message as columns; they are empty when there is none."""
     if message is None:
-        return {**event, "found": False, "subject": None, "timestamp": None, "headers": [], "data": None}
+        return {"found": False, "subject": None, "timestamp": None, "headers": [], "data": None}
     grouped: dict[str, list[str]] = {}
     try:
         pairs = Headers(message.hdrs).items() if message.hdrs else ()
@@ -81,7 +75,6 @@ def letter(event: dict[str, Any], message: StoredMessage | None) -> dict[str, An
     for key, value in pairs:
         grouped.setdefault(_clean(key), []).append(_clean(value))
     return {
-        **event,
         "found": True,
         "subject": message.subject,
         "timestamp": parse_time(message.time) // 1000,

@@ -13,7 +13,7 @@ from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
 from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.console import print_rows
-from jetlake.spark.pipelines.dead_letter_task import LETTER_SCHEMA, FetchLetters
+from jetlake.spark.pipelines.dead_letter_task import MESSAGE_COLUMNS, message_at
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.runner import Run
@@ -45,6 +45,10 @@ _HEADERS = {
     "Time": "date_format(died_at, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\")",
     "Missing": "if(found, null, 'the message was removed before it was fetched')",
 }
+
+
+DEATH_COLUMNS = ("stream", "consumer", "sequence", "reason", "description", "deliveries", "died_at")
+"""What is known of a death."""
 
 
 def deaths(events: DataFrame, once_within: str | None = None) -> DataFrame:
@@ -194,4 +198,6 @@ class DeadLetters:
 
 def fetched(found: DataFrame, connection: Mapping[str, str]) -> DataFrame:
     """Deaths with the messages that died."""
-    return found.mapInArrow(FetchLetters(tuple(connection.items())), LETTER_SCHEMA)
+    message = message_at(connection)("stream", "sequence")
+    fetched = found.withColumn("message", message)
+    return fetched.select(*DEATH_COLUMNS, *(sql.col(f"message.{name}").alias(name) for name in MESSAGE_COLUMNS))

@@ -160,19 +160,19 @@ def _replay(pipeline: Any, settings: PipelineSettings) -> str:
     conditions = "".join(
         f"\n    messages = messages.where({condition!r})" for condition in pipeline.selection.conditions()
     )
-    renamed = (
-        f"\n    messages = messages.mapInArrow(RenameSubjects({pipeline.subject_map!r}), {ARCHIVE_COLUMNS!r})"
+    rename = (
+        f"\n    messages = messages.withColumn('subject', renamed(*{pipeline.subject_map!r})('subject'))"
         if pipeline.subject_map
         else ""
     )
     options = {"messageId": "source", "ledger": "none"}
     return (
-        "\nfrom jetlake.spark.pipelines.replay_task import RenameSubjects\n\n\n"
+        "\nfrom jetlake.spark.pipelines.replay_task import renamed\n\n\n"
         f"{_sink('replayed', pipeline.target, options)}def replay():\n"
         f"    reader = spark.readStream.format({format_name!r}).schema({ARCHIVE_COLUMNS!r})\n"
         f"    messages = reader.load({pipeline.source!r})"
         "\n    messages = messages.select('stream', 'sequence', 'subject', 'timestamp', 'headers', 'data')"
-        f"{conditions}{renamed}\n    return messages\n"
+        f"{conditions}{rename}\n    return messages\n"
     )
 
 

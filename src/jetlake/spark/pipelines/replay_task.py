@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+from pyspark.sql.types import StringType, StructType
 
 from jetlake.errors import RowPublishError
 from jetlake.model.transforms import Transform, compile_transform
@@ -17,7 +19,10 @@ from jetlake.spark.pipelines.pacing import Pace, slots
 from jetlake.spark.publisher import Publisher
 from jetlake.spark.row_encoder import RowEncoder, RowIds
 
-__all__ = ["REPLAY_RESULT", "RenameSubjects", "ReplayTask"]
+if TYPE_CHECKING:
+    from pyspark.sql._typing import UserDefinedFunctionLike
+
+__all__ = ["REPLAY_RESULT", "ReplayTask", "renamed"]
 
 REPLAY_RESULT = "rows bigint, duplicates bigint"
 """What a task says at its end."""
@@ -77,19 +82,15 @@ class ReplayTask:
                 row += len(messages)
 
 
-@dataclass(frozen=True)
-class RenameSubjects:
-    """Renames the subjects of messages, for a replay that is written by Spark's own sink."""
+def renamed(*subject_map: tuple[str, str]) -> UserDefinedFunctionLike:
+    """A function that renames a column of subjects, for a replay that is written by Spark's own sink."""
 
-    subject_map: tuple[tuple[str, str], ...]
+    def rename_all(subjects: pa.Array) -> pa.Array:
+        rename = _renaming(subject_map)
+        return pa.array([rename(subject.encode()).decode() for subject in subjects.to_pylist()], pa.string())
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows with other subjects."""
-        rename = _renaming(self.subject_map)
-        for batch in batches:
-            subjects = [rename(subject.encode()).decode() for subject in batch.column("subject").to_pylist()]
-            place = batch.schema.get_field_index("subject")
-            yield batch.set_column(place, batch.schema.field(place), pa.array(subjects, pa.string()))
+    function: UserDefinedFunctionLike = arrow_udf(rename_all, StringType())
+    return function
 
 
 def _sleep_until(wall_s: float) -> None:

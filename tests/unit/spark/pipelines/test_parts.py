@@ -11,7 +11,7 @@ from jetlake.model.replies import StoredMessage
 from jetlake.protocol.subjects import matches
 from jetlake.spark.pipelines.compaction import plan_compaction
 from jetlake.spark.pipelines.console import text_table
-from jetlake.spark.pipelines.dead_letter_task import letter
+from jetlake.spark.pipelines.dead_letter_task import message_row
 from jetlake.spark.pipelines.folder_sink import file_name, is_data_file
 from jetlake.spark.pipelines.pacing import Pace, slots
 from jetlake.spark.pipelines.partitioning import Partitioning, parse_partitioning
@@ -159,15 +159,13 @@ def test_a_replays_place_depends_on_what_is_replayed_and_not_on_the_pace():
 
 
 def test_a_dead_letter_keeps_its_message_or_says_that_it_is_gone():
-    event = {"stream": "A", "sequence": 3}
     message = StoredMessage(
         subject="a.b", seq=3, data=b"x", hdrs=b"NATS/1.0\r\nK: 1\r\nK: 2\r\n\r\n", time="2026-01-31T12:00:00.000001Z"
     )
-    row = letter(event, message)
+    row = message_row(message)
     assert (row["found"], row["subject"], row["headers"], row["data"]) == (True, "a.b", [("K", ["1", "2"])], b"x")
     assert row["timestamp"] % 1_000_000 == 1
-    assert letter(event, None) == {
-        **event,
+    assert message_row(None) == {
         "found": False,
         "subject": None,
         "timestamp": None,
