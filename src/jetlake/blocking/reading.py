@@ -157,6 +157,7 @@ class Reading(_Taking):
         super().__init__(inner, thread)
         self._handler = handler
         self._concurrency = concurrency
+        inner.is_emptied = handler is not None
         self._workers: list[threading.Thread] = []
         self._error: Exception | None = None
         self._is_started = False

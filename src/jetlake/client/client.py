@@ -238,6 +238,9 @@ class Client:
     async def drain(self, timeout: Seconds | None = None) -> None:
         """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
 
+        What was fetched ahead for somebody who iterates goes back to the server, since it could not be acknowledged
+        any more.
+
         Raises:
             DrainTimeoutError: callbacks or the server took too long; the client is closed all the same.
         """

@@ -64,6 +64,13 @@ class Consume(Reading):
     def _source(self) -> str:
         return f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
 
+    async def wind_down(self) -> None:
+        if self._handlers.has_handler or self.is_emptied or not self._consumer.needs_ack:
+            await self.drain()
+        else:
+            # The connection goes, and nobody could acknowledge what an iterator took later.
+            await self.stop()
+
     def _begin(self) -> None:
         self._connection.subscribe(self)
         self._puller.aim(self._consumer.pull_subject, self.subject)

@@ -279,6 +279,11 @@ class Consumer:
 
     # What fetch and consume need
 
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages wait for their acknowledgement."""
+        return not self._needs_no_ack
+
     def prepare(self, messages: list[Message]) -> None:
         """Mark what needs no acknowledgement, so that none is sent."""
         if self._needs_no_ack:

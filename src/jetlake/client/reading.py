@@ -39,6 +39,9 @@ class Reading(Receiver):
     Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
     Iterating without the context manager works too and stops when the loop is left. Whatever ends it, such as a deleted
     consumer or a missed heartbeat, is raised by the loop that waits, after the messages that are there.
+
+    Attributes:
+        is_emptied: somebody is sure to take all that came, though there is no handler here.
     """
 
     __slots__ = (
@@ -51,6 +54,7 @@ class Reading(Receiver):
         "_options",
         "_puller",
         "_recovery",
+        "is_emptied",
     )
 
     def __init__(
@@ -71,6 +75,7 @@ class Reading(Receiver):
         self._recovery: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_stopping = False
+        self.is_emptied = False
 
     # What the kinds of reads differ in
 

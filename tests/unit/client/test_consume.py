@@ -491,6 +491,17 @@ async def test_a_handler_that_fails_does_not_stop_the_others(fake, clock):
     assert acks(fake) == [b"+ACK", b"+ACK"]
 
 
+@pytest.mark.parametrize(("policy", "given_back", "taken"), [("explicit", [b"-NAK", b"-NAK"], 0), ("none", [], 2)])
+async def test_draining_the_client_gives_back_what_an_iterator_did_not_take(fake, clock, policy, given_back, taken):
+    consumer = await consumer_of(fake, ack_policy=policy)
+    messages = consumer.consume().start()
+    fake.deliver(fake.pull_reply(), *[delivery(number) for number in range(1, 4)])
+    await messages.next()
+    await fake.clients[0].drain()
+    assert acks(fake) == given_back
+    assert len([message async for message in messages]) == taken
+
+
 async def test_draining_the_client_lets_handlers_finish_and_sends_their_acknowledgements(fake, clock):
     consumer = await consumer_of(fake)
 
