@@ -53,11 +53,6 @@ async def core(client, js):
         reply = await client.request("ask", b"abc")
         seen["reply"] = [reply.payload.decode(), reply.headers]
     seen["nobody"] = await error_of(client.request("nobody.there", b""))
-    async with client.subscribe("few") as few:
-        await few.unsubscribe(limit=2)
-        for number in range(4):
-            await client.publish("few", b"%d" % number)
-        seen["few"] = [message.payload.decode() async for message in few]
     return seen
 
 

@@ -41,7 +41,6 @@ async def test_core(run):
         "message": ["words.one", "back", "1", {"Single": "a", "Many": ["b", "c"]}],
         "reply": ["cba", {"Kind": "answer"}],
         "nobody": "no responders: no responders",
-        "few": ["0", "1"],
     }
 
 
