@@ -158,7 +158,7 @@ class Connection(Entrance):
                     guarded
                     or (subject[0] in _RESERVED_FIRST and subject.startswith(_RESERVED_SUBJECTS))
                     or reply.startswith(_RESERVED_REPLIES)
-                    or (header and TRACE_DESTINATION in header)
+                    or (header and header.find(TRACE_DESTINATION) >= 0)
                 ):
                     route = find_route(subject)
                     if route is not None and (receive := route.only_sink) is not None:
