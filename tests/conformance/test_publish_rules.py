@@ -220,8 +220,6 @@ async def test_sizes(pair):
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
 async def test_bytes_are_counted_by_the_formula_of_the_storage(pair, storage):
-    await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": [">"], "no_ack": True, "storage": storage})
-    await pair.api("STREAM.DELETE.A")
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["test", "ORDERS.*"], "storage": storage})
     await pair.store("test", b"hello")
     answer = await pair.api("STREAM.INFO.A")
