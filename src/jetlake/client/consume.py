@@ -17,6 +17,7 @@ from jetlake.errors import (
     HeartbeatMissedError,
     JetlakeError,
     NotFoundError,
+    PermissionsError,
     PullStatusError,
 )
 from jetlake.protocol.headers import find_value
@@ -115,6 +116,8 @@ class Consume(Reading):
                 return
             except ConnectionClosedError:
                 return
+            except PermissionsError:
+                break  # Who may not ask may pull all the same, and the pull will tell.
             except JetlakeError as error:
                 if self._loop.time() >= give_up_at:
                     self._fail(error)

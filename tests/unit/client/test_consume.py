@@ -236,6 +236,19 @@ async def test_heartbeats_pause_without_a_connection_and_the_consumer_is_checked
         assert messages.is_stopped
 
 
+async def test_who_may_not_ask_for_the_consumer_pulls_all_the_same(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(max_messages=10) as messages:
+        del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        fake.wire.lose()
+        await clock.advance(1)
+        assert len(fake.pulls()) == 1
+        fake.wire.deliver(b"-ERR 'Permissions Violation for Publish to \"$JS.API.CONSUMER.INFO.S.C\"'\r\n")
+        await clock.settle()
+        assert [pull.batch for pull in fake.pulls()] == [10, 10]
+        assert not messages.is_stopped
+
+
 async def test_a_read_that_was_stopped_says_so(fake, clock):
     consumer = await consumer_of(fake)
     messages = consumer.consume().start()
