@@ -62,6 +62,11 @@ class Mailbox:
                 except ValueError:
                     pass
 
+    async def filled(self) -> None:
+        """Wait until there is a message, or there will be none."""
+        while not self.messages and not self.is_ended:
+            await self.wait()
+
     def take_all(self) -> list[Message]:
         """All messages at once."""
         taken = list(self.messages)

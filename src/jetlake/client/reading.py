@@ -207,18 +207,22 @@ class Reading(Receiver):
         self._refuse_handler()
         self.start()
         messages = self._mailbox.messages
-        try:
-            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
-                while not messages:
-                    if self._mailbox.is_ended:
-                        raise self._end()
-                    await self._mailbox.wait()
-        except TimeoutError:
-            raise RequestTimeoutError(f"no message within {timeout} s") from None
+        if not messages:
+            await self._wait_for_message(timeout)
         message = messages.popleft()
         if len(messages) <= self._puller.refill_at:
             self._puller.handed_out(message)
         return message
+
+    async def _wait_for_message(self, timeout: Seconds | None) -> None:
+        mailbox = self._mailbox
+        try:
+            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
+                await mailbox.filled()
+        except TimeoutError:
+            raise RequestTimeoutError(f"no message within {timeout} s") from None
+        if not mailbox.messages:
+            raise self._end()
 
     async def wait(self) -> None:
         """With a handler: wait until consumption ends; whatever ended it is raised."""

@@ -122,13 +122,20 @@ class Subscription(Receiver):
             SubscriptionClosedError: the subscription ended.
         """
         self._refuse_callback()
-        try:
-            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
-                async for message in self:
-                    return message
-        except TimeoutError:
-            raise RequestTimeoutError(f"no message on {self.subject.decode()!r} within {timeout} s") from None
-        raise SubscriptionClosedError(f"the subscription {self.subject.decode()!r} ended")
+        mailbox = self._mailbox
+        if not mailbox.messages:
+            try:
+                async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
+                    await mailbox.filled()
+            except TimeoutError:
+                raise RequestTimeoutError(f"no message on {self.subject.decode()!r} within {timeout} s") from None
+            if not mailbox.messages:
+                raise mailbox.error or SubscriptionClosedError(f"the subscription {self.subject.decode()!r} ended")
+        message = mailbox.messages.popleft()
+        self.pending_bytes -= len(message.payload)
+        if self._needs_look:
+            self._handed_out()
+        return message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         self._refuse_callback()

@@ -249,6 +249,17 @@ async def test_who_may_not_ask_for_the_consumer_pulls_all_the_same(fake, clock):
         assert not messages.is_stopped
 
 
+async def test_a_server_that_never_becomes_ready_is_not_taken_for_a_read_without_messages(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume() as messages:
+        del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        fake.wire.lose()
+        for _ in range(80):
+            await clock.advance(1)
+        with pytest.raises(RequestTimeoutError, match="no answer on"):
+            await messages.next()
+
+
 async def test_a_read_that_was_stopped_says_so(fake, clock):
     consumer = await consumer_of(fake)
     messages = consumer.consume().start()

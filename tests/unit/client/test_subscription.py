@@ -202,6 +202,15 @@ async def test_bytes_are_limited_too(fake, clock):
     assert subscription.pending_bytes == 9
 
 
+async def test_taking_one_by_one_leaves_no_tasks_behind(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("a")
+    feed(fake, subscription, b"1", b"2")
+    before = asyncio.all_tasks()
+    assert [(await subscription.next()).payload for _ in range(2)] == [b"1", b"2"]
+    assert asyncio.all_tasks() == before
+
+
 async def test_the_connection_may_be_paused_instead(fake, clock):
     client = await fake.connect()
     subscription = await client.subscribe("a", pending_messages_max=4, on_slow="pause")
