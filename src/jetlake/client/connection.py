@@ -80,15 +80,15 @@ class Connection:
             shuffle=options.shuffle_servers,
         )
         self._wire: WireProtocol | None = None
-        self._outbox = Outbox(self.loop, options.pending_bytes_max)
-        # Bound once: acknowledgements and publishes go through these, each with one call.
+        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.request_raw)
+        # Bound once: whoever writes through the connection does so with one call.
         self.send = self._outbox.send
         self.send_now = self._outbox.send_now
         self.send_bulk = self._outbox.send_bulk
         self.end_turn = self._outbox.end_turn
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
-        self._subscriptions = SubscriptionTable(message_type, self, self._control, self._complete)
+        self._subscriptions = SubscriptionTable(message_type, self._outbox, self._control, self._complete)
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
         )
@@ -100,7 +100,7 @@ class Connection:
 
     @property
     def outlet(self) -> Outlet:
-        """Where messages send their answers: this connection, or what stands before it."""
+        """Where messages send their answers: the outbox, or what stands before it."""
         return self._subscriptions.outlet
 
     @outlet.setter

@@ -6,26 +6,33 @@ A lone request goes out at once, so that nothing waits for the end of a turn tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.client.ready import READY, Ready
 from jetlake.errors import ConnectionClosedError, OutboundBufferFullError
 
 if TYPE_CHECKING:
+    from jetlake.client.message import Message
     from jetlake.client.wire_protocol import WireProtocol
 
 __all__ = ["Outbox", "Relief"]
 
 _TURN_BYTES_MAX = 64 * 1024
 
+Ask = Callable[[bytes, bytes, bytes, float | None], Awaitable["Message"]]
+"""Publishes subject, header block and payload, and waits so many seconds for the answer."""
+
 
 class Outbox:
     """Frames on their way to whichever server there is.
 
+    It is also what messages answer through, so that an acknowledgement is one call.
+
     Args:
         loop: the event loop.
         kept_bytes_max: most bytes that are kept while there is no server.
+        request_raw: publishes and waits for the answer.
     """
 
     __slots__ = (
@@ -38,11 +45,13 @@ class Outbox:
         "_loop",
         "_turn_bytes",
         "_wire",
+        "request_raw",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, kept_bytes_max: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, kept_bytes_max: int, request_raw: Ask) -> None:
         self._loop = loop
         self._kept_bytes_max = kept_bytes_max
+        self.request_raw = request_raw
         self._wire: WireProtocol | None = None
         self._frames: list[bytes] = []
         self._is_scheduled = False
