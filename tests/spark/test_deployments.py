@@ -6,6 +6,7 @@ Every deployment is a process of its own, because a JVM has one Spark session; e
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -13,8 +14,16 @@ import textwrap
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyspark
 import pytest
+from pyarrow import parquet
+
+from jetlake.spark.pipelines.dead_letters import DEATHS, DeadLetters
+from jetlake.spark.pipelines.declarative import definitions
+from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.settings import PipelineSettings
+from jetlake.spark.pipelines.target import Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
@@ -180,6 +189,7 @@ def test_declarative_pipelines(spark_home, server, admin, streams, tmp_path):
     (project / "transformations").mkdir(parents=True)
     (project / "spark-pipeline.yml").write_text(
         f"name: copy\nstorage: file://{tmp_path}/storage\nlibraries:\n  - glob:\n      include: transformations/**\n"
+        'configuration:\n  spark.sql.shuffle.partitions: "1"\n'
     )
     (project / "transformations" / "copy.py").write_text(
         textwrap.dedent(PIPELINE).format(url=server.url, source=source, target=target)
@@ -197,5 +207,39 @@ def test_declarative_pipelines(spark_home, server, admin, streams, tmp_path):
     run(command, spark_home, cwd=project)
     assert numbers(admin, target) == list(range(300))
     admin.fill(source, 50, start=300)
+    dead, again = written_pipelines(project / "transformations", server, admin, source, tmp_path)
     run(command, spark_home, cwd=project)
     assert numbers(admin, target) == list(range(350))
+    # What `--spec-out` writes ran beside it.
+    assert [(one["subject"], base64.b64decode(one["data"])) for one in admin.messages(dead)] == [
+        (f"{dead}.{source}.worker", b"6")
+    ]
+    assert [one["subject"] for one in admin.messages(again)] == [f"{again}.1", f"{again}.2"]
+
+
+def written_pipelines(folder, server, admin, source, tmp_path):
+    """Dead letters and a replay with other subjects, as `jetlake pipeline … --spec-out` writes them; their streams."""
+    dead, again, events, lake = f"{source}DEAD", f"{source}AGAIN", f"{source}EVENTS", tmp_path / "lake"
+    for name in (dead, again):
+        admin.create_stream(name)
+    gave_up = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{source}"
+    admin.create_stream(events, subjects=[f"{gave_up}.>"])
+    event = {"type": next(iter(DEATHS)), "stream": source, "consumer": "worker", "stream_seq": 7, "deliveries": 3}
+    admin.publish([(f"{gave_up}.worker", json.dumps(event).encode())])
+    lake.mkdir()
+    rows = {
+        "stream": ["OLD", "OLD"],
+        "sequence": [1, 2],
+        "subject": ["old.1", "old.2"],
+        "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC")),
+        "headers": pa.array([[], []], pa.map_(pa.string(), pa.list_(pa.string()))),
+        "data": [b"one", b"two"],
+    }
+    parquet.write_table(pa.table(rows), lake / "part.parquet")
+    settings = PipelineSettings(connection={"servers": server.url})
+    for name, pipeline in {
+        "dead_letters": DeadLetters((source,), Target("stream", dead), events=events),
+        "replay": Replay(str(lake), again, subject_map=(("old.>", f"{again}.>"),)),
+    }.items():
+        (folder / f"{name}.py").write_text(definitions(pipeline, settings))
+    return dead, again
