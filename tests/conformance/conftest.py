@@ -9,6 +9,7 @@ import pytest
 # The suite's helpers are plain modules beside this file.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from client_support import Clients
 from servers import make_server
 from wire import Wire
 
@@ -73,3 +74,17 @@ async def core_wire(core, connect):
 async def wire(server, connect):
     """A raw connection that has said hello as a current client does."""
     return await (await connect(server)).hello()
+
+
+@pytest.fixture
+async def clients():
+    """Opens clients of ours: `await clients(server, **options)`; they are closed with the test."""
+    clients = Clients()
+    yield clients
+    await clients.close()
+
+
+@pytest.fixture
+async def js(server, clients):
+    """JetStream on the server, by our client."""
+    return (await clients(server)).jetstream()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_support import Clients, filled, numbers, until
+from client_support import filled, numbers, until
 
 from jetlake.errors import (
     ConsumerDeletedError,
@@ -13,19 +13,6 @@ from jetlake.errors import (
     PullStatusError,
     StreamReplacedError,
 )
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
-
-
-@pytest.fixture
-async def js(server, clients):
-    return (await clients(server)).jetstream()
-
 
 # Fetch
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from client_support import Clients, until
+from client_support import until
 
 import jetlake
 from jetlake.errors import (
@@ -24,13 +24,6 @@ TLS = (
     f'tls {{ cert_file: "{CERTIFICATES / "server.pem"}", key_file: "{CERTIFICATES / "server-key.pem"}", '
     f'ca_file: "{CERTIFICATES / "ca.pem"}"'
 )
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
 
 
 async def test_publish_and_subscribe(core, clients):

@@ -7,7 +7,6 @@ import time
 
 import nkeys
 import pytest
-from client_support import Clients
 from servers import make_server
 
 from jetlake.errors import AuthorizationError
@@ -77,13 +76,6 @@ async def operator_server():
         yield server, creds_text(user_jwt, user_seed)
     finally:
         await server.discard()
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
 
 
 async def test_a_creds_file_logs_in(operator_server, clients, tmp_path):

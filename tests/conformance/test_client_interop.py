@@ -6,14 +6,7 @@ import nats
 import nats.js.api
 import nats.js.errors
 import pytest
-from client_support import Clients, filled, numbers, until
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
+from client_support import filled, numbers, until
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import asyncio
 import nats
 import nats.js.errors
 import pytest
-from client_support import Clients, until
+from client_support import until
 
 import jetlake.blocking
 from jetlake.client.kv import Operation
@@ -19,18 +19,6 @@ from jetlake.errors import (
     StreamReplacedError,
     WrongLastSequenceError,
 )
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
-
-
-@pytest.fixture
-async def js(server, clients):
-    return (await clients(server)).jetstream()
 
 
 async def test_values(js):

@@ -3,16 +3,9 @@
 import asyncio
 
 import pytest
-from client_support import Clients, filled, numbers, until
+from client_support import filled, numbers, until
 
 from jetlake.errors import ClientConnectionError, ConsumerDeletedError, DisconnectedError, PublishWindowError
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
 
 
 @pytest.fixture

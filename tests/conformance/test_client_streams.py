@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from client_support import Clients, filled
+from client_support import filled
 
 from jetlake.errors import (
     ApiError,
@@ -21,18 +21,6 @@ from jetlake.errors import (
     WrongLastSequenceError,
 )
 from jetlake.model.stream import StreamConfig
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
-
-
-@pytest.fixture
-async def js(server, clients):
-    return (await clients(server)).jetstream()
 
 
 async def collect(iterator):

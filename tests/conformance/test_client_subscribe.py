@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_support import Clients, filled, numbers, until
+from client_support import filled, numbers, until
 
 from jetlake.errors import (
     ConsumerNotFoundError,
@@ -11,13 +11,6 @@ from jetlake.errors import (
     StreamNotFoundError,
     SubscribeMismatchError,
 )
-
-
-@pytest.fixture
-async def clients():
-    clients = Clients()
-    yield clients
-    await clients.close()
 
 
 @pytest.fixture
