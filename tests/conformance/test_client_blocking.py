@@ -169,6 +169,8 @@ def test_handlers_run_in_threads(client):
 
     with stream.create_consumer("c").consume(handle, concurrency=4):
         assert done.wait(10)
+        # No worker starts others, however early its turn comes.
+        assert sum(thread.name.startswith("jetlake-handler") for thread in threading.enumerate()) == 4
     assert sorted(seen) == list(range(100))
     assert all(name.startswith("jetlake-handler") for name in names)
 

@@ -29,6 +29,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._workers: set[threading.Thread] = set()
+        self._workers_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -99,14 +100,18 @@ class LoopThread:
                 self._workers.discard(worker)
 
         worker = threading.Thread(target=run, name=name, daemon=True)
-        self._workers.add(worker)
-        worker.start()
+        # Whoever waits for the workers sees none that has not begun.
+        with self._workers_lock:
+            self._workers.add(worker)
+            worker.start()
         return worker
 
     def join_workers(self, timeout_s: float) -> bool:
         """Wait until the workers have ended, but for the one that waits here itself; False if time ran out."""
         deadline = time.monotonic() + timeout_s
-        for worker in list(self._workers):
+        with self._workers_lock:
+            workers = list(self._workers)
+        for worker in workers:
             if worker is not threading.current_thread():
                 worker.join(max(0.0, deadline - time.monotonic()))
                 if worker.is_alive():

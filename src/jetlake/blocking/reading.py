@@ -196,7 +196,8 @@ class Reading(_Taking):
 
     def _work(self, handler: MessageHandler) -> None:
         try:
-            for message in self:
+            # Not over `self`, which starts what is started already.
+            for message in super().__iter__():
                 try:
                     handler(message)
                 except Exception as error:
