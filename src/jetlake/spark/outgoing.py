@@ -25,10 +25,17 @@ class OutgoingMessage(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Protocol frames one behind the other: the bytes, and where each frame begins and the last one ends."""
+    """Protocol frames one behind the other.
+
+    Attributes:
+        data: the bytes.
+        edges: where each frame begins, and where the last one ends.
+        sizes: bytes of each message, with its headers.
+    """
 
     data: memoryview
     edges: NDArray[np.int32]
+    sizes: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,10 +78,6 @@ class OutgoingBatch:
         """The same messages to other subjects."""
         return replace(self, subject=pa.array(subjects, pa.binary()))
 
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each message, with its headers."""
-        return numpy_of(_length(self.header)) + numpy_of(_length(self.payload))
-
     def content(self) -> memoryview:
         """What makes two batches the same, wherever they are cut."""
         return _bytes_of(join(self.subject, b"\0", self.header, b"\0", self.payload))[0]
@@ -84,7 +87,8 @@ class OutgoingBatch:
         import pyarrow.compute as pc  # here, as in message_columns
 
         header_size = _length(self.header)
-        total = texts(arrow_of(self.sizes()))
+        sizes = numpy_of(header_size) + numpy_of(_length(self.payload))
+        total = texts(arrow_of(sizes))
         with_header = join(texts(header_size), b" ", total)
         extremes = pc.min_max(header_size).as_py()
         if extremes["min"]:
@@ -96,7 +100,7 @@ class OutgoingBatch:
             verb, size = pc.if_else(has_header, b"HPUB ", b"PUB "), pc.if_else(has_header, with_header, total)
         rows = texts(arrow_of(np.arange(first_row, first_row + len(self))))
         ends = (b" ", size, b"\r\n", self.header, self.payload, b"\r\n")
-        return Frames(*_bytes_of(join(verb, self.subject, b" " + inbox, rows, *ends)))
+        return Frames(*_bytes_of(join(verb, self.subject, b" " + inbox, rows, *ends)), sizes)
 
 
 def join(*parts: pa.Array | bytes) -> pa.Array:

@@ -145,7 +145,7 @@ class _Piece:
 
     def open_frames(self) -> memoryview | bytes:
         """The frames of the messages that are not acknowledged."""
-        data, edges = self.frames
+        data, edges, _ = self.frames
         if self.open_rows == len(self.batch):
             return data
         return b"".join(data[edges[index] : edges[index + 1]] for index in np.flatnonzero(self.is_open))
@@ -189,7 +189,7 @@ class _Flight:
 
     def _check_sizes(self, piece: _Piece) -> None:
         max_payload = self._connection.max_payload
-        sizes = piece.batch.sizes()
+        sizes = piece.frames.sizes
         index = int(sizes.argmax())
         if sizes[index] > max_payload:
             reason = f"{sizes[index]} bytes with headers are more than the server takes ({max_payload})"

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
+from xxhash import xxh3_64_digest
 
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
@@ -204,8 +205,6 @@ def _without_nulls(column: pa.Array) -> pa.Array:
 
 def _hashes(content: pa.Array) -> pa.Array:
     """A hash of each element, in hexadecimal digits."""
-    from xxhash import xxh3_64_digest
-
     digits = b"".join(map(xxh3_64_digest, content.to_pylist())).hex().encode()
     edges = np.arange(0, len(digits) + 1, _HASH_DIGITS, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(content), [None, pa.py_buffer(edges), pa.py_buffer(digits)])

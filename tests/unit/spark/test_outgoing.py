@@ -26,12 +26,12 @@ def batch_of(*pairs):
 )
 def test_frames_are_what_a_server_reads(pairs):
     batch = batch_of(*pairs)
-    data, edges = batch.frames(b"_INBOX.x.", 9)
+    data, edges, sizes = batch.frames(b"_INBOX.x.", 9)
     frames = ServerParser().feed(bytes(data))
     assert frames == [Pub(b"s.%d" % n, b"_INBOX.x.%d" % (9 + n), *pair) for n, pair in enumerate(pairs)]
     for number, frame in enumerate(frames):
         assert ServerParser().feed(bytes(data[edges[number] : edges[number + 1]])) == [frame]
-    assert batch.sizes().tolist() == [len(header) + len(payload) for header, payload in pairs]
+    assert sizes.tolist() == [len(header) + len(payload) for header, payload in pairs]
 
 
 def test_slices_have_their_own_frames():
