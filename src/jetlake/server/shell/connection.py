@@ -78,6 +78,7 @@ class Connection(Entrance):
     def data_received(self, data: bytes) -> None:
         if self.closed:
             return
+        self.turns.begin()
         self.last_activity_ns = self.server.clock.now_ns()
         try:
             if self.is_encrypted:

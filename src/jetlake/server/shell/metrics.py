@@ -63,8 +63,16 @@ def metrics_text(server: Server) -> str:
     page.single("jetlake_memory_bytes", "gauge", "Memory of the process.", resident_bytes())
     page.single("jetlake_uptime_seconds", "gauge", "Time since the start.", server.uptime_ns / 1e9)
     _add_streams(page, server)
+    _add_histogram(
+        page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", server.turns.durations
+    )
     if server.committer is not None:
-        _add_histogram(page, server.committer.latency)
+        _add_histogram(
+            page,
+            "jetlake_fsync_seconds",
+            "How long the disk took to make a batch durable.",
+            server.committer.latency,
+        )
     return "\n".join(page.lines) + "\n"
 
 
@@ -109,9 +117,8 @@ def _add_streams(page: _Page, server: Server) -> None:
             page.value(name, getattr(info, attribute), account=account, stream=stream_name, consumer=info.name)
 
 
-def _add_histogram(page: _Page, latency: LatencyHistogram) -> None:
-    name = "jetlake_fsync_seconds"
-    page.family(name, "histogram", "How long the disk took to make a batch durable.")
+def _add_histogram(page: _Page, name: str, help: str, latency: LatencyHistogram) -> None:
+    page.family(name, "histogram", help)
     total = 0
     for bound, count in zip(latency.BOUNDS_S, latency.counts, strict=False):
         total += count

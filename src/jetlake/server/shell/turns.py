@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetlake.server.engine.clock import Clock
 from jetlake.server.engine.timers import Timers
+from jetlake.server.shell.committer import Committer, LatencyHistogram
 
 if TYPE_CHECKING:
     from jetlake.server.engine.engine import Engine
-    from jetlake.server.shell.committer import Committer
     from jetlake.server.shell.outgoing import Outgoing
 
 __all__ = ["Turns"]
@@ -32,12 +33,15 @@ class Turns:
         timers: the shell's own deadlines; the engine has another set.
         engine: what to flush at the end of a turn; None without JetStream.
         committer: what syncs after a flush.
+        durations: how long turns took, from the first thing that came in to the last write.
     """
 
     def __init__(self, clock: Clock, report_defect: Callable[[str, Exception], None]) -> None:
         self.timers = Timers()
         self.engine: Engine | None = None
         self.committer: Committer | None = None
+        self.durations = LatencyHistogram()
+        self._began_s = 0.0
         self._clock = clock
         self._report_defect = report_defect
         self._loop: asyncio.AbstractEventLoop
@@ -55,6 +59,11 @@ class Turns:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def begin(self) -> None:
+        """Start the clock of this turn, before the first thing that comes in is handled."""
+        if not self._began_s:
+            self._began_s = time.perf_counter()
 
     def schedule(self) -> None:
         """Have everything that was received in this turn stored, delivered and written at its end."""
@@ -82,6 +91,7 @@ class Turns:
             connection.flush()
 
     def _end(self) -> None:
+        self.begin()
         engine = self.engine
         again = False
         if engine is not None:
@@ -97,6 +107,8 @@ class Turns:
         if again:
             self.schedule()
         self._arm_timer()
+        self.durations.observe(time.perf_counter() - self._began_s)
+        self._began_s = 0.0
 
     # Time
 
@@ -131,6 +143,7 @@ class Turns:
         self._timer = self._loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
 
     def _run_timers(self) -> None:
+        self.begin()
         self._timer = None
         now_ns = self._clock.now_ns()
         for timers in (self.timers, self.engine.timers if self.engine is not None else None):

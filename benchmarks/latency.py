@@ -1,0 +1,161 @@
+"""How long does somebody else's load keep a client waiting, beside nats-server?
+
+    python benchmarks/latency.py [--quick] [--only NAME] [--json FILE]
+
+A bystander sends PING, waits for PONG and pauses for a millisecond, over and over, while another client puts one shape
+of load on the server; each shape runs on a fresh server of each kind, with a file store. Ours always syncs before it
+acknowledges; nats-server does so (`sync_interval: always`) in the shapes whose case says so, and elsewhere syncs as it
+comes. The ratios are nats-server's longest wait by ours: above 1 is better. Of ours the table also has the longest
+turn of the loop that `/metrics` tells of, as the bound of its bucket, and how many turns were above 50 ms.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+from _harness import Report, parse_arguments
+from _latency_shapes import SHAPES, Shape
+from _raw_client import RawClient
+
+QUESTION = "How long does somebody else's load keep a client waiting? (PING, milliseconds)"
+QUICK_SHARE = 10
+PAUSE_S = 0.001
+TURN_MAX_S = 0.05
+BIN = Path(sys.executable).parent
+OURS, PEER = "jetlake", "nats-server"
+COMMANDS = {OURS: [str(BIN / "jetlake"), "serve"], PEER: [str(BIN / "nats-server")]}
+
+_BUCKET = re.compile(r'jetlake_turn_seconds_bucket\{le="(.+)"\} (\d+)')
+
+
+class Running(NamedTuple):
+    """The ports of a server process."""
+
+    port: int
+    http_port: int
+
+
+@contextmanager
+def server(kind: str, durable: bool) -> Iterator[Running]:
+    """A server of that kind in a process of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
+    running = Running(_free_port(), _free_port())
+    sync = 'sync_interval: "always"' if durable or kind == OURS else ""
+    config = folder / "server.conf"
+    config.write_text(
+        f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
+        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} }}\n'
+    )
+    process = subprocess.Popen([*COMMANDS[kind], "-c", str(config)], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", running.port)).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{kind} did not start") from None
+                time.sleep(0.02)
+        yield running
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def watch(port: int, channel: Connection) -> None:
+    """Be the bystander until the channel has something, then hand over every round trip, in seconds."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    client = RawClient(port)
+    waits: list[float] = []
+    channel.send(None)
+    while not channel.poll():
+        started = time.perf_counter()
+        client.ping()
+        waits.append(time.perf_counter() - started)
+        time.sleep(PAUSE_S)
+    channel.send(waits)
+
+
+def run_shape(kind: str, shape: Shape, share: int) -> dict[str, float]:
+    """The bystander's waits, in milliseconds, and the turns of our loop, while a load runs."""
+    with server(kind, shape.durable) as running:
+        load = shape.run(running.port, lambda full: max(full // share, 1))
+        next(load)
+        ours, theirs = multiprocessing.Pipe()
+        bystander = multiprocessing.get_context("fork").Process(target=watch, args=(running.port, theirs))
+        bystander.start()
+        ours.recv()
+        before = turns(running) if kind == OURS else {}
+        started = time.perf_counter()
+        for _ in load:
+            raise AssertionError("a load yields once")
+        taken_s = time.perf_counter() - started
+        time.sleep(0.2)  # what the load left behind belongs to it
+        ours.send(None)
+        waits = ours.recv()
+        bystander.join()
+        figures = {"median": statistics.median(waits) * 1e3, "max": max(waits) * 1e3, "seconds": taken_s}
+        return figures | _turn_figures(before, turns(running) if kind == OURS else {})
+
+
+def turns(running: Running) -> dict[float, int]:
+    """How many turns of the loop there were so far, by the upper bound of their time."""
+    with urlopen(f"http://127.0.0.1:{running.http_port}/metrics", timeout=60) as answer:
+        page = answer.read().decode()
+    return {float(bound): int(count) for bound, count in _BUCKET.findall(page)}
+
+
+def _turn_figures(before: dict[float, int], after: dict[float, int]) -> dict[str, float]:
+    new = {bound: count - before.get(bound, 0) for bound, count in after.items()}
+    if not new:
+        return {}
+    total = new[max(new)]
+    longest = min(bound for bound, count in new.items() if count == total)
+    return {"longest turn": longest * 1e3, "turns > 50": total - new[TURN_MAX_S]}
+
+
+def main() -> None:
+    arguments = parse_arguments(QUESTION, ("--only", {"choices": list(SHAPES), "help": "one shape", "metavar": "NAME"}))
+    share = QUICK_SHARE if arguments.quick else 1
+    report = Report(QUESTION, arguments)
+    for name in [arguments.only] if arguments.only else list(SHAPES):
+        shape = SHAPES[name]
+        figures = {kind: run_shape(kind, shape, share) for kind in (PEER, OURS)}
+        report.add(
+            name + (" (both always sync)" if shape.durable else ""),
+            {
+                f"{'ns' if kind == PEER else 'ours'} {column}": value
+                for kind in figures
+                for column, value in figures[kind].items()
+            },
+        )
+        ratio = report.compare(name, figures[OURS]["max"], figures[PEER]["max"], lower_is_better=True)
+        print(f"{name}: {ratio:.2f}", file=sys.stderr, flush=True)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
