@@ -238,6 +238,9 @@ class Client:
     async def drain(self, timeout: Seconds | None = None) -> None:
         """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
 
+        Requests and the messages of `publish_async` get their answers first. Without a server, what waits to be sent
+        waits for the next one, as long as the timeout lets it; what is not sent then is reported to `on_error`.
+
         What was fetched ahead for somebody who iterates goes back to the server, since it could not be acknowledged
         any more.
 
@@ -252,8 +255,7 @@ class Client:
         try:
             async with asyncio.timeout(wait_s):
                 await connection.wind_down()
-                if connection.state is ConnectionState.CONNECTED:
-                    await connection.flush(wait_s)
+                await connection.sent(wait_s)
         except (TimeoutError, RequestTimeoutError):
             for receiver in receivers:
                 receiver.abandon()

@@ -8,6 +8,8 @@ are kept up to a limit and go out on the next connection, after the subscription
 from __future__ import annotations
 
 import asyncio
+import weakref
+from collections.abc import Callable
 from enum import Enum
 from random import Random
 
@@ -88,6 +90,7 @@ class Connection:
         self.end_turn = self._outbox.end_turn
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
+        self.withdraw = self._outbox.withdraw
         self._subscriptions = SubscriptionTable(message_type, self._outbox, self._control, self._complete)
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
@@ -95,6 +98,7 @@ class Connection:
         self._events = Events()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._reading_paused_by: set[Receiver] = set()
+        self._state_changed: asyncio.Future[None] | None = None
         self._closed = self.loop.create_future()
         self.requests = Requests(self, options.inbox_prefix)
 
@@ -173,6 +177,7 @@ class Connection:
             for receiver in self.receivers():
                 receiver.reconnected()
             self._events.emit(self.options.on_reconnected)
+            self._wake()
 
     def _lost(self, wire: WireProtocol, error: Exception | None) -> None:
         if wire is not self._wire:
@@ -224,6 +229,7 @@ class Connection:
     def _close(self, error: Exception | None) -> None:
         if self.state is ConnectionState.CLOSED:
             return
+        unsent = self._outbox.kept_messages
         self._outbox.close()
         self.state = ConnectionState.CLOSED
         self.last_error = error or self.last_error
@@ -238,6 +244,10 @@ class Connection:
         self.listeners.clear()
         for receiver in receivers:
             receiver.ended(error)
+        if unsent:
+            told = f"the connection was closed: {unsent} messages that waited for a server were not sent"
+            self._events.report(self.options.on_error, ConnectionClosedError(told))
+        self._wake()
         if not self._closed.done():
             self._closed.set_result(None)
         self._events.emit(self.options.on_closed)
@@ -310,8 +320,39 @@ class Connection:
         return list(dict.fromkeys((*self._subscriptions.receivers(), *self.listeners)))
 
     async def wind_down(self) -> None:
-        """End everything that receives, without loss."""
+        """End everything that receives, without loss; then wait for the answers to what was published."""
         await asyncio.gather(*(receiver.wind_down() for receiver in self.receivers()))
+        await asyncio.gather(*(receiver.settle() for receiver in self.receivers()))
+
+    async def sent(self, timeout_s: float) -> None:
+        """Wait until the server has processed everything that was written, or until there will be none.
+
+        A connection that is lost meanwhile is reported to `on_error`: what was written last may not have arrived.
+
+        Raises:
+            RequestTimeoutError: the server took too long.
+        """
+        while not self.is_closed:
+            if self._wire is not None:
+                try:
+                    await self.flush(timeout_s)
+                except DisconnectedError as error:
+                    self.signal(error)
+                return
+            if not self._outbox.kept_messages:
+                return
+            if self._state_changed is None:
+                self._state_changed = self.loop.create_future()
+            await asyncio.shield(self._state_changed)
+
+    def _wake(self) -> None:
+        changed, self._state_changed = self._state_changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    def when_gone(self, owner: object, release: Callable[[], None]) -> None:
+        """Call the function on the event loop once nobody holds the owner any more."""
+        weakref.finalize(owner, _call_on_loop, self.loop, release).atexit = False
 
     def stop_delivery(self, receiver: Receiver) -> None:
         """Tell the server to send no more, and go on taking what is under way; `forget` follows."""
@@ -348,17 +389,18 @@ class Connection:
             RequestTimeoutError: no answer in time.
             NoRespondersError: nobody listens.
             DisconnectedError: the connection was lost meanwhile.
+            PermissionsError: the server refuses the subject, or the inbox for the answer.
         """
         reply, answer = self.requests.begin(subject, timeout_s or self.options.request_timeout_s)
         try:
             if header:
-                self.send_now(encoder.hpub(subject, reply, header, payload))
+                self.send_now(encoder.hpub(subject, reply, header, payload), reply)
             else:
-                self.send_now(encoder.pub(subject, reply, payload))
-        except JetlakeError:
+                self.send_now(encoder.pub(subject, reply, payload), reply)
+            return await answer
+        except (JetlakeError, asyncio.CancelledError):
             self.requests.forget(reply)
             raise
-        return await answer
 
     # Receiving
 
@@ -395,12 +437,13 @@ class Connection:
         self.signal(error)
 
     def _forbid(self, error: PermissionsError, text: str) -> None:
-        """Tell whoever caused it: a waiting request, or the subscription."""
+        """Tell whoever caused it: those who wait for an answer to what they published, or the subscription."""
         quoted = text.split('"')
         subject = quoted[1].encode() if len(quoted) > 2 else b""
         lowered = text.lower()
         if "publish to" in lowered:
-            self.requests.forbidden(subject, error)
+            for receiver in self.receivers():
+                receiver.forbidden(subject, error)
         elif "subscription to" in lowered:
             queue = quoted[3].encode() if len(quoted) > 4 else b""
             for receiver in self._subscriptions.receivers():
@@ -423,3 +466,10 @@ class Connection:
         """Report what no call can raise, to `on_error` or else to the log."""
         self.last_error = error
         self._events.report(self.options.on_error, error)
+
+
+def _call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)  # Objects are collected in any thread.
+    except RuntimeError:
+        pass  # The loop is closed, and the connection with it.

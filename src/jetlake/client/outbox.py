@@ -43,6 +43,7 @@ class Outbox:
         "_kept_bytes",
         "_kept_bytes_max",
         "_loop",
+        "_next_key",
         "_turn_bytes",
         "_wire",
         "request_raw",
@@ -56,7 +57,9 @@ class Outbox:
         self._frames: list[bytes] = []
         self._is_scheduled = False
         self._turn_bytes = 0
-        self._kept: list[bytes] = []
+        # Insertion order is the order of sending. Requests are found by their reply subject, the others by a number.
+        self._kept: dict[bytes | int, bytes] = {}
+        self._next_key = 0
         self._kept_bytes = 0
         self._is_closed = False
 
@@ -81,25 +84,37 @@ class Outbox:
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._loop.call_soon(self.end_turn)
-        elif self._is_closed:
+        else:
+            self._keep_or_refuse(frame, b"")
+
+    def _keep_or_refuse(self, frame: bytes, key: bytes) -> None:
+        if self._is_closed:
             raise ConnectionClosedError("the connection is closed")
-        elif not self._keep(frame):
+        if not self._keep(frame, key):
             raise OutboundBufferFullError(
                 f"no server is connected and {self._kept_bytes_max} bytes wait already (pending_bytes_max)"
             )
 
-    def _keep(self, frame: bytes) -> bool:
+    def _keep(self, frame: bytes, key: bytes = b"") -> bool:
         """Keep the frame for the next connection, if there is room."""
         if self._kept_bytes + len(frame) > self._kept_bytes_max:
             return False
-        self._kept.append(frame)
+        self._next_key += 1
+        self._kept[key or self._next_key] = frame
         self._kept_bytes += len(frame)
         return True
 
-    def send_now(self, frame: bytes) -> None:
-        """Write the frame at once if it is the first of this turn, so that a lone request has no delay."""
-        if self._is_scheduled or self._wire is None:
-            self.send(frame)
+    def send_now(self, frame: bytes, key: bytes = b"") -> None:
+        """Write the frame at once if it is the first of this turn, so that a lone request has no delay.
+
+        Args:
+            frame: what to write.
+            key: by which `withdraw` finds the frame while there is no server.
+        """
+        if self._wire is None:
+            self._keep_or_refuse(frame, key)
+        elif self._is_scheduled:
+            self._frames.append(frame)
         else:
             self._is_scheduled = True
             self._loop.call_soon(self.end_turn)
@@ -134,7 +149,7 @@ class Outbox:
     def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
         """There is a server: first the subscriptions, then what was kept."""
         self._wire = wire
-        wire.write(subscriptions + b"".join(self._kept))
+        wire.write(subscriptions + b"".join(self._kept.values()))
         self._forget_kept()
 
     def disconnected(self) -> None:
@@ -149,10 +164,21 @@ class Outbox:
             if frame.startswith((b"PUB ", b"HPUB ")):
                 self._keep(frame)
 
+    @property
+    def kept_messages(self) -> int:
+        """The frames that wait for a server, without those of requests, whose callers learn of it."""
+        return sum(type(key) is int for key in self._kept)
+
     def forget_unsent(self, inbox: bytes) -> None:
-        """Do not send what was written while there is no server and names this inbox: its owner sees to it."""
-        self._kept = [frame for frame in self._kept if inbox not in frame]
-        self._kept_bytes = sum(map(len, self._kept))
+        """Do not send what waits for a server and asks for an answer under this inbox: its owner sees to it."""
+        self._kept = {key: frame for key, frame in self._kept.items() if not _reply(frame).startswith(inbox)}
+        self._kept_bytes = sum(map(len, self._kept.values()))
+
+    def withdraw(self, key: bytes) -> None:
+        """Do not send the frame of this key, if it still waits for a server."""
+        frame = self._kept.pop(key, None)
+        if frame is not None:
+            self._kept_bytes -= len(frame)
 
     def close(self) -> None:
         """Write what waits for this turn, and take nothing more."""
@@ -163,8 +189,14 @@ class Outbox:
         self._forget_kept()
 
     def _forget_kept(self) -> None:
-        self._kept = []
+        self._kept = {}
         self._kept_bytes = 0
+
+
+def _reply(frame: bytes) -> bytes:
+    """The reply subject of a PUB or HPUB frame; something else than a subject when there is none."""
+    parts = frame[: frame.index(b"\r\n")].split(b" ", 3)
+    return parts[2] if len(parts) > 2 else b""
 
 
 class Relief:

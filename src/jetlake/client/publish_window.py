@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from jetlake.client.message import Message
 from jetlake.client.ready import READY
-from jetlake.client.receiver import Receiver
+from jetlake.client.receiver import Denial, Receiver
 from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
     JetlakeError,
     NoRespondersError,
+    PermissionsError,
     PublishTimeoutError,
     PublishWindowError,
 )
@@ -95,8 +96,10 @@ class PublishWindow(Receiver):
     __slots__ = (
         "_bytes",
         "_connection",
+        "_denied",
         "_failures",
         "_is_connected",
+        "_is_released",
         "_next",
         "_pending",
         "_prefix",
@@ -125,7 +128,9 @@ class PublishWindow(Receiver):
         self._pending: dict[bytes, PendingAck] = {}
         self._bytes = 0
         self._next = 0
-        self._is_connected = True
+        self._is_connected = connection.is_connected
+        self._is_released = False
+        self._denied = Denial()
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._failures: list[PendingAck] = []
@@ -148,7 +153,10 @@ class PublishWindow(Receiver):
 
         Raises:
             ConnectionClosedError: the connection is closed.
+            PermissionsError: the server refuses the inbox of the acknowledgements.
         """
+        if not self.sid:
+            self._subscribe_again()
         self._next += 1
         token = b"%d" % self._next
         if header:
@@ -160,8 +168,6 @@ class PublishWindow(Receiver):
             # The window bounds what is under way, so nobody has to wait for the socket here.
             if connection.send_bulk(frame) is not READY:
                 connection.end_turn()
-        elif self._connection.is_closed:
-            raise ConnectionClosedError("the connection is closed")
         deadline = self.loop.time() + self.ack_timeout_s
         pending = PendingAck(subject, self, frame, has_id, deadline)
         self._pending[token] = pending
@@ -169,6 +175,12 @@ class PublishWindow(Receiver):
         if self._timer is None:
             self._timer = self.loop.call_at(deadline, self._sweep)
         return pending
+
+    def _subscribe_again(self) -> None:
+        """The inbox was refused on an earlier connection, or the connection is closed."""
+        self._denied.check(self._connection.reconnects)
+        self._connection.subscribe(self)
+        self._is_connected = self._connection.is_connected
 
     async def room(self) -> None:
         """Wait until there is room for a message."""
@@ -182,8 +194,7 @@ class PublishWindow(Receiver):
         Raises:
             PublishWindowError: some were given up since the last call and nobody awaited them.
         """
-        while self._pending:
-            await self._changed()
+        await self.settle()
         failures, self._failures = self._failures, []
         told = [
             (pending.subject, pending._error)
@@ -192,6 +203,15 @@ class PublishWindow(Receiver):
         ]
         if told:
             raise PublishWindowError(told)
+
+    async def settle(self) -> None:
+        while self._pending:
+            await self._changed()
+
+    def release(self) -> None:
+        """End the subscription as soon as nothing is under way: nobody can publish through this window any more."""
+        self._is_released = True
+        self._wake()
 
     async def _changed(self) -> None:
         waiter = self.loop.create_future()
@@ -207,6 +227,8 @@ class PublishWindow(Receiver):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        if self._is_released and not self._pending:
+            self._connection.unsubscribe(self)
 
     # Acknowledgements
 
@@ -239,8 +261,11 @@ class PublishWindow(Receiver):
                 _release(pending)
         if failed:
             self._report(failed)
-        if self._waiters and (not self._pending or not self.is_full):
+        if (self._waiters or self._is_released) and (not self._pending or not self.is_full):
             self._wake()
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        self._take_out([token for token, pending in self._pending.items() if pending.raw_subject == subject], error)
 
     def _try_again(self, token: bytes, pending: PendingAck) -> None:
         pending._attempts += 1
@@ -260,16 +285,13 @@ class PublishWindow(Receiver):
         """Give up what is overdue; the oldest stands first."""
         self._timer = None
         now = self.loop.time()
-        failed = []
-        for token, pending in list(self._pending.items()):
-            if pending._deadline > now:
-                break
-            if not self._is_connected:
-                continue  # Not sent yet.
-            del self._pending[token]
-            self._bytes -= len(pending._frame)
-            failed.append(pending)
-        self._fail(failed, PublishTimeoutError(f"no acknowledgement within {self.ack_timeout_s:g} s"))
+        overdue = []
+        if self._is_connected:  # Otherwise they are not sent yet.
+            for token, pending in self._pending.items():
+                if pending._deadline > now:
+                    break
+                overdue.append(token)
+        self._take_out(overdue, PublishTimeoutError(f"no acknowledgement within {self.ack_timeout_s:g} s"))
         if self._pending and self._is_connected:
             first = next(iter(self._pending.values()))
             self._timer = self.loop.call_at(max(first._deadline, now + 0.001), self._sweep)
@@ -278,12 +300,8 @@ class PublishWindow(Receiver):
         """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
         self._is_connected = False
         self._connection.forget_unsent(self._prefix)
-        lost = [(token, pending) for token, pending in self._pending.items() if not pending._has_id]
-        for token, pending in lost:
-            del self._pending[token]
-            self._bytes -= len(pending._frame)
-        self._fail(
-            [pending for _, pending in lost],
+        self._take_out(
+            [token for token, pending in self._pending.items() if not pending._has_id],
             DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
         )
 
@@ -298,15 +316,20 @@ class PublishWindow(Receiver):
 
     def ended(self, error: Exception | None) -> None:
         self._is_connected = False
+        self.sid = b""
+        self._denied.take(error, self._connection.reconnects)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pending, self._pending = list(self._pending.values()), {}
-        self._bytes = 0
-        self._fail(pending, error or ConnectionClosedError("the connection was closed before the acknowledgement"))
+        self._take_out(
+            list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
+        )
 
-    def _fail(self, failed: list[PendingAck], error: Exception) -> None:
+    def _take_out(self, tokens: list[bytes], error: Exception) -> None:
+        """Give these messages up."""
+        failed = [self._pending.pop(token) for token in tokens]
         for pending in failed:
+            self._bytes -= len(pending._frame)
             pending._error = error
             pending._frame = b""
             _release(pending)

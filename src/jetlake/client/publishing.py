@@ -114,7 +114,16 @@ class Publishing:
 
         Await the result for the acknowledgement of this message, or `publish_async_complete` for all. What is not
         acknowledged is raised there and reported to `on_error`. When the connection is lost, messages with a `msg_id`
-        are sent again on the next one; the others fail, since nobody knows whether they arrived.
+        are sent again on the next one; the others fail, since nobody knows whether they arrived. Messages published
+        while there is no server wait for the next one.
+
+        A message that finds no stream is sent again a quarter of a second later, behind those that were published
+        meanwhile: where the order matters more than the wait for a stream, give `expected_last_subject_sequence`, or
+        await each acknowledgement.
+
+        Raises:
+            ConnectionClosedError: the client is closed.
+            PermissionsError: the server refuses the inbox that acknowledgements come to.
         """
         raw_subject, header, payload = self.prepare(
             subject,
@@ -221,4 +230,5 @@ class Publishing:
             ack_timeout_s=self._api.timeout_s,
             retries=_RETRIES,
         )
+        self._connection.when_gone(self, self._window.release)
         return self._window

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from jetlake.client.message import Message
+from jetlake.errors import PermissionsError
 
-__all__ = ["Receiver"]
+__all__ = ["Denial", "Receiver"]
 
 
 class Receiver(ABC):
@@ -39,6 +40,12 @@ class Receiver(ABC):
     async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
         """The client drains: end without loss, and return when what was received is done."""
 
+    async def settle(self) -> None:  # noqa: B027  not every receiver cares
+        """The client drains and nothing receives any more: return when what was published is answered."""
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:  # noqa: B027  not every receiver cares
+        """The server refused to publish to this subject."""
+
     def abandon(self) -> None:  # noqa: B027  not every receiver cares
         """Winding down took too long: stop whatever still works."""
 
@@ -47,3 +54,27 @@ class Receiver(ABC):
 
     def reconnected(self) -> None:  # noqa: B027  not every receiver cares
         """The subscription is in place again on a new connection."""
+
+
+class Denial:
+    """The refusal of an inbox, which holds for the connection on which the server told of it."""
+
+    __slots__ = ("_error", "_reconnects")
+
+    def __init__(self) -> None:
+        self._error: PermissionsError | None = None
+        self._reconnects = 0
+
+    def take(self, error: Exception | None, reconnects: int) -> None:
+        """Remember the refusal, if the error is one, for the connection of this number."""
+        self._error = error if isinstance(error, PermissionsError) else None
+        self._reconnects = reconnects
+
+    def check(self, reconnects: int) -> None:
+        """Raise the refusal if it still holds on the connection of this number.
+
+        Raises:
+            PermissionsError: the server refused the inbox on this connection.
+        """
+        if self._error is not None and self._reconnects == reconnects:
+            raise self._error

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from jetlake.client.message import Message
-from jetlake.client.receiver import Receiver
+from jetlake.client.receiver import Denial, Receiver
 from jetlake.errors import DisconnectedError, NoRespondersError, PermissionsError, RequestTimeoutError
 from jetlake.protocol.nuid import next_nuid
 
@@ -31,7 +31,18 @@ class _Request:
 class Requests(Receiver):
     """The requests of one connection that wait for their answers."""
 
-    __slots__ = ("_connection", "_loop", "_next", "_prefix", "_prefix_length", "_sweep_at", "_sweeper", "_waiting")
+    __slots__ = (
+        "_connection",
+        "_denied",
+        "_idle",
+        "_loop",
+        "_next",
+        "_prefix",
+        "_prefix_length",
+        "_sweep_at",
+        "_sweeper",
+        "_waiting",
+    )
 
     def __init__(self, connection: Connection, inbox_prefix: str) -> None:
         prefix = f"{inbox_prefix}.{next_nuid()}.".encode()
@@ -42,12 +53,19 @@ class Requests(Receiver):
         self._prefix_length = len(prefix)
         self._waiting: dict[bytes, _Request] = {}
         self._next = 0
+        self._denied = Denial()
+        self._idle: asyncio.Future[None] | None = None
         self._sweep_at = _NEVER
         self._sweeper: asyncio.TimerHandle | None = None
 
     def begin(self, subject: bytes, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
-        """A reply subject for a request, and the future of its answer."""
+        """A reply subject for a request, and the future of its answer.
+
+        Raises:
+            PermissionsError: the server refused the subscription of the inbox on this connection.
+        """
         if not self.sid:
+            self._denied.check(self._connection.reconnects)
             self._connection.subscribe(self)
         self._next += 1
         token = b"%d" % self._next
@@ -59,8 +77,22 @@ class Requests(Receiver):
         return self._prefix + token, answer
 
     def forget(self, reply: bytes) -> None:
-        """Nobody waits for this answer any more."""
+        """Nobody waits for this answer any more; a request that was not sent yet is not sent later."""
         self._waiting.pop(reply[self._prefix_length :], None)
+        self._connection.withdraw(reply)
+        self._look_idle()
+
+    async def settle(self) -> None:
+        """Wait until no request waits for an answer."""
+        while self._waiting:
+            if self._idle is None:
+                self._idle = self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def _look_idle(self) -> None:
+        if self._idle is not None and not self._waiting:
+            idle, self._idle = self._idle, None
+            idle.set_result(None)
 
     def receive(self, messages: list[Message]) -> None:
         start = self._prefix_length
@@ -72,6 +104,8 @@ class Requests(Receiver):
                 request.answer.set_exception(NoRespondersError(request.subject.decode("utf-8", "replace")))
             else:
                 request.answer.set_result(message)
+        if self._idle is not None:
+            self._look_idle()
 
     def disconnected(self) -> None:
         """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
@@ -83,14 +117,18 @@ class Requests(Receiver):
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        self._sweep_at = _NEVER
+        # Closed, or the server refuses the inbox: a later connection may be allowed to have it.
+        self.sid = b""
+        self._denied.take(error, self._connection.reconnects)
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        """The server refused to publish to this subject."""
         for token, request in list(self._waiting.items()):
             if request.subject == subject:
                 del self._waiting[token]
                 if not request.answer.done():
                     request.answer.set_exception(error)
+        self._look_idle()
 
     def _fail_all(self, reason: str, error: Exception | None = None) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -98,6 +136,7 @@ class Requests(Receiver):
             if not request.answer.done():
                 subject = request.subject.decode("utf-8", "replace")
                 request.answer.set_exception(error or DisconnectedError(f"{reason} on {subject!r}"))
+        self._look_idle()
 
     def _arm(self, deadline: float) -> None:
         if self._sweeper is not None:
@@ -115,10 +154,12 @@ class Requests(Receiver):
                 earliest = min(earliest, request.deadline)
                 continue
             del self._waiting[token]
+            self._connection.withdraw(self._prefix + token)
             if not request.answer.done():
                 subject = request.subject.decode("utf-8", "replace")
                 request.answer.set_exception(
                     RequestTimeoutError(f"no answer on {subject!r} within {request.timeout_s:g} s")
                 )
+        self._look_idle()
         if earliest != _NEVER:
             self._arm(earliest)

@@ -506,3 +506,27 @@ async def test_the_context_manager_drains_and_on_errors_closes(fake, clock):
             _ = 1 / 0
     assert client.is_closed
     assert frames(fake.wire, Ping) == []
+
+
+async def test_a_denied_inbox_fails_every_request_until_the_next_connection(fake, clock):
+    client = await fake.connect()
+    first = asyncio.create_task(client.request("a"))
+    await clock.settle()
+    inbox = next(iter(fake.wire.subscriptions))
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Subscription to \"%b\"'\r\n" % inbox)
+    with pytest.raises(PermissionsError):
+        await first
+    for _ in range(3):
+        with pytest.raises(PermissionsError):
+            await client.request("a")
+    assert len(frames(fake.wire, Pub)) == 1
+    fake.wire.lose()
+    await clock.advance(10)
+    fake.answers["a"] = b"yes"
+    assert (await client.request("a")).payload == b"yes"
+    del fake.answers["a"]
+    late = asyncio.create_task(client.request("a", timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(RequestTimeoutError):
+        await late

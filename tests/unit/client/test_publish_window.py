@@ -9,8 +9,10 @@ from jetlake.errors import (
     ConnectionClosedError,
     DecodeError,
     DisconnectedError,
+    DrainTimeoutError,
     InvalidOptionError,
     NoRespondersError,
+    PermissionsError,
     PublishTimeoutError,
     PublishWindowError,
 )
@@ -284,3 +286,164 @@ async def test_publish_raises_the_servers_refusal(fake, clock, js):
     with pytest.raises(ApiError) as caught:
         await task
     assert caught.value.err_code == 10071
+
+
+# Without a server
+
+
+async def test_a_window_that_opens_without_a_server_sends_once(fake, clock):
+    js = (await fake.connect()).jetstream()
+    fake.is_down = True
+    fake.wire.lose()
+    pending = [await js.publish_async(f"s.{number}") for number in range(100)]
+    fake.is_down = False
+    await clock.advance(10)
+    assert len(published(fake)) == 100
+    for seq, frame in enumerate(published(fake), 1):
+        acknowledge(fake, frame, seq)
+    assert [(await one).seq for one in pending] == list(range(1, 101))
+
+
+async def test_a_publish_that_timed_out_without_a_server_is_not_sent_later(fake, clock, js):
+    await js.publish_async("s.0")  # The inbox is there.
+    fake.is_down = True
+    fake.wire.lose()
+    for _ in range(6):
+        task = asyncio.create_task(js.publish("s.1", timeout=1))
+        await clock.settle()
+        await clock.advance(1)
+        with pytest.raises(PublishTimeoutError):
+            await task
+    cancelled = asyncio.create_task(js.publish("s.2", timeout=50))
+    await clock.settle()
+    cancelled.cancel()
+    last = asyncio.create_task(js.publish("s.3", timeout=50))
+    await clock.settle()
+    fake.answers["s.3"] = b'{"stream":"S","seq":7}'
+    fake.is_down = False
+    await clock.advance(10)
+    assert (await last).seq == 7
+    assert [frame.subject for frame in published(fake)] == [b"s.3"]
+    await asyncio.gather(cancelled, return_exceptions=True)
+
+
+async def test_a_cancelled_request_leaves_nothing_behind(fake, clock, js):
+    client = fake.clients[0]
+    tasks = [asyncio.create_task(client.request("s.1", timeout=500)) for _ in range(10)]
+    await clock.settle()
+    for task in tasks:
+        task.cancel()
+    await clock.settle()
+    assert not client._connection.requests._waiting
+
+
+# Draining
+
+
+async def test_drain_waits_for_the_acknowledgements(fake, clock, js):
+    pending = [await js.publish_async(f"s.{number}") for number in range(3)]
+    answered = asyncio.create_task(js.publish("s.9", timeout=4))
+    draining = asyncio.create_task(fake.clients[0].drain())
+    await clock.advance(2)
+    assert not draining.done()
+    for seq, frame in enumerate(published(fake), 1):
+        acknowledge(fake, frame, seq)
+    await draining
+    assert [(await one).seq for one in pending] == [1, 2, 3]
+    assert (await answered).seq == 4
+    assert fake.errors == []
+
+
+async def test_drain_without_a_server_waits_for_one(fake, clock):
+    client = await fake.connect()
+    fake.is_down = True
+    fake.wire.lose()
+    await client.publish("s.1", b"kept")
+    draining = asyncio.create_task(client.drain())
+    await clock.advance(5)
+    assert not draining.done()
+    fake.is_down = False
+    await clock.advance(6)
+    await draining
+    assert client.is_closed
+    assert [frame.payload for frame in published(fake)] == [b"kept"]
+
+
+async def test_drain_without_a_server_says_what_was_not_sent(fake, clock):
+    client = await fake.connect(drain_timeout=5)
+    fake.is_down = True
+    fake.wire.lose()
+    await client.publish("s.1", b"kept")
+    draining = asyncio.create_task(client.drain())
+    await clock.settle()
+    await clock.advance(5)
+    with pytest.raises(DrainTimeoutError):
+        await draining
+    assert "1 messages that waited for a server were not sent" in str(fake.errors[-1])
+
+
+async def test_drain_without_a_server_and_without_messages_ends_at_once(fake, clock):
+    client = await fake.connect()
+    fake.is_down = True
+    fake.wire.lose()
+    await client.drain()
+    assert client.is_closed and fake.errors == []
+
+
+async def test_a_connection_lost_during_drain_is_told(fake, clock):
+    client = await fake.connect()
+    await clock.settle()
+    fake.answer_pings = False
+    await client.publish("s.1", b"x")
+    draining = asyncio.create_task(client.drain())
+    await clock.settle()
+    fake.wire.lose()
+    await draining
+    assert client.is_closed
+    assert isinstance(fake.errors[0], DisconnectedError)
+
+
+# Refusals and leftovers
+
+
+async def test_a_denied_subject_fails_at_once(fake, clock, js):
+    denied, fine = await js.publish_async("s.1"), await js.publish_async("s.2")
+    await clock.settle()
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Publish to \"s.1\"'\r\n")
+    with pytest.raises(PermissionsError):
+        await denied
+    assert not fine.is_done
+
+
+async def test_a_denied_inbox_is_told_at_once_until_the_next_connection(fake, clock, js):
+    pending = await js.publish_async("s.1", msg_id="1")
+    await clock.settle()
+    inbox = next(iter(fake.wire.subscriptions))
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Subscription to \"%b\"'\r\n" % inbox)
+    with pytest.raises(PermissionsError):
+        await pending
+    for _ in range(2):
+        with pytest.raises(PermissionsError):
+            await js.publish_async("s.2")
+    await clock.advance(10)
+    fake.wire.lose()
+    await clock.advance(10)
+    pending = await js.publish_async("s.3")
+    await clock.settle()
+    acknowledge(fake, published(fake)[-1], 1)
+    assert (await pending).seq == 1
+
+
+async def test_windows_end_with_their_contexts(fake, clock):
+    client = await fake.connect()
+    for number in range(20):
+        js = client.jetstream()
+        pending = await js.publish_async("s.1", b"%d" % number)
+        await clock.settle()
+        if number % 2:
+            del js  # The acknowledgement comes when nobody holds the context any more.
+        acknowledge(fake, published(fake)[-1], number + 1)
+        assert (await pending).seq == number + 1
+    js = None
+    await clock.settle()
+    assert fake.wire.subscriptions == {}
