@@ -143,6 +143,7 @@ class World:
         self.random = Random(seed)
         self.disk = FaultyDisk(Random(seed + 1))
         self.clock = ManualClock()
+        self.options = EngineOptions()
         self.crashes = 0
         self.faults = 0
         self._payloads = 0
@@ -168,7 +169,7 @@ class World:
         self._waiting.clear()
         self._syncing = None
         storage = FolderStorage(SmallStoreFolder(self.disk, Path("/data")), lambda text: None)
-        self.engine = Engine(self.clock, EngineOptions(), storage)
+        self.engine = Engine(self.clock, self.options, storage)
         self.account = Account("$G")
         self.client = Client()
         self.jetstream = self.engine.enable(self.account)
@@ -476,7 +477,7 @@ class World:
             for sequence, payload in stored.items()
             if not literal or payload.split(b" ", 1)[0] == consumer.pattern
         }
-        missing = wanted - delivered - consumer.attempted - stream.removing
+        missing = wanted - delivered - consumer.attempted
         if stream.evicts:
             # What a limit has pushed out counts as done, also when the newer message is lost with the power and the
             # older one is therefore still there.

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from engine_world import World, run_crashes, run_faults
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.options import EngineOptions
+from jetlake.store.faulty_disk import PowerCut
 
 WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))
 """How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""
@@ -203,3 +205,33 @@ def test_one_flipped_bit_costs_one_message_and_is_found_out(clean):
         assert set(store.lost) == missing
         assert all(sent[sequence] == payload for sequence, payload in stored.items())
         assert store.last_sequence == 25
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [("STREAM.PURGE.S", {}), ("STREAM.PURGE.S", {"seq": 4}), ("STREAM.MSG.DELETE.S", {"seq": 2, "no_erase": True})],
+)
+@pytest.mark.parametrize("sync_interval_ns", [0, 120_000_000_000])
+def test_what_a_removal_left_when_the_power_went_is_delivered(verb, body, sync_interval_ns):
+    for cut in range(1, 40):
+        world = World(1)
+        world.options = EngineOptions(sync_interval_ns=sync_interval_ns)
+        world.restart()
+        for number in range(6):
+            publish(world, payload=b"s.1 %d" % number)
+        world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":4,"no_wait":true}', lambda _: None)
+        world.settle()
+        world.restart()  # everything so far is on the disk, whatever the policy
+        world.disk.cut_at = world.disk.operations + cut
+        with suppress(PowerCut):
+            world.send(f"$JS.API.{verb}".encode(), json.dumps(body).encode())
+            # Consumers go on behind the removal at once.
+            world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":4,"no_wait":true}', lambda _: None)
+            world.settle()
+            publish(world, payload=b"s.1 more")
+            world.settle()
+            world.clock.advance(1)
+            world.engine.run_timers()
+            world.settle()
+        world.crash(power=True)
+        world.check()

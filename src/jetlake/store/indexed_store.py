@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import compress
 
+from jetlake.errors import StoreError
 from jetlake.store.index_reader import BlockType, IndexReader
 from jetlake.store.interface import BULK_REMOVAL, Incoming, StoreLimits
 from jetlake.store.subject_filter import SubjectFilter
@@ -23,6 +24,7 @@ class IndexedStore(IndexReader[BlockType]):
         super().__init__(first_block)
         self.on_removed: Callable[[int, bytes, int], None] | None = None
         self.on_purged: Callable[[], None] | None = None
+        self.on_undone: Callable[[StoreError], None] | None = None
         # The limit a subject was held to so far, and up to which sequence.
         self._enforced_per_subject = 0
         self._enforced_sequence = 0

@@ -64,6 +64,7 @@ class MessageStore(Protocol):
         failure: set for good when a sync fails: nothing more is taken before a restart.
         on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
         on_purged: called once after many messages went in one go.
+        on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
     """
 
     first_sequence: int
@@ -76,6 +77,7 @@ class MessageStore(Protocol):
     durable: bool
     on_removed: Callable[[int, builtins.bytes, int], None] | None
     on_purged: Callable[[], None] | None
+    on_undone: Callable[[StoreError], None] | None
 
     @property
     def failure(self) -> StoreError | None: ...

@@ -297,7 +297,10 @@ class LoggedStore(IndexedStore[Segment]):
                 segment.write_pending(self._tail_bytes)
         except OSError as error:
             self._undo(sizes)
-            raise StoreError.of("write to the stream's log", error) from error
+            refusal = StoreError.of("write to the stream's log", error)
+            if self.on_undone is not None:
+                self.on_undone(refusal)
+            raise refusal from error
         for first, last in due:
             self._active.note_tombstone(first, last)
         self._removals.written(len(due))
@@ -380,7 +383,17 @@ class LoggedStore(IndexedStore[Segment]):
         return previous.sequences is None and previous.first + len(previous.live) > target
 
     def _drop_newest(self) -> None:
-        self._blocks.pop().close()
+        """Remove the newest segment, to which nothing could be written.
+
+        Its sequences go to other messages: the sync that makes those safe makes it safe that the file is gone.
+        """
+        segment = self._blocks.pop()
+        segment.close()
+        try:
+            self._disk.remove(segment.path)
+        except OSError as error:
+            self._durability.failure = StoreError.of("remove what a failed write left", error)
+        self._durability.forget(segment)
         self._starts.pop()
         self._active = self._blocks[-1]
         self._next_number = self._active.number + 1

@@ -16,11 +16,13 @@ from jetlake.model.api import Body, Match, Route, encode_error, match
 from jetlake.model.codec import decode, decode_strict, encode
 from jetlake.model.fields import Value
 from jetlake.protocol.headers import find_value
+from jetlake.server.engine.commit import Action
 from jetlake.server.engine.subscription import Subscriber
 from jetlake.server.version import API_LEVEL
 
 if TYPE_CHECKING:
     from jetlake.server.engine.jetstream import JetStream
+    from jetlake.server.engine.stream import Stream
 
 __all__ = ["Api", "ApiRequest", "Handler", "is_empty_object", "page", "requires_newer_api"]
 
@@ -112,10 +114,23 @@ class Api:
         stream = self._jetstream.streams.get(found.stream) if found.route.verb in _REMOVES_MESSAGES else None
         if stream is not None and stream.store.durable:
             # What the disk could not be told may come back after a crash: nobody is told that it is gone.
-            self._jetstream.engine.commit.when_durable(stream.store, answer)
+            self._when_removed(stream, answer)
         else:
             self._jetstream.engine.when_settled(lambda: answer(None))
         return True
+
+    def _when_removed(self, stream: Stream, answer: Action) -> None:
+        """Answer when the log has the removals, those included that waited for the messages which caused them."""
+        commit = self._jetstream.engine.commit
+
+        def first(error: JetlakeError | None) -> None:
+            if error is None and not stream.is_closed and stream.store.needs_flush():
+                commit.mark(stream.store)
+                commit.when_durable(stream.store, answer)
+            else:
+                answer(error)
+
+        commit.when_durable(stream.store, first)
 
     def _handle(self, found: Match, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> Value:
         route = found.route

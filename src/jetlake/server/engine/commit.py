@@ -40,6 +40,31 @@ Action = Callable[[JetlakeError | None], None]
 _Waiter = tuple[Syncable | None, Action]
 
 
+class _Hold:
+    """What must not be written before something else is on the disk.
+
+    Attributes:
+        first: what has to be on the disk.
+        is_flushed, is_syncing: how far that has come.
+        is_marked: what is held has something to write.
+        waiters: those who wait for what is held.
+    """
+
+    __slots__ = ("first", "is_flushed", "is_marked", "is_syncing", "waiters")
+
+    def __init__(self, first: Syncable) -> None:
+        self.first = first
+        self.is_flushed = self.is_syncing = self.is_marked = False
+        self.waiters: list[_Waiter] = []
+
+    def fail(self, error: JetlakeError) -> None:
+        """The disk refused what has to come first: begin again with its next flush."""
+        self.is_flushed = self.is_syncing = False
+        waiters, self.waiters = self.waiters, []
+        for _, action in waiters:
+            action(error)
+
+
 class Commit:
     """The one group commit of an engine.
 
@@ -60,6 +85,7 @@ class Commit:
         self._unsynced: dict[Syncable, None] = {}
         self._in_flight: dict[Syncable, None] = {}
         self._forgotten: set[Syncable] = set()  # while the sync under way had them
+        self._held: dict[Syncable, _Hold] = {}
         self._fresh: list[_Waiter] = []  # since the last flush
         self._flushed: list[_Waiter] = []  # their writes are with the operating system; the next sync takes them
         self._syncing: list[_Waiter] = []  # the sync under way decides
@@ -80,6 +106,19 @@ class Commit:
         With None the action always gets None: it waits for its turn, and whose writes failed is told to their owners.
         """
         self._fresh.append((syncable, action))
+
+    def order(self, first: Syncable, then: Syncable) -> None:
+        """Write nothing more to `then` before all that was written to `first` so far is on the disk.
+
+        A removal is in the log before a consumer's journal counts on it: a power cut in between would leave messages
+        that are there and that the consumer never delivers.
+        """
+        self.mark(first)
+        self.sync_due = True
+        hold = _Hold(first)
+        if (before := self._held.get(then)) is not None:
+            hold.is_marked, hold.waiters = before.is_marked, before.waiters
+        self._held[then] = hold
 
     def fail(self, syncable: Syncable, error: JetlakeError) -> None:
         """What was written to it since the last flush is undone: whoever waits for that is told now."""
@@ -103,6 +142,10 @@ class Commit:
             self._forgotten.add(syncable)
         for marked in (self._dirty, self._soon, self._unsynced):
             marked.pop(syncable, None)
+        if (hold := self._held.pop(syncable, None)) is not None:
+            self._fresh += hold.waiters
+        for then in [then for then, hold in self._held.items() if hold.first is syncable]:
+            self._let_go(then)
 
     # The cycle
 
@@ -125,6 +168,9 @@ class Commit:
         dirty, self._dirty = self._dirty, {}
         for syncable in dirty:
             self._soon.pop(syncable, None)
+            if (hold := self._held.get(syncable)) is not None:
+                hold.is_marked = True
+                continue
             try:
                 syncable.flush()
             except JetlakeError as refused:
@@ -133,9 +179,17 @@ class Commit:
                 self._soon[syncable] = None  # What it could keep it will try again.
             else:
                 self._unsynced[syncable] = None
+        for hold in self._held.values():
+            if (refusal := errors.get(hold.first)) is not None:
+                hold.fail(refusal)
+            elif hold.first in dirty:
+                hold.is_flushed = True
         fresh, self._fresh = self._fresh, []
         for waiter in fresh:
             syncable_or_all, action = waiter
+            if syncable_or_all is not None and (hold := self._held.get(syncable_or_all)) is not None:
+                self._wait_held(hold, waiter)
+                continue
             error = errors.get(syncable_or_all) if syncable_or_all is not None else None
             if error is not None or not self.always:
                 action(error)
@@ -145,6 +199,20 @@ class Commit:
                 self._syncing.append(waiter)
             else:
                 action(None)
+
+    def _wait_held(self, hold: _Hold, waiter: _Waiter) -> None:
+        failure = self.failures.get(hold.first)
+        if failure is not None:
+            waiter[1](failure)
+        else:
+            hold.waiters.append(waiter)
+
+    def _let_go(self, then: Syncable) -> None:
+        """What had to come first is on the disk."""
+        hold = self._held.pop(then)
+        if hold.is_marked:
+            self._dirty[then] = None
+        self._fresh += hold.waiters
 
     @staticmethod
     def _awaits(syncable: Syncable | None, marked: dict[Syncable, None]) -> bool:
@@ -161,6 +229,8 @@ class Commit:
         self.sync_due = False
         self._in_flight, self._unsynced = self._unsynced, {}
         self._syncing, self._flushed = self._flushed, []
+        for hold in self._held.values():
+            hold.is_syncing = hold.is_flushed
         return list(self._in_flight)
 
     def finish(self, errors: Mapping[Syncable, JetlakeError]) -> None:
@@ -169,13 +239,18 @@ class Commit:
         for failing in errors.keys() - self._forgotten:
             self.failed(failing, errors[failing])
         self._forgotten.clear()
+        for then, hold in list(self._held.items()):
+            if hold.is_syncing and (error := errors.get(hold.first)) is not None:
+                hold.fail(error)
+            elif hold.is_syncing:
+                self._let_go(then)
         syncing, self._syncing = self._syncing, []
         for syncable, action in syncing:
             action(errors.get(syncable) if syncable is not None else None)
 
     def fail_waiting(self, error: JetlakeError) -> None:
         """The engine stops without another sync: whoever still waits is told that nothing is promised."""
-        for waiters in (self._syncing, self._flushed, self._fresh):
+        for waiters in (self._syncing, self._flushed, self._fresh, *(hold.waiters for hold in self._held.values())):
             pending, waiters[:] = list(waiters), []
             for _, action in pending:
                 action(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.server.engine.commit import Action, Commit
+from jetlake.server.engine.commit import Action, Commit, Syncable
 from jetlake.store.consumer_journal import ConsumerJournal
 
 __all__ = ["CommittedJournal"]
@@ -37,6 +37,11 @@ class CommittedJournal:
         """Run `action` when everything told so far is durable, which begins with this cycle."""
         self._commit.mark(self.journal)
         self._commit.when_durable(self.journal, action)
+
+    def write_after(self, store: Syncable) -> None:
+        """Write nothing more before all that was written to the store so far is on the disk."""
+        if self.is_durable:
+            self._commit.order(store, self.journal)
 
     def forget(self) -> None:
         """The consumer is closed: nothing is to be flushed or synced any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetlake.errors import StoreError
@@ -74,6 +75,8 @@ class Stream:
         self._age_timer: Timer | None = None
         self._clean_up_timer: Timer | None = None
         self.store.on_purged = self._on_purged
+        # Whoever flushed the store in vain, those who wait for what was appended are told.
+        self.store.on_undone = partial(self.engine.commit.fail, self.store)
 
     # Life
 
@@ -310,7 +313,25 @@ class Stream:
             self.store.on_purged = self._on_purged
             self._listen_for_removals()
             self._on_purged()
-            self.touched()
+            self._removed_on_request()
+
+    def remove(self, sequence: int, *, erase: bool) -> bool:
+        """Remove one message on request; False when there is none.
+
+        Raises:
+            StoreError: the disk refused; the message is gone, but may be back after a crash.
+        """
+        try:
+            return self.store.remove(sequence, erase=erase)
+        finally:
+            self._removed_on_request()
+
+    def _removed_on_request(self) -> None:
+        """Have the removal in the log before consumers' journals tell that they have passed it."""
+        if self.store.durable:
+            for consumer in self.consumers.values():
+                consumer.committed.write_after(self.store)
+        self.touched()
 
     def recount(self) -> None:
         """The store is not what consumers were told: they count anew."""

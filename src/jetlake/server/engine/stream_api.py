@@ -231,9 +231,8 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
             raise api_error(10057, err="no message found")
         if body.seq > stream.store.last_sequence:
             raise api_error(10057, err="stream store EOF")
-    if not stream.store.remove(body.seq, erase=not body.no_erase):
+    if not stream.remove(body.seq, erase=not body.no_erase):
         raise api_error(10043, seq=body.seq)
-    stream.touched()
     return MessageDeleteReply(success=True)
 
 

@@ -216,3 +216,38 @@ def test_a_refused_write_is_a_failure_only_when_nothing_more_is_taken(told):
     commit.mark(log)
     commit.flush()
     assert told == [log.failure]
+
+
+def test_a_journal_waits_until_the_log_before_it_is_on_the_disk(told):
+    commit, log, journal = Commit(always=False), Log(), Log("journal")
+    commit.mark(journal)
+    commit.when_durable(journal, tell(told, "ack"))
+    commit.order(log, journal)
+    commit.flush()
+    assert log.calls == ["flush"] and journal.calls == [] and told == []
+    assert commit.wants_sync(), "also with an interval"
+    commit.begin()
+    commit.order(log, journal)  # another removal, which this sync does not have
+    commit.flush()
+    commit.finish({})
+    commit.flush()
+    assert journal.calls == []
+    commit.begin()
+    commit.finish({})
+    commit.flush()
+    assert journal.calls == ["flush"] and told == [("ack", None)]
+
+
+def test_who_waits_for_a_journal_hears_that_the_log_before_it_failed(told):
+    commit, log, journal = Commit(always=True), Log(), Log("journal")
+    error = StoreError("write", "no")
+    commit.order(log, journal)
+    commit.mark(journal)
+    commit.when_durable(journal, tell(told, "ack"))
+    commit.flush()
+    commit.begin()
+    commit.finish({log: error})
+    assert told == [("ack", error)] and journal.calls == []
+    commit.when_durable(journal, tell(told, "late"))
+    commit.flush()
+    assert told[1:] == [("late", error)]
