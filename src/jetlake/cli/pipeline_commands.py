@@ -90,6 +90,8 @@ def archive(
 @click.option("--speed", default=0.0, metavar="X", help="Like --original, X times as fast.")
 @click.option("--unordered", is_flag=True, help="From several tasks at once, without an order.")
 @click.option("--force", is_flag=True, help="Also into the archived stream itself while it holds messages.")
+@click.option("--restart", is_flag=True, help="Forget how far an earlier run came.")
+@click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
 @pipeline_options(follows=False)
 def replay(
     run: PipelineRun,
@@ -108,12 +110,15 @@ def replay(
     speed: float,
     unordered: bool,
     force: bool,
+    restart: bool,
+    dry_run: bool,
 ) -> None:
     """Publish the archive SOURCE into STREAM again; running it twice adds nothing."""
 
     def build() -> Pipeline:
         from jetlake.spark.pipelines.pacing import Pace
-        from jetlake.spark.pipelines.replay import Replay, Selection, parse_subject_map
+        from jetlake.spark.pipelines.replay import Replay, parse_subject_map
+        from jetlake.spark.pipelines.selection import Selection
 
         return Replay(
             source=source,
@@ -124,6 +129,8 @@ def replay(
             pace=Pace(rate=rate, speed=speed or (1.0 if original else 0.0)),
             unordered=unordered,
             force=force,
+            restart=restart,
+            dry_run=dry_run,
         )
 
     run.start(build)

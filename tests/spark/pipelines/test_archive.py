@@ -12,7 +12,8 @@ from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import FolderSink
 from jetlake.spark.pipelines.pacing import Pace
 from jetlake.spark.pipelines.partitioning import Partitioning
-from jetlake.spark.pipelines.replay import Replay, Selection
+from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.selection import Selection
 
 pytestmark = pytest.mark.spark
 

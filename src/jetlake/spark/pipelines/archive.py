@@ -19,13 +19,15 @@ from jetlake.spark.pipelines.partitioning import Partitioning
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
 
-__all__ = ["ARCHIVE_COLUMNS", "ARCHIVE_FORMATS", "Archive", "archive_facts"]
+__all__ = ["ARCHIVE_COLUMNS", "ARCHIVE_FORMATS", "RAW_HEADERS", "Archive", "archive_facts"]
 
 ARCHIVE_COLUMNS = (
     "stream string, sequence bigint, subject string, timestamp timestamp, headers map<string,array<string>>, "
     "data binary"
 )
 """The columns of every archive, before those of its folders."""
+RAW_HEADERS = "headers_raw binary"
+"""The column that an archive has when the headers' own bytes were asked for."""
 ARCHIVE_FORMATS = (*FORMATS, "delta")
 
 _DESCRIPTION = f"{NOTES}/archive.json"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.compaction import Compacted
@@ -66,9 +67,9 @@ def _deltalake() -> Any:
     return deltalake
 
 
-def read_delta(spark: SparkSession, path: str, columns: str) -> DataFrame:
+def read_delta(spark: SparkSession, path: str, columns: StructType) -> DataFrame:
     """The table's rows: its files are plain Parquet, of which the current version names those that count."""
     files = _deltalake().DeltaTable(path).file_uris()
     if not files:
         return spark.createDataFrame([], columns)
-    return spark.read.schema(columns).parquet(*files)
+    return spark.read.schema(columns).parquet(*files).select(*columns.fieldNames())

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from jetlake.errors import ConfigError
 
-__all__ = ["Pace", "Slot", "slots"]
+__all__ = ["Pace", "Schedule", "Slot", "slots"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,27 @@ class Pace:
         if self.speed:
             return max(time_s - first_time_s, 0.0) / self.speed
         return 0.0
+
+
+class Schedule:
+    """When messages go out: the first at once, every other one no earlier behind it than the pace says.
+
+    A message that was held up moves what is behind it back by as much. Sending it after the others as planned would
+    be a burst, which is what a pace is there to prevent.
+
+    Attributes:
+        began_s: wall time that the messages' own times count from; None before the first message.
+    """
+
+    def __init__(self, began_s: float | None = None) -> None:
+        self.began_s = began_s
+
+    def send_at_s(self, due_s: float, now_s: float) -> float:
+        """Wall time at which a message goes out that is due so many seconds after the beginning."""
+        if self.began_s is None:
+            self.began_s = now_s - due_s
+        self.began_s = max(self.began_s, now_s - due_s)
+        return self.began_s + due_s
 
 
 @dataclass(frozen=True)

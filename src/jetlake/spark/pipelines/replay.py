@@ -9,113 +9,59 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructType
 
-from jetlake.errors import ConfigError
+from jetlake.errors import ConfigError, SparkError
 from jetlake.model.transforms import compile_transform
-from jetlake.protocol.subjects import is_valid_config
-from jetlake.spark.connection import retrying
-from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, ARCHIVE_FORMATS, archive_facts
+from jetlake.spark.pipelines.archive import ARCHIVE_FORMATS
 from jetlake.spark.pipelines.checks import require_stream
-from jetlake.spark.pipelines.delta_sink import read_delta
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.pacing import Pace
-from jetlake.spark.pipelines.replay_task import REPLAY_RESULT, ReplayTask
-from jetlake.spark.pipelines.runner import Run
+from jetlake.spark.pipelines.replay_source import read_archive
+from jetlake.spark.pipelines.replay_target import ReplayTarget, find_target
+from jetlake.spark.pipelines.replay_task import REPLAY_RESULT, ReplayTask, renamed
+from jetlake.spark.pipelines.runner import Run, explain
+from jetlake.spark.pipelines.selection import Selection
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["Replay", "Selection", "parse_subject_map", "subject_pattern"]
+__all__ = ["Replay", "parse_subject_map"]
 
 _SLICE_ROWS_MAX = 100_000
 _SLICE_ROWS_MIN = 500
 # A paced slice is so long that starting it does not matter, and so short that little is repeated after a stop.
-_SLICE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which messages of the archive: all, or those within all the limits that are given.
-
-    Attributes:
-        from_time, to_time: when they were stored, nanoseconds since 1970; the end is exclusive.
-        from_sequence, to_sequence: both inclusive.
-        subjects: patterns, of which one must match.
-        stream: the stream that was archived, when a folder holds several.
-    """
-
-    from_time: int | None = None
-    to_time: int | None = None
-    from_sequence: int | None = None
-    to_sequence: int | None = None
-    subjects: tuple[str, ...] = ()
-    stream: str = ""
-
-    def __post_init__(self) -> None:
-        for subject in self.subjects:
-            if not is_valid_config(subject.encode()):
-                raise ConfigError(f"{subject!r} is no valid subject or pattern")
-
-    def conditions(self) -> list[str]:
-        """The limits in SQL."""
-        found = []
-        if self.stream:
-            found.append(f"stream = {_text(self.stream)}")
-        if self.from_time is not None:
-            found.append(f"timestamp >= {_timestamp(self.from_time)}")
-        if self.to_time is not None:
-            found.append(f"timestamp < {_timestamp(self.to_time)}")
-        if self.from_sequence is not None:
-            found.append(f"sequence >= {self.from_sequence}")
-        if self.to_sequence is not None:
-            found.append(f"sequence <= {self.to_sequence}")
-        if self.subjects:
-            found.append(f"subject rlike {_text('|'.join(subject_pattern(subject) for subject in self.subjects))}")
-        return found
-
-    def of(self, frame: DataFrame) -> DataFrame:
-        """The messages that are meant."""
-        for condition in self.conditions():
-            frame = frame.where(condition)
-        return frame
-
-
-def _text(value: str) -> str:
-    return "r'" + value.replace("'", "\\x27") + "'"
-
-
-def _timestamp(time_ns: int) -> str:
-    return f"timestamp_micros({time_ns // 1000})"
-
-
-def subject_pattern(subject: str) -> str:
-    """A subject pattern as a regular expression of Java: `*` is one token, `>` the rest."""
-    special = "\\^$.|?*+()[]{}-"
-    pieces = []
-    for token in subject.split("."):
-        if token == "*":
-            pieces.append("[^.]+")
-        elif token == ">":
-            pieces.append(".+")
-        else:
-            pieces.append("".join(f"\\{letter}" if letter in special else letter for letter in token))
-    return "^" + "\\.".join(pieces) + "$"
+_SLICE_S = 30.0
+_NOTE = "replay.json"
+_SUBJECTS_SHOWN = 10
+# What a task says when a stream does not take a subject: nobody does, or another one (error 10060).
+_WRONG_SUBJECT = ("no stream has this subject", "expected stream does not match", "no subject map")
 
 
 class _Extent(NamedTuple):
     """What is to be replayed, in figures."""
 
     rows: int
+    first: int
+    last: int
     first_time_s: float
     last_time_s: float
+
+
+class _Place(NamedTuple):
+    """Where a replay writes down how far it is."""
+
+    files: FileSystem
+    target: ReplayTarget
+    fingerprint: str
+
+    def write(self, next_sequence: int) -> None:
+        """Note that everything below a sequence is acknowledged by the target."""
+        self.files.write_json(_NOTE, self.target.note(self.fingerprint, next_sequence))
 
 
 @dataclass(frozen=True)
@@ -132,16 +78,20 @@ class Replay:
         subject_map: pairs of a pattern and what it becomes; a message that none matches is an error.
         unordered: publish from several tasks at once, without an order.
         force: into the stream that was archived, though it holds messages that the replay did not bring.
+        restart: forget how far an earlier run came; what the target holds is still left out.
+        dry_run: say what would be published, and publish nothing.
     """
 
     source: str
     target: str
     format: str = ""
-    selection: Selection = Selection()
+    selection: Selection = Selection()  # noqa: RUF009 - a frozen value
     subject_map: tuple[tuple[str, str], ...] = ()
     pace: Pace = Pace()  # noqa: RUF009 - a frozen value
     unordered: bool = False
     force: bool = False
+    restart: bool = False
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         for pattern, becomes in self.subject_map:
@@ -184,24 +134,39 @@ class Replay:
 
     def run(self, run: Run) -> None:
         """Replay slice by slice, in the order of the sequences."""
-        messages = self._messages(run)
+        has_times = self.selection.has_times or bool(self.pace.speed)
+        messages = self.selection.of(read_archive(run.spark, self.source, self.format, has_times=has_times))
         stream = self._one_stream(messages)
-        held = self._held(run, stream)
+        target = find_target(run.settings.connection_options, self.target)
+        held = self._held(run, stream, target)
         place = FileSystem(run.spark, self.checkpoint(run.settings))
-        kept = place.read_json("replay.json") or {}
-        if kept and kept.get("fingerprint") != self.fingerprint():
-            raise ConfigError(f"checkpoint {place.root} is of another replay: choose another one with --checkpoint")
-        messages = messages.where(sql.col("sequence") >= kept.get("next", 0))
-        left = messages.join(held, "sequence", "left_anti") if held is not None else messages
+        resumption = target.resume(self._kept(place))
+        if resumption.reason:
+            run.facts["begun anew"] = resumption.reason
+        fresh = messages.where(sql.col("sequence") >= resumption.next_sequence)
+        left = fresh.join(held, "sequence", "left_anti") if held is not None else fresh
         extent, bounds = self._plan(left, run.settings.batch_messages)
+        if self.dry_run:
+            self._tell_plan(run, left, extent)
+        else:
+            left = left.withColumn("msg_id", sql.expr(_id_expression(target.id_suffix())))
+            self._replay(run, left, extent, bounds, _Place(place, target, self.fingerprint()))
+        run.facts["there already"] = run.facts.get("there already", 0) + self._count_held(fresh, held)
+        if resumption.next_sequence:
+            # Such a stream removes messages by itself, and does not show that it had them.
+            done = messages.where(sql.col("sequence") < resumption.next_sequence).count()
+            run.facts["noted as replayed before"] = f"{done} (--restart publishes them again)"
+
+    def _replay(self, run: Run, left: DataFrame, extent: _Extent, bounds: list[tuple[int, int]], place: _Place) -> None:
         published = duplicates = 0
-        began_s = time.time()
+        began_s = None
         for batch, (first, last) in enumerate(bounds):
             if run.stopping.is_set():
                 break
             slice_began_s = time.monotonic()
+            rows = left.where(sql.col("sequence").between(first, last))
             task = ReplayTask(
-                schema=_schema(),
+                schema=rows.schema,
                 options=tuple(self._sink_options(run.settings).items()),
                 subject_map=self.subject_map,
                 pace=self.pace,
@@ -209,23 +174,49 @@ class Replay:
                 first_time_s=extent.first_time_s,
                 rows_before=published,
             )
-            rows = left.where(sql.col("sequence").between(first, last)).select(*_schema().fieldNames())
             try:
                 results = self._publish(run, self._ordered(rows), task)
-            except PySparkException:
+            except PySparkException as error:
                 if run.stopping.is_set():
                     break
-                raise
+                raise SparkError(self._advised(explain(error), place.target)) from None
             done = sum(row["rows"] for row in results)
             duplicates += sum(row["duplicates"] for row in results)
             published += done
-            place.write_json("replay.json", {"fingerprint": self.fingerprint(), "next": last + 1})
+            began_s = max((row["began_s"] for row in results if row["began_s"] is not None), default=began_s)
+            place.write(last + 1)
             run.batch_done("", batch, done, time.monotonic() - slice_began_s, max(extent.rows - published, 0))
-        else:
-            # It is done: the next run looks at the target, not at a place that may no longer be true.
-            place.delete("replay.json")
         run.facts["published"] = published - duplicates
-        run.facts["there already"] = duplicates + self._count_held(messages, held)
+        run.facts["there already"] = duplicates
+
+    def _advised(self, reason: str, target: ReplayTarget) -> str:
+        """The reason of a refused message, with what to do when the stream does not take its subject."""
+        if not any(words in reason for words in _WRONG_SUBJECT):
+            return reason
+        takes = ", ".join(target.subjects)
+        return f"{reason}; stream {self.target} takes {takes}: rename subjects by --subject-map 'FROM:TO'"
+
+    def _kept(self, place: FileSystem) -> Mapping[str, Any]:
+        """What an earlier run of the same replay has written down."""
+        if self.restart:
+            if not self.dry_run:
+                place.delete(_NOTE)
+            return {}
+        kept: Mapping[str, Any] = place.read_json(_NOTE) or {}
+        if kept and kept.get("fingerprint") != self.fingerprint():
+            raise ConfigError(f"checkpoint {place.root} is of another replay: choose another one with --checkpoint")
+        return kept
+
+    def _tell_plan(self, run: Run, left: DataFrame, extent: _Extent) -> None:
+        """Say what would be published, and change nothing."""
+        run.facts["would publish"] = extent.rows
+        if not extent.rows:
+            return
+        run.facts["sequences"] = f"{extent.first} to {extent.last}"
+        names = renamed(*self.subject_map)("subject") if self.subject_map else sql.col("subject")
+        counted = left.select(sql.col("subject"), names.alias("becomes")).groupBy("subject", "becomes").count()
+        shown = counted.orderBy(sql.desc("count"), "subject").limit(_SUBJECTS_SHOWN).collect()
+        run.facts["subjects"] = "; ".join(f"{row['subject']} -> {row['becomes']} ({row['count']})" for row in shown)
 
     @staticmethod
     def _publish(run: Run, rows: DataFrame, task: ReplayTask) -> list[Row]:
@@ -248,52 +239,46 @@ class Replay:
                 watcher.join()
 
     def _sink_options(self, settings: PipelineSettings) -> dict[str, str]:
-        return {**settings.connection, "stream": self.target, "messageId": "source", "ledger": "none"}
-
-    def _messages(self, run: Run) -> DataFrame:
-        """The archive's messages that are meant."""
-        files = FileSystem(run.spark, self.source)
-        if not files.exists():
-            raise ConfigError(f"there is no folder {self.source}")
-        described = archive_facts(files)
-        format_name = self.format or (described or {}).get("format", "")
-        if not format_name:
-            raise ConfigError(
-                f"folder {self.source} holds no archive of ours: name the format of its files by --format"
-            )
-        if format_name == "delta":
-            frame = read_delta(run.spark, self.source, ARCHIVE_COLUMNS)
-        else:
-            frame = run.spark.read.format(format_name).schema(ARCHIVE_COLUMNS).load(files.root)
-        return self.selection.of(frame.select(*_schema().fieldNames()))
+        return {**settings.connection, "stream": self.target, "messageId": "column", "ledger": "none"}
 
     def _one_stream(self, messages: DataFrame) -> str:
-        streams = [row["stream"] for row in messages.select("stream").distinct().limit(10).collect()]
+        """The stream whose messages these are.
+
+        Raises:
+            ConfigError: they are of several, or some of them lack what every message has.
+        """
+        needed = ["sequence", "subject", *(["timestamp"] if self.pace.speed else [])]
+        lacking = [sql.expr(f"count_if({name} is null)").alias(name) for name in needed]
+        streams_of = sql.expr("slice(sort_array(collect_set(coalesce(stream, ''))), 1, 10)").alias("streams")
+        found = messages.select(streams_of, *lacking).collect()[0]
+        for name in needed:
+            if found[name]:
+                raise ConfigError(
+                    f"{found[name]} rows of {self.source} have no {name}: they are no messages, or can't be read"
+                )
+        streams = found["streams"]
         if len(streams) > 1:
             raise ConfigError(
-                f"{self.source} holds messages of {', '.join(sorted(streams))}: choose one with --stream, for their "
+                f"{self.source} holds messages of {', '.join(streams)}: choose one with --from-stream, for their "
                 "sequences have no common order"
             )
         return streams[0] if streams else ""
 
-    def _held(self, run: Run, stream: str) -> DataFrame | None:
+    def _held(self, run: Run, stream: str, target: ReplayTarget) -> DataFrame | None:
         """The sequences that the target holds from an earlier replay of the same stream; None when there are none.
 
         Raises:
             ConfigError: the target is the archived stream itself and still holds what was archived.
         """
-        options = run.settings.connection_options
-        info = retrying(
-            options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(self.target)
-        )
-        if not info.state.messages or not stream:
+        if not target.messages or not stream:
             return None
         prefix = f"{stream}:"
         ids = run.spark.read.format("jetstream").schema("msg_id string").options(**run.settings.connection)
         numbers = ids.load(self.target).where(sql.col("msg_id").startswith(prefix))
-        held = numbers.select(sql.expr(f"try_cast(substring(msg_id, {len(prefix) + 1}) as bigint)").alias("sequence"))
+        digits = f"regexp_extract(substring(msg_id, {len(prefix) + 1}), '^([0-9]+)(#[0-9]+)?$', 1)"
+        held = numbers.select(sql.expr(f"try_cast({digits} as bigint)").alias("sequence"))
         held = held.where("sequence is not null").distinct().persist()
-        if stream == self.target and not self.force and held.count() < info.state.messages:
+        if stream == self.target and not self.force and held.count() < target.messages:
             raise ConfigError(
                 f"stream {stream} still holds messages of its own, which a replay into it would store a second time: "
                 "purge it, replay into another stream, or add --force"
@@ -310,12 +295,14 @@ class Replay:
             sql.count("*").alias("rows"),
             sql.min("sequence").alias("first"),
             sql.max("sequence").alias("last"),
-            sql.min("timestamp").alias("first_time"),
-            sql.max("timestamp").alias("last_time"),
+            sql.expr("coalesce(min(unix_micros(timestamp)), 0)").alias("first_time"),
+            sql.expr("coalesce(max(unix_micros(timestamp)), 0)").alias("last_time"),
         ).collect()[0]
         if not figures["rows"]:
-            return _Extent(0, 0.0, 0.0), []
-        extent = _Extent(figures["rows"], _seconds(figures["first_time"]), _seconds(figures["last_time"]))
+            return _Extent(0, 0, 0, 0.0, 0.0), []
+        extent = _Extent(
+            figures["rows"], figures["first"], figures["last"], figures["first_time"] / 1e6, figures["last_time"] / 1e6
+        )
         count = math.ceil(extent.rows / min(self._slice_rows(extent), rows_max))
         shares = [number / count for number in range(1, count)]
         ends = messages.approxQuantile("sequence", shares, 0.1 / count) if shares else []
@@ -334,15 +321,8 @@ class Replay:
         return rows if self.unordered else rows.repartition(1).sortWithinPartitions("sequence")
 
 
-def _schema() -> StructType:
-    schema = StructType.fromDDL(ARCHIVE_COLUMNS)
-    assert isinstance(schema, StructType)
-    return schema
-
-
-def _seconds(value: datetime) -> float:
-    # Spark gives local times without a zone.
-    return value.timestamp() if value.tzinfo else value.astimezone().astimezone(UTC).timestamp()
+def _id_expression(suffix: str) -> str:
+    return f"concat(stream, ':', cast(sequence as string), '{suffix}')"
 
 
 def parse_subject_map(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ from jetlake.errors import RowPublishError
 from jetlake.model.transforms import Transform, compile_transform
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.outgoing import OutgoingBatch
-from jetlake.spark.pipelines.pacing import Pace, slots
+from jetlake.spark.pipelines.pacing import Pace, Schedule, slots
 from jetlake.spark.publisher import Publisher
 from jetlake.spark.row_encoder import RowEncoder, RowIds
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REPLAY_RESULT", "ReplayTask", "renamed"]
 
-REPLAY_RESULT = "rows bigint, duplicates bigint"
+REPLAY_RESULT = "rows bigint, duplicates bigint, began_s double"
 """What a task says at its end."""
 
 _SUBJECTS_KNOWN_MAX = 10_000
@@ -35,10 +35,10 @@ class ReplayTask:
     """Publishes the rows of a partition, sorted by sequence.
 
     Attributes:
-        schema: the rows: stream, sequence, subject, timestamp, headers, data.
+        schema: the rows: an archive's columns and the message id.
         options: the sink's options as texts.
         subject_map: pairs of a pattern and what it becomes; the first that matches counts.
-        began_s: wall time at which the replay began.
+        began_s: wall time that the pace counts from; None for the first rows, which begin when they are published.
         first_time_s: when its first message was stored.
         rows_before: rows that were replayed before these.
     """
@@ -47,7 +47,7 @@ class ReplayTask:
     options: tuple[tuple[str, str], ...]
     subject_map: tuple[tuple[str, str], ...]
     pace: Pace
-    began_s: float
+    began_s: float | None
     first_time_s: float
     rows_before: int
 
@@ -56,11 +56,13 @@ class ReplayTask:
         options = SinkOptions.of(dict(self.options))
         publisher = Publisher(options)
         encoder = RowEncoder(self.schema, options)
+        schedule = Schedule(self.began_s)
         if self.pace.is_instant:
             publisher.publish_all(self._messages(batches, encoder))
         else:
-            self._publish_paced(batches, encoder, publisher)
-        yield pa.RecordBatch.from_pydict({"rows": [publisher.count], "duplicates": [publisher.duplicates]})
+            self._publish_paced(batches, encoder, publisher, schedule)
+        figures = {"rows": [publisher.count], "duplicates": [publisher.duplicates]}
+        yield pa.RecordBatch.from_pydict({**figures, "began_s": pa.array([schedule.began_s], pa.float64())})
 
     def _messages(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder) -> Iterator[OutgoingBatch]:
         first_row = 0
@@ -70,14 +72,16 @@ class ReplayTask:
                 yield messages.with_subjects([rename(subject) for subject in messages.subject.to_pylist()])
             first_row += batch.num_rows
 
-    def _publish_paced(self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder, publisher: Publisher) -> None:
+    def _publish_paced(
+        self, batches: Iterator[pa.RecordBatch], encoder: RowEncoder, publisher: Publisher, schedule: Schedule
+    ) -> None:
         row = self.rows_before
         for batch in batches:
-            times_s = iter([value / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()])
+            times_s = iter([(value or 0) / 1e6 for value in batch.column("timestamp").cast(pa.int64()).to_pylist()])
             for messages in self._messages(iter([batch]), encoder):
                 due = [self.pace.due_s(row + index, next(times_s), self.first_time_s) for index in range(len(messages))]
                 for slot in slots(due):
-                    _sleep_until(self.began_s + slot.due_s)
+                    _sleep_until(schedule.send_at_s(slot.due_s, time.time()))
                     publisher.publish_all([messages.slice(slot.rows[0], len(slot.rows))])
                 row += len(messages)
 

@@ -36,6 +36,8 @@ _CAUSES = (
     # One of Java's comes with its stack, the deepest cause last.
     re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*[\w$]+: (.+)", re.MULTILINE),
 )
+# The file that could not be read, which its deepest cause need not name.
+_FILE = re.compile(r"Encountered error while reading file (?:file://)?(\S+?)\.?(?:\s|$)")
 
 
 class Pipeline(Protocol):
@@ -193,11 +195,14 @@ def _ended(run: Run, state: str, duration_s: float, error: str = "") -> Summary:
 def explain(error: BaseException) -> str:
     """The reason that a user can act on: what our own code said, or the first line of what Spark says."""
     text = str(error)
+    reason = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     for cause in _CAUSES:
         found = cause.findall(text)
         if found:
-            return str(found[-1]).strip()
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+            reason = str(found[-1]).strip()
+            break
+    file = _FILE.search(text)
+    return reason if file is None else f"file {file[1]} can't be read: {reason}"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,10 +14,11 @@ from jetlake.spark.pipelines.compaction import plan_compaction
 from jetlake.spark.pipelines.console import text_table
 from jetlake.spark.pipelines.dead_letter_task import message_row
 from jetlake.spark.pipelines.folder_sink import file_name, is_data_file
-from jetlake.spark.pipelines.pacing import Pace, slots
+from jetlake.spark.pipelines.pacing import Pace, Schedule, slots
 from jetlake.spark.pipelines.partitioning import Partitioning, parse_partitioning
-from jetlake.spark.pipelines.replay import Replay, Selection, parse_subject_map, subject_pattern
+from jetlake.spark.pipelines.replay import Replay, parse_subject_map
 from jetlake.spark.pipelines.replay_task import _renaming
+from jetlake.spark.pipelines.selection import Selection, subject_pattern
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.target import Target, parse_target
 
@@ -97,6 +99,24 @@ def test_slots_hold_every_message_once_in_order_and_none_too_early(steps):
     assert rows == list(range(len(due)))
     for slot in slots(due):
         assert all(due[row] <= slot.due_s <= due[row] + 0.0201 for row in slot.rows)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 3)), min_size=1), st.booleans())
+def test_no_message_is_closer_to_the_one_before_than_the_pace_says(steps, in_two_tasks):
+    """Each message is due a step after the last one; sending the one before, or starting a task, took its time."""
+    schedule, now_s, due_s, sent = Schedule(), 1_000_000.0, 0.0, []
+    for number, (step_s, busy_s) in enumerate(steps):
+        due_s += step_s if number else 0.0
+        if in_two_tasks and number == len(steps) // 2:
+            schedule = Schedule(schedule.began_s)
+        at_s = schedule.send_at_s(due_s, now_s)
+        assert at_s >= now_s
+        sent.append((at_s, step_s, now_s))
+        now_s = at_s + busy_s
+    assert sent[0][0] == 1_000_000.0
+    for (before_s, _, _), (at_s, step_s, arrived_s) in pairwise(sent):
+        assert at_s - before_s >= step_s - 1e-6
+        assert at_s <= max(arrived_s, before_s + step_s) + 1e-6
 
 
 def test_paces():
