@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import ClassVar
 
 from jetlake.errors import ProtocolError
@@ -55,6 +56,7 @@ class GeneralParser:
 
     Attributes:
         error: the violation that ended the stream of frames, or None.
+        position: where in its data the last `feed` stopped; the data's length when it took everything.
         max_control_line: how long the arguments on one line may be, in bytes.
         max_payload: how long header and payload of one message may be together, in bytes; may be changed at any time.
     """
@@ -66,22 +68,31 @@ class GeneralParser:
 
     def __init__(self, *, max_control_line: int, max_payload: int) -> None:
         self.error: ProtocolError | None = None
+        self.position = 0
         self.max_control_line = max_control_line
         self.max_payload = max_payload
         self._line = bytearray()
         self._body: MessageBody | None = None
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes, position: int = 0, lines: int | None = None) -> list[Frame]:
         """All frames that are whole with this data; a rest is kept for the next call.
 
         After a violation `error` is set, the frames before it are still returned, and later calls return nothing.
+
+        Args:
+            position: where the data begins; above 0 only where the last call stopped in the same data.
+            lines: read so many lines at most, and let the next call go on at `self.position`.
         """
         frames: list[Frame] = []
+        self.position = len(data)
         if self.error is None:
             try:
-                position = self._resume(data, frames) if self._body is not None or self._line else 0
-                position = self._scan(data, position, frames)
-                if position < len(data):
+                if self._body is not None or self._line:
+                    position = self._resume(data, frames)
+                position = self._scan(data, position, frames, lines or len(data))
+                if lines is not None and data.find(b"\n", position) >= 0:
+                    self.position = position
+                elif position < len(data):
                     self._keep_line(data, position)
             except ProtocolError as error:
                 self.error = error.with_traceback(None)  # The traceback would keep the data alive.
@@ -89,9 +100,12 @@ class GeneralParser:
                 self._body = None
         return frames
 
-    def _scan(self, data: bytes, position: int, frames: list[Frame]) -> int:
-        """Read every line that ends in this data; returns where the rest begins."""
-        while (line_end := data.find(b"\n", position)) >= 0:
+    def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
+        """Read so many lines that end in this data; returns where the rest begins."""
+        for _ in repeat(None, lines):
+            line_end = data.find(b"\n", position)
+            if line_end < 0:
+                break
             position = self._read_line(data[position:line_end], data, line_end + 1, frames)
         return position
 

@@ -9,6 +9,7 @@ No byte is searched twice, and a payload is copied once, out of the read buffer.
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 
 from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Pub, Sub, Unsub
 from jetlake.protocol.general_parser import (
@@ -52,7 +53,7 @@ class ClientParser(GeneralParser):
         super().__init__(max_control_line=max_control_line, max_payload=max_payload)
         self._message_type = message_type
 
-    def _scan(self, data: bytes, position: int, frames: list[Frame]) -> int:
+    def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
         find = data.find
         append = frames.append
         sizes = SIZES
@@ -60,7 +61,10 @@ class ClientParser(GeneralParser):
         max_line = self.max_control_line
         max_payload = self.max_payload
         short = min(max_line, max_payload)  # A frame as short as this breaks no limit.
-        while (line_end := find(b"\n", position)) >= 0:
+        for _ in repeat(None, lines):
+            line_end = find(b"\n", position)
+            if line_end < 0:
+                break
             start = line_end + 1
             parts = data[position:line_end].split()
             count = len(parts)
@@ -170,7 +174,7 @@ class ServerParser(GeneralParser):
         super().__init__(max_control_line=max_control_line, max_payload=max_payload)
         self._message_type = message_type
 
-    def _scan(self, data: bytes, position: int, frames: list[Frame]) -> int:
+    def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
         find = data.find
         append = frames.append
         sizes = SIZES
@@ -178,7 +182,10 @@ class ServerParser(GeneralParser):
         max_line = self.max_control_line
         max_payload = self.max_payload
         short = min(max_line, max_payload)  # A frame as short as this breaks no limit.
-        while (line_end := find(b"\n", position)) >= 0:
+        for _ in repeat(None, lines):
+            line_end = find(b"\n", position)
+            if line_end < 0:
+                break
             start = line_end + 1
             parts = data[position:line_end].split()
             count = len(parts)

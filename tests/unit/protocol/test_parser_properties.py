@@ -111,11 +111,29 @@ def parse(parser, parts):
     return frames, error is not None, error.text if error else None
 
 
+def parse_by_lines(parser, parts, lines):
+    """As `parse`, with so many lines at a time."""
+    frames = []
+    for part in parts:
+        position = 0
+        while True:
+            some = parser.feed(part, position, lines)
+            assert len(some) <= lines + 1  # and one that the read before had cut off
+            frames += some
+            if parser.position == len(part):
+                break
+            position = parser.position
+    error = parser.error
+    return frames, error is not None, error.text if error else None
+
+
 def check_frames(make_parser, sent, cuts):
     data = b"".join(wire for wire, _ in sent)
     expected = [frame for _, frame in sent]
     assert parse(make_parser(), [data]) == (expected, False, None)
     assert parse(make_parser(), pieces(data, cuts)) == (expected, False, None)
+    for lines in (1, 3):
+        assert parse_by_lines(make_parser(), pieces(data, cuts), lines) == (expected, False, None)
 
 
 @given(st.lists(client_sends(), max_size=8), CUTS)

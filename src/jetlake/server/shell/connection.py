@@ -13,6 +13,7 @@ from jetlake.server.engine.account import Account
 from jetlake.server.engine.subscription import Subscription
 from jetlake.server.engine.timers import Timer
 from jetlake.server.shell.entrance import Entrance
+from jetlake.server.shell.inbox import Inbox
 from jetlake.server.shell.message_trace import TRACE_DESTINATION, MessageTrace, trace_destination
 from jetlake.server.shell.permissions import PermissionCheck
 
@@ -33,6 +34,18 @@ _FIRST_PING_S = 2.0
 # A publisher whose messages pile up somewhere is not read from for this long.
 _STALL_S = 0.005
 
+# A share: what one connection may have handled before the others get theirs. Lines are handled in groups, between which
+# the clock is looked at; a read as large as this means that more waits in the socket.
+_SHARE_S = 0.001
+_SHARE_FRAMES = 512
+_GROUP_LINES = 64
+_FULL_READ_BYTES = 250_000
+
+# Why a connection is not read from: its credentials are being checked, its messages pile up, its turn has to come.
+_CHECKING = 1
+_STALLED = 2
+_BEHIND = 4
+
 _SECOND_NS = 1_000_000_000
 
 
@@ -52,10 +65,10 @@ class Connection(Entrance):
         self.rtt_ns: int = 0
         self.in_msgs: int = 0
         self.in_bytes: int = 0
-        self._parser = ServerParser(
-            max_control_line=server.options.max_control_line, max_payload=server.options.max_payload
+        self._inbox = Inbox(
+            ServerParser(max_control_line=server.options.max_control_line, max_payload=server.options.max_payload)
         )
-        self._held: list[Frame] = []
+        self._holds = 0
         self._subscriptions: dict[bytes, Subscription] = {}
         self._ended_deliveries = 0
         self._pings_out = 0
@@ -86,26 +99,64 @@ class Connection(Entrance):
             if data and not self.closed:
                 self._receive(data)
         except Exception as error:
-            # A defect of ours: this client loses its connection, the others never hear of it.
-            self.server.report_defect(str(self), error)
-            self.end(reason="Internal Error")
+            self._report_defect(error)
         self.turns.schedule()
 
     def _receive(self, data: bytes) -> None:
-        frames = self._parser.feed(data)
-        if self.checking:
-            self._held.extend(frames)
+        self._inbox.add(data)
+        if self._holds:
             return
-        before = self.in_msgs
-        self._handle(frames)
-        if self._parser.error is not None and not self.closed and not self.checking:
-            self._refuse_bytes()
-        pressured = self.server.pressured
-        if pressured and self.in_msgs != before and self not in pressured:
-            self._stall()
+        if not self.turns.has_time() or self._take_share() or len(data) >= _FULL_READ_BYTES:
+            self._fall_behind()
+
+    def _take_share(self) -> bool:
+        """Handle one share of what was received; whether some is left that may be handled."""
+        inbox = self._inbox
+        server = self.server
+        pressured_sends = server.pressured_sends
+        frames_left = _SHARE_FRAMES
+        deadline_s = self.turns.ticks() + _SHARE_S
+        while not self.closed:
+            if inbox.is_broken:
+                self._refuse_bytes()
+                break
+            if not inbox:
+                break
+            frames = inbox.take(_GROUP_LINES)
+            self._handle(frames)
+            if server.pressured_sends != pressured_sends:
+                self._stall()
+            if self._holds & (_CHECKING | _STALLED):
+                break
+            frames_left -= len(frames)
+            if frames_left <= 0 or self.turns.ticks() >= deadline_s:
+                return bool(inbox) or inbox.is_broken
+        return False
+
+    def read_on(self) -> bool:
+        """Handle another share in a later turn; whether there is one more."""
+        try:
+            if self._take_share():
+                return True
+        except Exception as error:
+            self._report_defect(error)
+        if not self._holds & (_CHECKING | _STALLED):
+            self._let_go(_BEHIND)
+        return False
+
+    def _fall_behind(self) -> None:
+        """Read nothing more until this connection's turn has come and its inbox is empty."""
+        self._hold(_BEHIND)
+        if not self._holds & (_CHECKING | _STALLED):
+            self.turns.wait_for_turn(self)
+
+    def _report_defect(self, error: Exception) -> None:
+        """A defect of ours: this client loses its connection, the others never hear of it."""
+        self.server.report_defect(str(self), error)
+        self.end(reason="Internal Error")
 
     def _refuse_bytes(self) -> None:
-        error = self._parser.error
+        error = self._inbox.parser.error
         assert error is not None
         if not self.is_in():
             self.refuse()
@@ -114,18 +165,28 @@ class Connection(Entrance):
         self.end(error.text, reason=error.text or "Parse Error")
 
     def _stall(self) -> None:
-        """Let those catch up whom this client's messages fill."""
+        """Let those catch up, this client included, whom its messages fill."""
         self.server.stalled += 1
-        self._pause_reading()
-        self.server.loop.call_later(_STALL_S, self._resume_reading)
+        self._hold(_STALLED)
+        self.server.loop.call_later(_STALL_S, self._go_on_after, _STALLED)
 
-    def _pause_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+    def _hold(self, reason: int) -> None:
+        """Stop reading for a reason; reading begins again when no reason is left."""
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+        self._holds |= reason
 
-    def _resume_reading(self) -> None:
-        if self._transport is not None and not self._transport.is_closing() and not self.checking:
+    def _let_go(self, reason: int) -> None:
+        self._holds &= ~reason
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def _go_on_after(self, reason: int) -> None:
+        """A reason not to handle anything has gone: wait for a turn if it was the last."""
+        self._holds &= ~reason
+        if not self.closed and not self._holds & (_CHECKING | _STALLED):
+            self._holds |= _BEHIND
+            self.turns.wait_for_turn(self)
 
     def eof_received(self) -> bool:
         self.forget("Client Closed")
@@ -135,13 +196,13 @@ class Connection(Entrance):
         self.forget("Client Closed" if exc is None else "Read Error")
         # Monitoring remembers connections that have ended; their buffers need not be.
         self._transport = self.tls = None
-        self._parser = ServerParser()
+        self._inbox = Inbox(ServerParser())
         self.server.disconnected(self)
 
     # Frames
 
     def _handle(self, frames: list[Frame]) -> None:
-        """All frames of one read, in one loop; publishes of clients that need no checks go straight to the account."""
+        """A group of frames in one loop; publishes of clients that need no checks go straight to the account."""
         messages = size = 0
         guarded = self.guarded
         publish = self.account.publish
@@ -171,8 +232,8 @@ class Connection(Entrance):
             else:
                 self._operate(frame)
                 if self.checking:
-                    self._pause_reading()
-                    self._held.extend(rest)
+                    self._hold(_CHECKING)
+                    self._inbox.put_back(list(rest))
                     break
             if self.closed:
                 break
@@ -183,12 +244,7 @@ class Connection(Entrance):
         self.in_bytes += size
 
     def go_on(self) -> None:
-        held, self._held = self._held, []
-        self._handle(held)
-        if self._parser.error is not None and not self.closed:
-            self._refuse_bytes()
-        self._resume_reading()
-        self.turns.schedule()
+        self._go_on_after(_CHECKING)
 
     def _operate(self, frame: Frame) -> None:
         if self.server.log.tracing:
@@ -344,15 +400,15 @@ class Connection(Entrance):
         for subscription in subscriptions.values():
             self._ended_deliveries += subscription.delivered
             self.account.unsubscribe(subscription)
-        self._held.clear()
+        self._inbox.clear()
         self.server.forgotten(self)
 
     def apply_limits(self) -> None:
         """The configuration was reloaded: take over what may change while connected."""
         self.apply_tracing()
         options = self.server.options
-        self._parser.max_payload = options.max_payload
-        self._parser.max_control_line = options.max_control_line
+        self._inbox.parser.max_payload = options.max_payload
+        self._inbox.parser.max_control_line = options.max_control_line
         self._max_pending = options.max_pending
         self._stall_mark = self._max_pending * 3 // 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from jetlake.protocol.encoder import err
@@ -19,6 +20,9 @@ __all__ = ["Outgoing"]
 # Unwritten bytes from which deliveries to a connection pause, and at which they go on.
 _HIGH_WATER = 1024 * 1024
 _LOW_WATER = 256 * 1024
+# About what one turn writes to one connection: a long queue leaves in pieces, so that a client that reads has taken one
+# of them before the write deadline.
+_WRITE_BYTES = 1024 * 1024
 
 # How long a refused peer may go on sending before the socket is torn down: an early reset could overtake the -ERR.
 _LINGER_S = 0.25
@@ -51,7 +55,7 @@ class Outgoing(asyncio.Protocol, Subscriber):
         self.stop_ns: int = 0
         self._transport: asyncio.Transport | None = None
         self._output: list[bytes] = []
-        self._pending = 0
+        self._queued_bytes = 0
         self._max_pending = server.options.max_pending
         self._stall_mark = self._max_pending * 3 // 4
         self._dirty = False
@@ -84,7 +88,7 @@ class Outgoing(asyncio.Protocol, Subscriber):
         if self.closed:
             return
         self._output.append(data)
-        size = self._pending = self._pending + len(data)
+        size = self._queued_bytes = self._queued_bytes + len(data)
         if not self._dirty:
             self._dirty = True
             self.turns.mark_dirty(self)
@@ -104,14 +108,28 @@ class Outgoing(asyncio.Protocol, Subscriber):
         transport = self._transport
         if self._paused or not self._output or transport is None:
             return
-        output = self._output
-        data = output[0] if len(output) == 1 else b"".join(output)
-        output.clear()
+        data = self._take_output()
+        self._queued_bytes -= len(data)
         self.out_bytes += len(data)
         transport.write(data if self.tls is None else self.tls.encrypt(data))
-        self._pending = transport.get_write_buffer_size()
-        if self.congested and not self._paused:
+        if self._output and not self._paused:
+            self._dirty = True
+            self.turns.mark_dirty(self)
+        if self.congested and not self._paused and self._queued_bytes <= _HIGH_WATER:
             self._relieve()
+
+    def _take_output(self) -> bytes:
+        """What to write in this turn."""
+        output = self._output
+        if len(output) == 1:
+            return output.pop()
+        count = len(output)
+        if self._queued_bytes > _WRITE_BYTES:
+            sizes = accumulate(map(len, output))
+            count = next(place for place, size in enumerate(sizes, 1) if size >= _WRITE_BYTES)
+        data = b"".join(output[:count])
+        del output[:count]
+        return data
 
     def _write(self, data: bytes) -> None:
         """Write bytes of the network, which are no frames."""
@@ -121,7 +139,7 @@ class Outgoing(asyncio.Protocol, Subscriber):
     def pending_bytes(self) -> int:
         """Bytes that wait to be written, here and in the transport."""
         buffered = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        return buffered + sum(map(len, self._output))
+        return buffered + self._queued_bytes
 
     # Pressure
 
@@ -134,22 +152,22 @@ class Outgoing(asyncio.Protocol, Subscriber):
     def resume_writing(self) -> None:
         self._paused = False
         self.turns.timers.cancel(self._write_timer)
-        self._relieve()
-        self.flush()
+        if self._output:
+            self.flush()
+        elif self.congested:
+            self._relieve()
 
     def _take_pressure(self) -> None:
         """More waits than should: pause deliveries, slow down publishers, or cut this client off."""
         self.congested = True
-        if self._pending > self._stall_mark:
-            self._pending = self.pending_bytes()
-            if self._pending > self._stall_mark:
-                self.server.pressured.add(self)
-            if self._pending > self._max_pending:
+        pending = self.pending_bytes()
+        if pending > self._stall_mark:
+            self.server.pressured_sends += 1  # Whoever published this is not read from for a while.
+            if pending > self._max_pending:
                 self._cut_off(f"MaxPending of {self._max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
 
     def _relieve(self) -> None:
         self.congested = False
-        self.server.pressured.discard(self)
         self.turns.drained()
 
     def _write_overdue(self) -> None:
@@ -170,7 +188,8 @@ class Outgoing(asyncio.Protocol, Subscriber):
             return
         if error is not None:
             self.send(err(error))
-        self.flush()
+        while self._output and not self._paused and self._transport is not None:
+            self.flush()
         self.forget(reason)
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -192,8 +211,8 @@ class Outgoing(asyncio.Protocol, Subscriber):
         self.close_reason = reason
         self.stop_ns = self.server.clock.now_ns()
         self.turns.timers.cancel(self._write_timer)
-        self.server.pressured.discard(self)
         self._output.clear()
+        self._queued_bytes = 0
         self.release()
         self.server.log.debug(f"{self} - Client connection closed: {reason}")
 

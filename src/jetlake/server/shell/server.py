@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from jetlake.server.shell.entrance import Entrance
     from jetlake.server.shell.jetstream import FolderLock
     from jetlake.server.shell.monitoring import Monitoring
-    from jetlake.server.shell.outgoing import Outgoing
     from jetlake.server.shell.pages import Pages
 
 __all__ = ["ClosedTotals", "Server"]
@@ -119,7 +118,7 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
         self.closed_totals = ClosedTotals()
-        self.pressured: set[Outgoing] = set()
+        self.pressured_sends = 0
         self.total_connections = 0
         self.slow_consumers = 0
         self.stale_connections = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from jetlake.server.engine.clock import Clock
 from jetlake.server.engine.timers import Timers
@@ -21,6 +22,18 @@ _SECOND_NS = 1_000_000_000
 # A deadline far ahead must not make the loop's own timer overflow; one that comes too early does no harm.
 _SLEEP_MAX_S = 3600.0
 
+# How much of a turn goes to reading, and to writing; what is left over waits for the next.
+_READ_S = 0.002
+_WRITE_S = 0.005
+
+
+class Reader(Protocol):
+    """A connection that has received more than it may have handled at once."""
+
+    def read_on(self) -> bool:
+        """Handle another share; whether there is one more."""
+        ...
+
 
 class Turns:
     """Drives the engine and the connections of one server.
@@ -28,6 +41,7 @@ class Turns:
     Args:
         clock: tells the time.
         report_defect: takes what should never have been raised, with where it was.
+        ticks: tells how much time has passed, in seconds since any moment.
 
     Attributes:
         timers: the shell's own deadlines; the engine has another set.
@@ -36,7 +50,13 @@ class Turns:
         durations: how long turns took, from the first thing that came in to the last write.
     """
 
-    def __init__(self, clock: Clock, report_defect: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        report_defect: Callable[[str, Exception], None],
+        ticks: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.ticks = ticks
         self.timers = Timers()
         self.engine: Engine | None = None
         self.committer: Committer | None = None
@@ -45,7 +65,8 @@ class Turns:
         self._clock = clock
         self._report_defect = report_defect
         self._loop: asyncio.AbstractEventLoop
-        self._dirty: list[Outgoing] = []
+        self._dirty: deque[Outgoing] = deque()
+        self._behind: deque[Reader] = deque()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
@@ -63,7 +84,16 @@ class Turns:
     def begin(self) -> None:
         """Start the clock of this turn, before the first thing that comes in is handled."""
         if not self._began_s:
-            self._began_s = time.perf_counter()
+            self._began_s = self.ticks()
+
+    def has_time(self) -> bool:
+        """Whether this turn may read more, or what comes in has to wait for the next."""
+        return self.ticks() < self._began_s + _READ_S
+
+    def wait_for_turn(self, reader: Reader) -> None:
+        """Let the connection read on when those that wait already have had their shares."""
+        self._behind.append(reader)
+        self.schedule()
 
     def schedule(self) -> None:
         """Have everything that was received in this turn stored, delivered and written at its end."""
@@ -85,13 +115,28 @@ class Turns:
             self.schedule()
 
     def flush_dirty(self) -> None:
-        """Write what connections have to write, each with one call."""
-        dirty, self._dirty = self._dirty, []
-        for connection in dirty:
-            connection.flush()
+        """Write what connections have to write, each with one call; the rest in the next turn when it takes long."""
+        dirty = self._dirty
+        deadline_s = self.ticks() + _WRITE_S
+        for _ in range(len(dirty)):
+            dirty.popleft().flush()
+            if self.ticks() >= deadline_s:
+                break
+
+    def _read_on(self) -> None:
+        """Give the connections that are behind their shares, one after the other, at least one of them."""
+        behind = self._behind
+        while behind:
+            reader = behind.popleft()
+            if reader.read_on():
+                behind.append(reader)
+            if not self.has_time():
+                break
 
     def _end(self) -> None:
         self.begin()
+        if self._behind:
+            self._read_on()
         engine = self.engine
         again = False
         if engine is not None:
@@ -104,10 +149,10 @@ class Turns:
                 self._report_defect("JetStream", error)
         self._scheduled = False
         self.flush_dirty()
-        if again:
+        if again or self._behind or self._dirty:
             self.schedule()
         self._arm_timer()
-        self.durations.observe(time.perf_counter() - self._began_s)
+        self.durations.observe(self.ticks() - self._began_s)
         self._began_s = 0.0
 
     # Time

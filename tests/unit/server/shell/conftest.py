@@ -80,6 +80,12 @@ class Client:
     def send(self, data):
         self.connection.data_received(data)
 
+    async def send_when_read(self, data):
+        """Send as a socket gives: not before the connection reads."""
+        while not self.transport.is_reading:
+            await asyncio.sleep(0)
+        self.send(data)
+
     async def take(self):
         """What was written since the last call, after the loop has had its turn; INFO lines left out."""
         await asyncio.sleep(0)

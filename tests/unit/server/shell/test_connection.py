@@ -92,11 +92,10 @@ async def test_max_pending_beyond_the_high_water_mark(make_server, connect):
     slow.connection.pause_writing()
     chunk = b"PUB a 500000\r\n" + b"x" * 500_000 + b"\r\n"
     for _ in range(7):
-        writer.send(chunk)
+        await writer.send_when_read(chunk)
     assert not slow.transport.aborted
-    writer.send(chunk)
+    await writer.send_when_read(chunk)
     assert slow.transport.aborted
-    assert not server.pressured
 
 
 async def test_publishers_wait_for_a_client_that_is_nearly_full(make_server, connect):
@@ -105,7 +104,7 @@ async def test_publishers_wait_for_a_client_that_is_nearly_full(make_server, con
     slow.send(b"SUB a 1\r\n")
     slow.connection.pause_writing()
     for _ in range(7):
-        writer.send(b"PUB a 500000\r\n" + b"x" * 500_000 + b"\r\n")
+        await writer.send_when_read(b"PUB a 500000\r\n" + b"x" * 500_000 + b"\r\n")
     assert not writer.transport.is_reading
     assert server.stalled > 0
     await asyncio.sleep(0.02)
