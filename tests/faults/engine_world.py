@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from random import Random
 
-from jetlake.errors import StoreError
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers, find_value
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.account import Account
+from jetlake.server.engine.commit import sync
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.options import EngineOptions
@@ -149,7 +149,7 @@ class World:
         self._payloads = 0
         self._requests = 0
         self._waiting = {}
-        self._syncing = None
+        self._begun, self._ended = [], {}
         random = self.random
         limits = random.choice(
             [{}, {}, {"max_msgs": 12}, {"max_msgs_per_subject": 3}, {"discard": "new", "max_msgs": 40}]
@@ -167,7 +167,7 @@ class World:
     def start(self):
         """A new process on the same disk."""
         self._waiting.clear()
-        self._syncing = None
+        self._begun, self._ended = [], {}
         storage = FolderStorage(SmallStoreFolder(self.disk, Path("/data")), lambda text: None)
         self.engine = Engine(self.clock, self.options, storage)
         self.account = Account("$G")
@@ -223,7 +223,7 @@ class World:
         """Turn the cycle until nothing is left to do."""
         while True:
             self.engine.flush()
-            while self._syncing is not None or self.engine.commit.wants_sync():
+            while self._begun or self._ended or self.engine.commit.wants_sync():
                 self.sync_step()
             self.read()
             if not self.engine.has_ready() and self.engine.commit.is_quiet():
@@ -232,20 +232,16 @@ class World:
     def sync_step(self):
         """The next piece of work of the thread that syncs."""
         commit = self.engine.commit
-        if self._syncing is None:
-            if commit.wants_sync():
-                self._syncing = (commit.begin(), {})
-            return
-        left, errors = self._syncing
-        if left:
-            syncable = left.pop()
-            try:
-                syncable.sync()
-            except StoreError as error:
-                errors[syncable] = error
-            return
-        self._syncing = None
-        commit.finish(errors)
+        if not self._begun and not self._ended:
+            self._begun = commit.begin()
+        elif self._begun and self.random.random() < 0.7:
+            syncable = self._begun.pop(self.random.randrange(len(self._begun)))
+            self._ended[syncable] = sync(syncable)
+        elif self._ended:
+            ended, self._ended = self._ended, {}
+            commit.finish(ended)
+        else:
+            self._begun += commit.begin()
 
     # What happens
 

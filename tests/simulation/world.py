@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from random import Random
 
-from jetlake.errors import StoreError
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.account import Account
+from jetlake.server.engine.commit import sync
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.server.engine.options import EngineOptions
@@ -65,13 +65,8 @@ class World:
         for _ in range(10_000):
             engine.flush()
             if engine.commit.wants_sync():
-                errors = {}
                 for syncable in engine.commit.begin():
-                    try:
-                        syncable.sync()
-                    except StoreError as error:
-                        errors[syncable] = error
-                engine.commit.finish(errors)
+                    engine.commit.finish({syncable: sync(syncable)})
             elif not engine.has_ready():
                 return
         raise AssertionError("the engine does not come to rest")

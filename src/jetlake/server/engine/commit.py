@@ -2,19 +2,21 @@
 
 A cycle of the engine marks the stores and journals it wrote to and leaves actions that wait for them (acknowledgements,
 answers, visibility). `flush` hands everything to the operating system; with `always` the shell then takes what is
-unsynced (`begin`), syncs it in one worker thread, and reports back (`finish`), which runs the actions. What comes in
-while a sync is under way shares the next one. With an interval the actions run right after the flush, and the shell
-syncs when the interval's timer says so.
+unsynced (`begin`), syncs each store in a worker thread, several of them at a time, and reports each back (`finish`),
+which runs the actions that waited for that store. What is written to a store while its sync is under way shares the
+next one. With an interval the actions run right after the flush, and the shell syncs when the interval has passed;
+only what was marked with `mark_now` is synced at once there too, and waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from jetlake.errors import JetlakeError, StoreError
 
-__all__ = ["Action", "Commit", "Syncable"]
+__all__ = ["Action", "Commit", "Syncable", "sync"]
 
 
 class Syncable(Protocol):
@@ -32,6 +34,17 @@ class Syncable(Protocol):
     def sync(self) -> None:
         """Return when everything flushed before the call is on disk; runs in another thread."""
         ...
+
+
+def sync(syncable: Syncable) -> JetlakeError | None:
+    """Sync a store or a journal, and return the error when that failed."""
+    try:
+        syncable.sync()
+    except JetlakeError as error:
+        return error
+    except Exception as error:  # whatever a disk does, it must not end the thread that syncs
+        return JetlakeError(f"sync failed: {error}")
+    return None
 
 
 Action = Callable[[JetlakeError | None], None]
@@ -65,6 +78,21 @@ class _Hold:
             action(error)
 
 
+class _Barrier:
+    """Actions that wait for several syncs, whatever their outcome."""
+
+    def __init__(self, count: int) -> None:
+        self.actions: list[Action] = []
+        self._left = count
+
+    def pass_one(self, _error: JetlakeError | None) -> None:
+        """Count a sync that has ended; the last one runs the actions."""
+        self._left -= 1
+        if not self._left:
+            for action in self.actions:
+                action(None)
+
+
 class Commit:
     """The one group commit of an engine.
 
@@ -78,17 +106,17 @@ class Commit:
         """What failed to sync, and why: it takes nothing more before a restart."""
         self.on_failure: Callable[[Syncable, JetlakeError], None] = lambda _syncable, _error: None
         """Told of each of them once."""
-        self.sync_due = False
-        """With an interval policy: the interval has passed, so the next `wants_sync` says yes."""
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
         self._unsynced: dict[Syncable, None] = {}
+        self._due: dict[Syncable, None] = {}  # with an interval: those of the unsynced that are to be synced now
+        self._strict: set[Syncable] = set()  # with an interval: those that are waited for all the same
         self._in_flight: dict[Syncable, None] = {}
-        self._forgotten: set[Syncable] = set()  # while the sync under way had them
+        self._forgotten: set[Syncable] = set()  # while a sync of theirs was under way
         self._held: dict[Syncable, _Hold] = {}
         self._fresh: list[_Waiter] = []  # since the last flush
-        self._flushed: list[_Waiter] = []  # their writes are with the operating system; the next sync takes them
-        self._syncing: list[_Waiter] = []  # the sync under way decides
+        self._flushed: dict[Syncable, list[Action]] = {}  # the next sync of each decides
+        self._syncing: dict[Syncable, list[Action]] = {}  # the sync under way decides
 
     # What the engine leaves
 
@@ -99,6 +127,12 @@ class Commit:
     def mark_soon(self, syncable: Syncable) -> None:
         """It was written to, and nobody waits for it: the next `flush_soon` takes it, a tenth of a second later."""
         self._soon[syncable] = None
+
+    def mark_now(self, syncable: Syncable) -> None:
+        """It was written to, and whoever waits for it waits for its sync, whatever the policy."""
+        self._dirty[syncable] = None
+        if not self.always:
+            self._strict.add(syncable)
 
     def when_durable(self, syncable: Syncable | None, action: Action) -> None:
         """Run `action` when all that was written to `syncable` so far is durable; None stands for all that is marked.
@@ -113,8 +147,7 @@ class Commit:
         A removal is in the log before a consumer's journal counts on it: a power cut in between would leave messages
         that are there and that the consumer never delivers.
         """
-        self.mark(first)
-        self.sync_due = True
+        self.mark_now(first)
         hold = _Hold(first)
         if (before := self._held.get(then)) is not None:
             hold.is_marked, hold.waiters = before.is_marked, before.waiters
@@ -140,8 +173,10 @@ class Commit:
         self.failures.pop(syncable, None)
         if syncable in self._in_flight:
             self._forgotten.add(syncable)
-        for marked in (self._dirty, self._soon, self._unsynced):
+        for marked in (self._dirty, self._soon, self._unsynced, self._due):
             marked.pop(syncable, None)
+        self._strict.discard(syncable)
+        self._fresh += [(syncable, action) for action in self._flushed.pop(syncable, ())]
         if (hold := self._held.pop(syncable, None)) is not None:
             self._fresh += hold.waiters
         for then in [then for then, hold in self._held.items() if hold.first is syncable]:
@@ -164,6 +199,29 @@ class Commit:
 
     def flush(self) -> None:
         """One write for each store and journal that was written to; then actions that need not wait run."""
+        errors = self._flush_dirty()
+        fresh, self._fresh = self._fresh, []
+        barrier: _Barrier | None = None
+        for syncable, action in fresh:
+            if syncable is None:
+                barrier = barrier or self._new_barrier()
+                barrier.actions.append(action)
+            elif (hold := self._held.get(syncable)) is not None:
+                self._wait_held(hold, (syncable, action))
+            elif (error := errors.get(syncable)) is not None:
+                action(error)
+            elif not self.always and syncable not in self._strict:
+                action(None)
+            elif syncable in self._unsynced:
+                self._flushed.setdefault(syncable, []).append(action)
+            elif syncable in self._in_flight:
+                self._syncing.setdefault(syncable, []).append(action)
+            else:
+                action(None)
+        if barrier is not None:
+            barrier.pass_one(None)
+
+    def _flush_dirty(self) -> dict[Syncable, JetlakeError]:
         errors: dict[Syncable, JetlakeError] = {}
         dirty, self._dirty = self._dirty, {}
         for syncable in dirty:
@@ -179,26 +237,25 @@ class Commit:
                 self._soon[syncable] = None  # What it could keep it will try again.
             else:
                 self._unsynced[syncable] = None
+                if syncable in self._strict:
+                    self._due[syncable] = None
         for hold in self._held.values():
             if (refusal := errors.get(hold.first)) is not None:
                 hold.fail(refusal)
             elif hold.first in dirty:
                 hold.is_flushed = True
-        fresh, self._fresh = self._fresh, []
-        for waiter in fresh:
-            syncable_or_all, action = waiter
-            if syncable_or_all is not None and (hold := self._held.get(syncable_or_all)) is not None:
-                self._wait_held(hold, waiter)
-                continue
-            error = errors.get(syncable_or_all) if syncable_or_all is not None else None
-            if error is not None or not self.always:
-                action(error)
-            elif self._awaits(syncable_or_all, self._unsynced):
-                self._flushed.append(waiter)
-            elif self._awaits(syncable_or_all, self._in_flight):
-                self._syncing.append(waiter)
-            else:
-                action(None)
+        return errors
+
+    def _new_barrier(self) -> _Barrier:
+        """A barrier for all that is not durable yet; this flush itself passes it last."""
+        waited: dict[Syncable, dict[Syncable, list[Action]]] = dict.fromkeys(self._in_flight, self._syncing)
+        waited.update(dict.fromkeys(self._unsynced, self._flushed))
+        if not self.always:
+            waited = {syncable: waiters for syncable, waiters in waited.items() if syncable in self._strict}
+        barrier = _Barrier(len(waited) + 1)
+        for syncable, waiters in waited.items():
+            waiters.setdefault(syncable, []).append(barrier.pass_one)
+        return barrier
 
     def _wait_held(self, hold: _Hold, waiter: _Waiter) -> None:
         failure = self.failures.get(hold.first)
@@ -214,43 +271,61 @@ class Commit:
             self._dirty[then] = None
         self._fresh += hold.waiters
 
-    @staticmethod
-    def _awaits(syncable: Syncable | None, marked: dict[Syncable, None]) -> bool:
-        return bool(marked) if syncable is None else syncable in marked
-
     # The sync, driven by the shell
 
+    def interval_passed(self) -> None:
+        """Have everything that is unsynced synced now."""
+        self._due.update(self._unsynced)
+
     def wants_sync(self) -> bool:
-        """Whether the shell should `begin` a sync now; False while one is under way."""
-        return bool(self._unsynced) and not self._in_flight and (self.always or self.sync_due)
+        """Whether the shell should `begin` syncs now; False while each is under way already."""
+        return next(self._idle(), None) is not None
 
-    def begin(self) -> list[Syncable]:
-        """What to sync, in one worker thread, before `finish` is called on the loop."""
-        self.sync_due = False
-        self._in_flight, self._unsynced = self._unsynced, {}
-        self._syncing, self._flushed = self._flushed, []
+    def begin(self, count_max: int | None = None) -> list[Syncable]:
+        """What to sync, each in a worker thread, before `finish` is called for it on the loop."""
+        begun = list(islice(self._idle(), count_max))
+        for syncable in begun:
+            del self._unsynced[syncable]
+            self._due.pop(syncable, None)
+            self._syncing[syncable] = self._flushed.pop(syncable, [])
+        self._in_flight.update(dict.fromkeys(begun))
         for hold in self._held.values():
-            hold.is_syncing = hold.is_flushed
-        return list(self._in_flight)
+            if hold.first in begun:
+                hold.is_syncing = hold.is_flushed
+        return begun
 
-    def finish(self, errors: Mapping[Syncable, JetlakeError]) -> None:
-        """The sync ended: run what waited for it, with the error of its store where that failed."""
-        self._in_flight = {}
-        for failing in errors.keys() - self._forgotten:
-            self.failed(failing, errors[failing])
-        self._forgotten.clear()
+    def _idle(self) -> Iterator[Syncable]:
+        """What is to be synced and has no sync under way; the longest unsynced first."""
+        queue = self._unsynced if self.always else self._due
+        return (syncable for syncable in queue if syncable not in self._in_flight)
+
+    def finish(self, outcomes: Mapping[Syncable, JetlakeError | None]) -> None:
+        """These syncs ended, with the error of those that failed: run what waited for them."""
+        released = []
+        for syncable, error in outcomes.items():
+            self._in_flight.pop(syncable, None)
+            if syncable in self._forgotten:
+                self._forgotten.discard(syncable)
+            else:
+                self.failed(syncable, error)
+            if syncable not in self._unsynced and syncable not in self._dirty:
+                self._strict.discard(syncable)
+            released += [(action, error) for action in self._syncing.pop(syncable, ())]
         for then, hold in list(self._held.items()):
-            if hold.is_syncing and (error := errors.get(hold.first)) is not None:
-                hold.fail(error)
-            elif hold.is_syncing:
-                self._let_go(then)
-        syncing, self._syncing = self._syncing, []
-        for syncable, action in syncing:
-            action(errors.get(syncable) if syncable is not None else None)
+            if hold.is_syncing and hold.first in outcomes:
+                if (failure := outcomes[hold.first]) is not None:
+                    hold.fail(failure)
+                else:
+                    self._let_go(then)
+        for action, error in released:
+            action(error)
 
     def fail_waiting(self, error: JetlakeError) -> None:
         """The engine stops without another sync: whoever still waits is told that nothing is promised."""
-        for waiters in (self._syncing, self._flushed, self._fresh, *(hold.waiters for hold in self._held.values())):
-            pending, waiters[:] = list(waiters), []
-            for _, action in pending:
+        for hold in self._held.values():
+            self._fresh += hold.waiters
+        waiting = [*self._syncing.values(), *self._flushed.values(), [action for _, action in self._fresh]]
+        self._syncing, self._flushed, self._fresh, self._held = {}, {}, [], {}
+        for actions in waiting:
+            for action in actions:
                 action(error)

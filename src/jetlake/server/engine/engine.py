@@ -16,7 +16,7 @@ from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.account import AccountLimits
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock
-from jetlake.server.engine.commit import Commit, Syncable
+from jetlake.server.engine.commit import Commit, Syncable, sync
 from jetlake.server.engine.jetstream import DisabledJetStream, JetStream
 from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
@@ -102,13 +102,9 @@ class Engine:
             jetstream.shut_down()
         self.commit.flush_soon()
         self.commit.flush()
-        errors: dict[object, JetlakeError] = {}
+        self.commit.interval_passed()
         for syncable in self.commit.begin():
-            try:
-                syncable.sync()
-            except JetlakeError as error:
-                errors[syncable] = error
-        self.commit.finish(errors)  # type: ignore[arg-type]
+            self.commit.finish({syncable: sync(syncable)})
         for jetstream in self.jetstreams.values():
             jetstream.close()
         self.commit.fail_waiting(EngineStoppedError("the server stopped"))
@@ -225,7 +221,7 @@ class Engine:
         self.timers.schedule(self.clock.now_ns() + self.options.sync_interval_ns, self._sync_interval_passed)
 
     def _sync_interval_passed(self) -> None:
-        self.commit.sync_due = True
+        self.commit.interval_passed()
         self._arm_sync()
 
     # Answers

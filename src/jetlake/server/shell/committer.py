@@ -1,17 +1,21 @@
-"""The committer: one thread that syncs what the engine wrote, while the loop goes on."""
+"""The committer: threads that sync what the engine wrote, while the loop goes on."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.commit import Commit, Syncable
+from jetlake.server.engine.commit import Commit, Syncable, sync
 
 __all__ = ["Committer", "LatencyHistogram"]
+
+_THREADS_MAX = 16
+"""How many stores are synced at a time; the others wait for the first that is done."""
 
 
 class LatencyHistogram:
@@ -36,11 +40,14 @@ class LatencyHistogram:
 
 
 class Committer:
-    """Runs the syncs of a `Commit`, one at a time.
+    """Runs the syncs of a `Commit`: several stores at a time, each by itself.
+
+    A sync waits for the disk and nothing else, and the file system's journal and the disk's cache are flushed once for
+    all who ask at the same time, so that many syncs take little longer than one.
 
     Args:
         commit: the engine's; touched on the loop only.
-        finished: called on the loop after a sync's waiters were released.
+        finished: called on the loop after the waiters of one or more syncs were released.
     """
 
     def __init__(self, commit: Commit, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
@@ -48,43 +55,57 @@ class Committer:
         self._commit = commit
         self._loop = loop
         self._finished = finished
-        self._work: SimpleQueue[list[Syncable] | None] = SimpleQueue()
-        self._busy = False
-        self._thread = threading.Thread(target=self._run, name="jetlake-commit", daemon=True)
-        self._thread.start()
+        self._work: SimpleQueue[Syncable | None] = SimpleQueue()
+        self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
+        self._is_woken = False
+        self._busy = 0
+        self._threads: list[threading.Thread] = []
 
     def kick(self) -> None:
-        """Begin a sync if one is due and none is under way."""
-        if not self._busy and self._commit.wants_sync():
-            self._busy = True
-            self._work.put(self._commit.begin())
+        """Begin the syncs that are due, as far as there are threads for them."""
+        if self._busy < _THREADS_MAX:
+            for syncable in self._commit.begin(_THREADS_MAX - self._busy):
+                self._busy += 1
+                if self._busy > len(self._threads):
+                    self._start_thread()
+                self._work.put(syncable)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"jetlake-commit-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _run(self) -> None:
-        while (syncables := self._work.get()) is not None:
+        done = self._done
+        while (syncable := self._work.get()) is not None:
             started = time.perf_counter()
-            errors: dict[Syncable, JetlakeError] = {}
-            for syncable in syncables:
-                try:
-                    syncable.sync()
-                except JetlakeError as error:
-                    errors[syncable] = error
-                except Exception as error:  # whatever a disk does, it must not end this thread
-                    errors[syncable] = JetlakeError(f"sync failed: {error}")
-            elapsed_s = time.perf_counter() - started
+            error = sync(syncable)
+            done.append((syncable, error, time.perf_counter() - started))
+            if self._is_woken:
+                continue
+            self._is_woken = True
             try:
-                self._loop.call_soon_threadsafe(self._finish, errors, elapsed_s)
+                self._loop.call_soon_threadsafe(self._finish)
             except RuntimeError:
                 return  # the loop has gone
 
-    def _finish(self, errors: dict[Syncable, JetlakeError], elapsed_s: float) -> None:
-        self._busy = False
-        self.latency.observe(elapsed_s)
-        self._commit.finish(errors)
+    def _finish(self) -> None:
+        self._is_woken = False  # First: what is done from here on wakes the loop again, or is found below.
+        outcomes: dict[Syncable, JetlakeError | None] = {}
+        done = self._done
+        while done:
+            syncable, error, elapsed_s = done.popleft()
+            outcomes[syncable] = error
+            self.latency.observe(elapsed_s)
+        self._busy -= len(outcomes)
+        self._commit.finish(outcomes)
         self._finished()
 
     async def stop(self) -> None:
-        """End the thread; a sync under way is waited for, and its waiters are released, first."""
+        """End the threads; syncs under way are waited for, and their waiters are released, first."""
         while self._busy:
             await asyncio.sleep(0.001)
-        self._work.put(None)
-        self._thread.join()
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()

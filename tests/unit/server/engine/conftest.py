@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from jetlake.errors import StoreError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.account import Account
+from jetlake.server.engine.commit import sync
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import MemoryHome, MemoryStorage
@@ -89,13 +89,8 @@ class Harness:
         """End the cycle, with the sync it asks for."""
         self.engine.flush()
         while self.engine.commit.wants_sync():
-            errors = {}
             for syncable in self.engine.commit.begin():
-                try:
-                    syncable.sync()
-                except StoreError as error:
-                    errors[syncable] = error
-            self.engine.commit.finish(errors)
+                self.engine.commit.finish({syncable: sync(syncable)})
             self.engine.flush()
         if self.engine.has_ready():
             self.turn()

@@ -30,6 +30,11 @@ def told():
     return []
 
 
+def finish(commit, errors=None):
+    """End all syncs that are under way."""
+    commit.finish({syncable: (errors or {}).get(syncable) for syncable in list(commit._in_flight)})
+
+
 def tell(told, name):
     return lambda error: told.append((name, error))
 
@@ -43,7 +48,7 @@ def test_with_always_an_action_waits_for_the_sync(told):
     assert commit.wants_sync()
     assert commit.begin() == [log]
     assert not commit.wants_sync()
-    commit.finish({})
+    finish(commit)
     assert told == [("a", None)]
 
 
@@ -58,11 +63,75 @@ def test_what_comes_during_a_sync_shares_the_next_one(told):
         commit.when_durable(log, tell(told, name))
         commit.flush()
         assert not commit.wants_sync(), "one sync at a time"
-    commit.finish({})
+    finish(commit)
     assert told == [("first", None)]
     assert commit.begin() == [log]
-    commit.finish({})
+    finish(commit)
     assert [name for name, _ in told] == ["first", "second", "third"]
+
+
+def test_waiters_of_one_log_do_not_wait_for_the_sync_of_another(told):
+    commit, quick, slow = Commit(always=True), Log("quick"), Log("slow")
+    for log in (slow, quick):
+        commit.mark(log)
+        commit.when_durable(log, tell(told, log.name))
+    commit.when_durable(None, tell(told, "all"))
+    commit.flush()
+    assert commit.begin() == [slow, quick]
+    commit.finish({quick: None})
+    assert told == [("quick", None)]
+    commit.mark(quick)
+    commit.when_durable(quick, tell(told, "quick again"))
+    commit.flush()
+    assert commit.begin() == [quick], "the slow one holds nobody up"
+    commit.finish({quick: None})
+    commit.finish({slow: None})
+    assert [name for name, _ in told] == ["quick", "quick again", "slow", "all"]
+
+
+def test_no_more_syncs_begin_than_were_asked_for():
+    commit = Commit(always=True)
+    logs = [Log(str(number)) for number in range(5)]
+    for log in logs:
+        commit.mark(log)
+    commit.flush()
+    assert commit.begin(2) == logs[:2]
+    commit.mark(logs[0])
+    commit.flush()
+    assert commit.begin(2) == logs[2:4]
+    assert commit.begin() == logs[4:], "one sync at a time for each"
+    commit.finish({logs[0]: None})
+    assert commit.begin() == logs[:1]
+
+
+def test_whoever_waits_for_a_deleted_log_goes_on(told):
+    commit, log = Commit(always=True), Log()
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "log"))
+    commit.when_durable(None, tell(told, "all"))
+    commit.flush()
+    commit.forget(log)
+    assert not commit.is_quiet()
+    commit.flush()
+    assert told == [("log", None), ("all", None)]
+
+
+def test_what_cannot_wait_is_synced_and_waited_for_with_an_interval_too(told):
+    commit, log, other = Commit(always=False), Log(), Log("other")
+    commit.mark(other)
+    commit.mark_now(log)
+    commit.when_durable(log, tell(told, "log"))
+    commit.when_durable(other, tell(told, "other"))
+    commit.when_durable(None, tell(told, "all"))
+    commit.flush()
+    assert told == [("other", None)]
+    assert commit.begin() == [log]
+    finish(commit)
+    assert told[1:] == [("log", None), ("all", None)]
+    commit.mark(log)
+    commit.when_durable(log, tell(told, "as usual"))
+    commit.flush()
+    assert told[3:] == [("as usual", None)] and not commit.wants_sync()
 
 
 def test_a_failed_flush_is_told_to_those_who_waited_for_that_write_alone(told):
@@ -77,7 +146,7 @@ def test_a_failed_flush_is_told_to_those_who_waited_for_that_write_alone(told):
     commit.flush()
     assert told == [("bad", bad.flush_error)]
     commit.begin()
-    commit.finish({})
+    finish(commit)
     assert told[1:] == [("flushed before", None), ("good", None)]
 
 
@@ -101,7 +170,7 @@ def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(told):
     commit.flush()
     commit.begin()
     error = StoreError("sync", "gone")
-    commit.finish({bad: error})
+    finish(commit, {bad: error})
     assert told == [("good", None), ("bad", error)]
 
 
@@ -120,7 +189,7 @@ def test_a_question_about_a_write_under_way_waits_for_it_without_another_sync(to
     commit.when_durable(log, tell(told, "duplicate"))
     commit.flush()
     assert told == []
-    commit.finish({})
+    finish(commit)
     assert told == [("duplicate", None)]
     assert not commit.wants_sync()
 
@@ -133,10 +202,10 @@ def test_waiting_for_everything_waits_for_every_log(told):
     commit.mark(other)
     commit.when_durable(None, tell(told, "all"))
     commit.flush()
-    commit.finish({})
+    finish(commit)
     assert told == []
     commit.begin()
-    commit.finish({})
+    finish(commit)
     assert told == [("all", None)]
 
 
@@ -147,11 +216,11 @@ def test_with_an_interval_actions_follow_the_flush_and_the_sync_comes_when_due(t
     commit.flush()
     assert told == [("a", None)]
     assert not commit.wants_sync()
-    commit.sync_due = True
+    commit.interval_passed()
     assert commit.wants_sync()
     commit.begin()
-    commit.finish({})
-    commit.sync_due = True
+    finish(commit)
+    commit.interval_passed()
     assert not commit.wants_sync(), "nothing was written since"
 
 
@@ -198,7 +267,7 @@ def test_a_failed_sync_is_told_once_and_remembered_until_it_is_gone(told):
         commit.flush()
         commit.begin()
         commit.forget(deleted)
-        commit.finish({log: error, deleted: error})
+        finish(commit, {log: error, deleted: error})
     assert told == [("log", "cannot make it safe: input/output error")]
     assert list(commit.failures) == [log]
     commit.forget(log)
@@ -229,11 +298,11 @@ def test_a_journal_waits_until_the_log_before_it_is_on_the_disk(told):
     commit.begin()
     commit.order(log, journal)  # another removal, which this sync does not have
     commit.flush()
-    commit.finish({})
+    finish(commit)
     commit.flush()
     assert journal.calls == []
     commit.begin()
-    commit.finish({})
+    finish(commit)
     commit.flush()
     assert journal.calls == ["flush"] and told == [("ack", None)]
 
@@ -246,7 +315,7 @@ def test_who_waits_for_a_journal_hears_that_the_log_before_it_failed(told):
     commit.when_durable(journal, tell(told, "ack"))
     commit.flush()
     commit.begin()
-    commit.finish({log: error})
+    finish(commit, {log: error})
     assert told == [("ack", error)] and journal.calls == []
     commit.when_durable(journal, tell(told, "late"))
     commit.flush()

@@ -382,7 +382,7 @@ def test_acks_and_visibility_wait_for_the_sync(durable):
     durable.engine.flush()
     for syncable in syncing:
         syncable.sync()
-    durable.engine.commit.finish({})
+    durable.engine.commit.finish(dict.fromkeys(syncing))
     assert [frame.payload for frame in durable.client.take()] == [b'{"stream":"S","seq":1}']
     assert stream.visible_sequence == 1
     durable.turn()
@@ -403,11 +403,11 @@ def test_a_duplicate_of_a_message_under_way_is_told_when_that_is_durable(durable
     durable.create()
     durable.publish("s.a", b"1", {"Nats-Msg-Id": "x"})
     durable.engine.flush()
-    durable.engine.commit.begin()
+    syncing = durable.engine.commit.begin()
     durable.publish("s.a", b"1", {"Nats-Msg-Id": "x"}, reply=b"_INBOX.x.1")
     durable.engine.flush()
     assert durable.client.take() == []
-    durable.engine.commit.finish({})
+    durable.engine.commit.finish(dict.fromkeys(syncing))
     assert [frame.payload for frame in durable.client.take()] == [b'{"stream":"S","seq":1,"duplicate": true}']
 
 

@@ -1,4 +1,4 @@
-"""The committer: one sync at a time, off the loop, and its outcome told on the loop."""
+"""The committer: one sync at a time for each store, off the loop, and its outcome told on the loop."""
 
 import asyncio
 import threading
@@ -82,6 +82,42 @@ async def test_one_sync_is_under_way_at_a_time():
     committer.kick()
     await committer.stop()
     assert len(store.threads) == 2
+
+
+async def test_a_store_that_syncs_slowly_holds_no_other_up():
+    commit, slow, quick = Commit(always=True), Store(), Store()
+    slow.gate.clear()
+    outcomes = []
+    finished = asyncio.Event()
+    committer = Committer(commit, asyncio.get_running_loop(), finished.set)
+    for name, store in (("slow", slow), ("quick", quick)):
+        commit.mark(store)
+        commit.when_durable(store, lambda _error, name=name: outcomes.append(name))
+    commit.flush()
+    committer.kick()
+    await asyncio.wait_for(finished.wait(), 10)
+    assert outcomes == ["quick"]
+    slow.gate.set()
+    await committer.stop()
+    assert outcomes == ["quick", "slow"]
+
+
+async def test_every_store_is_synced_however_many_there_are():
+    commit = Commit(always=True)
+    stores = [Store() for _ in range(100)]
+    outcomes = []
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick())
+    for store in stores:
+        commit.mark(store)
+        commit.when_durable(store, outcomes.append)
+    commit.flush()
+    committer.kick()
+    async with asyncio.timeout(10):
+        while len(outcomes) < 100:
+            await asyncio.sleep(0.001)
+    await committer.stop()
+    assert outcomes == [None] * 100
+    assert len({thread.name for store in stores for thread in store.threads}) <= 16
 
 
 def test_histogram():
