@@ -196,6 +196,34 @@ async def test_deleting_a_pending_message_ends_it(bench):
     await bench.reaches(((2, 2), (1, 1), 1, 1, 0, 0))
 
 
+@pytest.mark.parametrize("max_deliver", [1, 2])
+async def test_deleting_a_message_that_ran_out_of_deliveries_is_not_told(bench, max_deliver):
+    await bench.fill(2)
+    await bench.consumer(max_deliver=max_deliver)
+    await listen(bench, "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
+    for _ in range(max_deliver):
+        await bench.pull(b"2")
+        for message in await bench.take(2):
+            await bench.answer(message, b"-NAK")
+    await bench.pull({"batch": 1, "expires": 10 * SECOND})
+    exceeded = [event.json for event in await bench.control.messages(2)]
+    assert sorted((event["stream_seq"], event["deliveries"]) for event in exceeded) == [
+        (1, max_deliver),
+        (2, max_deliver),
+    ]
+    await bench.fill(1)
+    await bench.take(1)
+    await bench.control.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>", "6")
+    await bench.control.ping()
+    for sequence in (b"1", b"2", b"3"):
+        await bench.data.publish("$JS.API.STREAM.MSG.DELETE.S", b'{"seq":%b}' % sequence)
+    event = (await bench.control.message()).json
+    assert (event["stream_seq"], event["reason"]) == (3, "Unacknowledged message was deleted")
+    await bench.control.send("UNSUB 5\r\nUNSUB 6\r\n")
+    delivered = 2 * max_deliver + 1
+    await bench.reaches(((delivered, 3), (delivered, 3), 0, 0, 0, 0))
+
+
 async def test_a_purge_moves_floors(bench):
     await bench.fill(6)
     await bench.consumer()

@@ -125,18 +125,20 @@ class Acknowledgements:
                 self._stream.consumed(self._consumer, covered)
 
     def vanished(self, sequence: int) -> None:
-        """A message that was pending is no longer in the stream: that is the end of it."""
+        """A message that was pending, or out of deliveries, is no longer in the stream: that is the end of it."""
         acks = self._acks
         consumer = self._consumer
         count = acks.delivery_count(sequence)
-        consumer_sequence = acks.pending.get(sequence, 0)
+        consumer_sequence = acks.pending.get(sequence)
         was_full = len(acks.pending) >= consumer.max_pending
         if not acks.lose(sequence):
             return
         self._journal.acked(sequence)
         self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
         self._committed.mark_soon()
-        consumer.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
+        # What ran out of deliveries was told of when it did.
+        if consumer_sequence is not None:
+            consumer.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
         if was_full:
             consumer.wake()
 
