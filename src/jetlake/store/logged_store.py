@@ -336,6 +336,9 @@ class LoggedStore(IndexedStore[Segment]):
             except OSError as error:
                 # What the file now holds could be taken for messages, if their sequences were used again.
                 self._durability.failure = StoreError.of("cut off what a failed write left", error)
+        # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
+        cut = [segment for segment in self._unflushed if segment.handle is not None]
+        self._durability.wrote(cut, self._flushed_sequence)
         self._unflushed = []
         self._to_seal.clear()
         target = self._flushed_sequence

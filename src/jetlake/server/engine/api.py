@@ -124,9 +124,10 @@ class Api:
         commit = self._jetstream.engine.commit
 
         def first(error: JetlakeError | None) -> None:
-            if error is None and not stream.is_closed and stream.store.needs_flush():
-                commit.mark(stream.store)
-                commit.when_durable(stream.store, answer)
+            store = stream.store
+            if error is None and not stream.is_closed and (store.needs_flush() or store.needs_sync()):
+                commit.mark(store)
+                commit.when_durable(store, answer)
             else:
                 answer(error)
 
