@@ -46,16 +46,16 @@ class SmallStreamFolder(StreamFolder):
     def consumer(self, name):
         return SmallConsumerFolder(self.disk, super().consumer(name).path)
 
-    def consumers(self):
-        return [SmallConsumerFolder(self.disk, folder.path) for folder in super().consumers()]
+    def consumers(self, note):
+        return [SmallConsumerFolder(self.disk, folder.path) for folder in super().consumers(note)]
 
 
 class SmallStoreFolder(StoreFolder):
     def stream(self, account, name):
         return SmallStreamFolder(self.disk, super().stream(account, name).path)
 
-    def streams(self, account):
-        return [SmallStreamFolder(self.disk, folder.path) for folder in super().streams(account)]
+    def streams(self, account, note):
+        return [SmallStreamFolder(self.disk, folder.path) for folder in super().streams(account, note)]
 
 
 class Client(Subscriber):

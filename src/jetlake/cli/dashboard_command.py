@@ -14,7 +14,7 @@ __all__ = ["dashboard"]
 
 @click.command(cls=SharedCommand)
 @click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
-@click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections.")
+@click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
 @click.option("--token", "page_token", metavar="TEXT", help="Allow purge, pause and unpin to whoever knows it.")
 @click.option("--host-name", "hosts", multiple=True, help="A name under which the page may be asked for.")
 @command
@@ -26,13 +26,17 @@ async def dashboard(
 
     from jetlake.dashboard.app import build_app
     from jetlake.dashboard.collector import Collector
-    from jetlake.dashboard.monitor import connections_of
+    from jetlake.dashboard.monitor import connections_of, health_of
 
     # Before anything is asked of the server: a port that is taken is told at once.
     listening = _listen(listen)
     async with await session.connect(stay=True) as client:
-        source = connections_of(monitor) if monitor else None
-        collector = Collector(client, domain=session.target.domain, connections=source)
+        collector = Collector(
+            client,
+            domain=session.target.domain,
+            connections=connections_of(monitor) if monitor else None,
+            health=health_of(monitor) if monitor else None,
+        )
         await collector.start()
         app = build_app(collector, token=page_token, hosts=frozenset(hosts))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))

@@ -41,7 +41,7 @@ class _ServedDashboard:
             client = await jetlake.connect(self._server.url, name="jetlake dashboard")
         except JetlakeError:
             return _explain
-        collector = Collector(client, connections=self._connections)
+        collector = Collector(client, connections=self._connections, health=self._health)
         await collector.start()
         return build_app(collector)
 
@@ -50,6 +50,12 @@ class _ServedDashboard:
         from jetlake.server.shell.reports import connections_report
 
         return connections_report(self._server, Query("limit=1024"))
+
+    async def _health(self) -> dict[str, Any] | None:
+        from jetlake.server.shell.jetstream_reports import health_report
+        from jetlake.server.shell.query import Query
+
+        return health_report(self._server, Query(""))[1]
 
 
 async def _explain(_scope: Any, _receive: Any, send: Any) -> None:

@@ -10,7 +10,15 @@ from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.stream import StreamInfo
 
-__all__ = ["BEHIND_SAMPLES_MIN", "STUCK_S", "Finding", "Standstill", "consumer_finding", "stream_finding"]
+__all__ = [
+    "BEHIND_SAMPLES_MIN",
+    "STUCK_S",
+    "Finding",
+    "Standstill",
+    "consumer_finding",
+    "health_finding",
+    "stream_finding",
+]
 
 STUCK_S = 10.0
 """A consumer that has work and does not move for this long is stuck."""
@@ -99,6 +107,12 @@ def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
 def _rises(pending: list[float]) -> bool:
     """Whether it grows for good: a burst that is being worked off is highest in the middle."""
     return pending[-1] >= max(pending) * 0.95
+
+
+def health_finding(health: dict[str, Any] | None) -> Finding | None:
+    """What the server's `/healthz` complains of: a failing disk, messages lost, streams that could not be opened."""
+    error = (health or {}).get("error")
+    return Finding("bad", "unhealthy", str(error)) if error else None
 
 
 def stream_finding(info: StreamInfo) -> Finding | None:

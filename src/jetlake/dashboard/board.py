@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from jetlake.dashboard.attention import Finding, Standstill, consumer_finding, stream_finding
+from jetlake.dashboard.attention import Finding, Standstill, consumer_finding, health_finding, stream_finding
 from jetlake.dashboard.history import History, Rate
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.stream import StreamInfo
@@ -64,6 +64,7 @@ class Board:
         self.account: dict[str, Any] = {}
         self.server: dict[str, Any] = {"connected": False}
         self.connections: dict[str, Any] | None = None
+        self.health: dict[str, Any] | None = None
 
     def see_streams(self, infos: list[StreamInfo], time_s: float) -> None:
         """Take the whole list of streams as it is now; what is not in it is gone."""
@@ -157,7 +158,7 @@ class Board:
 
     def _findings(self, time_s: float) -> list[Finding]:
         """What a person should look at, the worst first."""
-        found = [stream_finding(row.info) for row in self._streams.values()]
+        found = [health_finding(self.health), *(stream_finding(row.info) for row in self._streams.values())]
         found += [row.finding() for rows in self._consumers.values() for row in rows.values()]
         found += self._deaths(time_s)
         found += [

@@ -36,7 +36,8 @@ TAIL_MESSAGES_MAX = 50
 """How many messages a tail shows of one sample; of more, the newest."""
 
 ReplyT = TypeVar("ReplyT", bound=Value)
-Connections = Callable[[], Awaitable[dict[str, Any] | None]]
+Report = Callable[[], Awaitable[dict[str, Any] | None]]
+"""Gives what a page of the server's monitoring says; None when it does not answer."""
 
 
 class Collector:
@@ -47,16 +48,24 @@ class Collector:
         domain: the JetStream domain, if not the server's own.
         interval_s: time between samples.
         connections: gives what `/connz` says, when the server's monitoring is known.
+        health: gives what `/healthz` says, the same.
     """
 
     def __init__(
-        self, client: Client, *, domain: str = "", interval_s: float = 1.0, connections: Connections | None = None
+        self,
+        client: Client,
+        *,
+        domain: str = "",
+        interval_s: float = 1.0,
+        connections: Report | None = None,
+        health: Report | None = None,
     ) -> None:
         self.board = Board()
         self._client = client
         self._prefix = api_prefix(domain)
         self._interval_s = interval_s
         self._connections = connections
+        self._health = health
         self._turn = 0
         self._seen_s = 0.0
         self._sampled = asyncio.Event()
@@ -107,6 +116,8 @@ class Collector:
                 self.board.see_consumers(name, await self._consumers(name), time.time())
             if self._connections is not None:
                 self.board.connections = await self._connections()
+            if self._health is not None:
+                self.board.health = await self._health()
             connected, self._seen_s = True, time.time()
         except (JetlakeError, OSError):
             connected = False

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 from jetlake.store.disk import Disk
 
-__all__ = ["ASIDE_SUFFIX", "read_file", "replace_file"]
+__all__ = ["ASIDE_SUFFIX", "SMALL_FILE_BYTES_MAX", "read_file", "replace_file"]
 
 ASIDE_SUFFIX = ".tmp"
 """Ends the names of files that are not finished; whoever finds one after a crash may remove it."""
+SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
+"""A file that is read whole and is longer than this was not written by the store."""
 
 
 def replace_file(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -35,14 +39,17 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -
         disk.sync_folder(path.parent)
 
 
-def read_file(disk: Disk, path: Path) -> bytes:
+def read_file(disk: Disk, path: Path, max_bytes: int = SMALL_FILE_BYTES_MAX) -> bytes:
     """All of a file.
 
     Raises:
-        OSError: it is not there, or the disk refused.
+        OSError: it is not there, the disk refused, or the file is longer than any that the store writes.
     """
     handle = disk.open(path)
     try:
-        return disk.read(handle, disk.size(handle), 0)
+        size = disk.size(handle)
+        if size > max_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return disk.read(handle, size, 0)
     finally:
         disk.close(handle)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +13,8 @@ __all__ = ["Disk", "RealDisk"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+# A link is not followed, since what it points to is not the store's; whatever is no file must not make anybody wait.
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Disk(Protocol):
@@ -20,7 +25,7 @@ class Disk(Protocol):
     """
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A handle for reading and writing (reading only, where the disk is read-only)."""
+        """A handle for reading and writing (reading only, where the disk is read-only) of a file, never of a link."""
         ...
 
     def close(self, handle: int) -> None:
@@ -72,7 +77,11 @@ class Disk(Protocol):
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether there is a folder of that name."""
+        """Whether there is a folder of that name; a symbolic link to one is none."""
+        ...
+
+    def is_file(self, path: Path) -> bool:
+        """Whether there is a plain file of that name; a symbolic link to one is none."""
         ...
 
 
@@ -80,20 +89,19 @@ class RealDisk:
     """The operating system's disk. Files are made for their owner alone."""
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        flags = os.O_RDWR | os.O_CLOEXEC
         if create:
-            return os.open(path, flags | os.O_CREAT, _FILE_MODE)
-        try:
-            return os.open(path, flags)
-        except PermissionError:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            if not os.access(path, os.R_OK) or os.access(path, os.W_OK):
-                raise
+            handle = os.open(path, _OPEN_FLAGS | os.O_RDWR | os.O_CREAT, _FILE_MODE)
+        else:
             try:
-                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                raise error from None
+                handle = os.open(path, _OPEN_FLAGS | os.O_RDWR)
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise
+                handle = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        return handle
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -114,7 +122,10 @@ class RealDisk:
         return b"".join(parts)
 
     def write(self, handle: int, data: bytes, offset: int) -> None:
-        written = os.pwrite(handle, data, offset)
+        try:
+            written = os.pwrite(handle, data, offset)
+        except OSError as error:
+            raise _reason(handle, error) from None
         if written == len(data):
             return
         view = memoryview(data)
@@ -122,7 +133,10 @@ class RealDisk:
             written += os.pwrite(handle, view[written:], offset + written)
 
     def truncate(self, handle: int, size: int) -> None:
-        os.ftruncate(handle, size)
+        try:
+            os.ftruncate(handle, size)
+        except OSError as error:
+            raise _reason(handle, error) from None
 
     def sync(self, handle: int) -> None:
         os.fdatasync(handle)
@@ -151,11 +165,33 @@ class RealDisk:
             folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
             # What is synced inside a folder is lost all the same when the folder's own name is not safe.
             self.sync_folder(folder.parent)
+        if not self.is_folder(path):
+            raise NotADirectoryError(errno.ENOTDIR, "a symbolic link, which the store does not follow", str(path))
 
     def names(self, path: Path) -> list[str]:
-        if not path.is_dir():
+        try:
+            return sorted(entry.name for entry in path.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(entry.name for entry in path.iterdir())
 
     def is_folder(self, path: Path) -> bool:
-        return path.is_dir()
+        return stat.S_ISDIR(_mode(path))
+
+    def is_file(self, path: Path) -> bool:
+        return stat.S_ISREG(_mode(path))
+
+
+def _mode(path: Path) -> int:
+    """What lies at the path itself, whatever it may point to; 0 when nothing does."""
+    try:
+        return path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _reason(handle: int, error: OSError) -> OSError:
+    """Why a file takes nothing: the system only says that the handle, which `open` got for reading, is a bad one."""
+    if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+        return error
+    number = errno.EROFS if os.fstatvfs(handle).f_flag & os.ST_RDONLY else errno.EACCES
+    return OSError(number, os.strerror(number))

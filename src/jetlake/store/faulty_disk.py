@@ -169,10 +169,14 @@ class FaultyDisk:
                 self._names[folder] = self._safe_names[folder] = _Folder()
 
     def names(self, path: Path) -> list[str]:
+        self._before("names", path)
         return sorted(name.name for name in self._names if name.parent == path and name != path)
 
     def is_folder(self, path: Path) -> bool:
         return isinstance(self._names.get(path), _Folder)
+
+    def is_file(self, path: Path) -> bool:
+        return isinstance(self._names.get(path), _File)
 
     def _rename(self, folder: Path, change: Callable[[_Names], None]) -> None:
         change(self._names)

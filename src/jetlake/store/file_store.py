@@ -55,6 +55,7 @@ class FileStore(LoggedStore):
         snapshot_bytes: how much is written before house-keeping writes the index down.
         open_files: which of its files are open, and those of the stores that share it; None for a store alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
+        note: told of what recovery removed, and of what is not the store's.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -70,6 +71,7 @@ class FileStore(LoggedStore):
         snapshot_bytes: int = SNAPSHOT_BYTES,
         open_files: OpenFiles | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        note: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._open_files = open_files or OpenFiles(files_max())
         try:
@@ -80,7 +82,9 @@ class FileStore(LoggedStore):
         self._mark = MarkFile(disk, folder / _MARK_NAME, 0)
         mark = self._mark.read()
         try:
-            found = recover(disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME)
+            found = recover(
+                disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME, note
+            )
         except OSError as error:
             raise StoreError.of(f"read what is in {folder}", error) from error
         self._mark.use_key(found.key)

@@ -13,6 +13,7 @@ from jetlake.store.atomic_file import ASIDE_SUFFIX
 from jetlake.store.disk import Disk
 from jetlake.store.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.mark import Mark
+from jetlake.store.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.record import OVERHEAD
 from jetlake.store.scan import Scan, scan
 from jetlake.store.segment import HEADER_SIZE, Segment, SegmentHeader, segment_name, segment_number
@@ -58,15 +59,27 @@ class _SegmentFile(msgspec.Struct):
     header: SegmentHeader | None
 
 
-def recover(disk: Disk, folder: Path, mark: Mark, new_key: Callable[[], int], snapshot_name: str) -> Recovered:
+def recover(
+    disk: Disk,
+    folder: Path,
+    mark: Mark,
+    new_key: Callable[[], int],
+    snapshot_name: str,
+    note: Callable[[str], None],
+) -> Recovered:
     """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing.
+
+    Args:
+        note: told of what was removed, and of what is not the store's.
 
     Raises:
         OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to go on without it
             would be to give up messages that may be back with the disk.
     """
     names = disk.names(folder)
-    _clear_aside(disk, folder, names)
+    if foreign := list(foreign_names(disk, folder, MESSAGE_FILES)):
+        note(f"{folder} holds what the store did not write, and leaves alone: {told(foreign)}")
+    _clear_aside(disk, folder, [name for name in names if name not in foreign], note)
     numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
     files = [file for number in numbers if (file := _look_at(disk, folder, number)) is not None]
     found = Recovered()
@@ -81,14 +94,15 @@ def recover(disk: Disk, folder: Path, mark: Mark, new_key: Callable[[], int], sn
     return found
 
 
-def _clear_aside(disk: Disk, folder: Path, names: list[str]) -> None:
+def _clear_aside(disk: Disk, folder: Path, names: list[str], note: Callable[[str], None]) -> None:
     for name in names:
         if name.endswith(ASIDE_SUFFIX):
             try:
                 disk.remove(folder / name)
             except OSError:
                 # It is in nobody's way.
-                pass
+                continue
+            note(f"Removed {folder / name}, which was left unfinished by a crash")
 
 
 def _look_at(disk: Disk, folder: Path, number: int) -> _SegmentFile | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 
-__all__ = ["Range", "merged", "without"]
+__all__ = ["Range", "merged", "ranges_of", "told", "without"]
+
+_RANGES_TOLD_MAX = 10
 
 Range = tuple[int, int]
 
@@ -19,6 +22,26 @@ def merged(ranges: list[Range]) -> list[Range]:
         else:
             found.append((first, last))
     return found
+
+
+def ranges_of(sequences: Iterable[int]) -> list[Range]:
+    """Ascending sequences as ranges."""
+    found: list[Range] = []
+    first = last = -1
+    for sequence in sequences:
+        if sequence != last + 1:
+            if last >= 0:
+                found.append((first, last))
+            first = sequence
+        last = sequence
+    return [*found, (first, last)] if last >= 0 else found
+
+
+def told(ranges: list[Range]) -> str:
+    """Ranges for a log line, which must not grow without bound: `1-3, 7 and 20 more ranges`."""
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_RANGES_TOLD_MAX])
+    more = len(ranges) - _RANGES_TOLD_MAX
+    return shown if more <= 0 else f"{shown} and {more} more ranges"
 
 
 def without(ranges: list[Range], gone: list[Range], limit: int) -> list[int]:

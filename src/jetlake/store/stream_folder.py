@@ -26,6 +26,7 @@ from jetlake.store.consumer_journal import FileJournal
 from jetlake.store.disk import Disk
 from jetlake.store.file_store import SEGMENT_BYTES, FileStore
 from jetlake.store.open_files import OpenFiles, files_max
+from jetlake.store.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES, STREAMS, Layout, foreign_names, told
 
 __all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]
 
@@ -33,6 +34,7 @@ META_VERSION = 1
 _META = "meta.json"
 _META_COPY = "meta.copy.json"
 _DELETED = ".deleted"
+_UNFINISHED = {_META + ASIDE_SUFFIX, _META_COPY + ASIDE_SUFFIX}
 _NAME_MAX = 120
 _escape = re.compile(r"[^A-Za-z0-9_$=-]")
 
@@ -56,8 +58,14 @@ def folder_name(name: str) -> str:
     return f"{safe[:_NAME_MAX]}~{xxh3_64_hexdigest(name.encode())}"
 
 
+def _ignore(_text: str) -> None:
+    """Take no note."""
+
+
 class _Folder:
     """A folder with a meta file."""
+
+    layout: Layout
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
@@ -97,6 +105,32 @@ class _Folder:
                 return meta
         return None
 
+    def remove_stillborn(self, note: Callable[[str], None] = _ignore) -> bool:
+        """Remove the folder if a crash left it before it got its first meta file; whether it did.
+
+        Args:
+            note: told of the removal.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        names = self.disk.names(self.path)
+        if not _UNFINISHED.issuperset(names) or not all(self.disk.is_file(self.path / name) for name in names):
+            return False
+        for name in names:
+            self.disk.remove(self.path / name)
+        self.disk.remove_folder(self.path)
+        note(f"Removed {self.path}, which was left unfinished by a crash")
+        return True
+
+    def foreign(self) -> list[str]:
+        """The names in the folder that the store did not write.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        return list(foreign_names(self.disk, self.path, self.layout))
+
     def delete(self) -> None:
         """Remove the folder with all that is in it; it is gone for good as soon as it is renamed.
 
@@ -119,12 +153,7 @@ class _Folder:
 class ConsumerFolder(_Folder):
     """The files of one consumer."""
 
-    def remove_stillborn(self) -> bool:
-        """Remove the folder if a crash left it before there was a consumer in it; whether it did."""
-        if not all(name.endswith(ASIDE_SUFFIX) for name in self.disk.names(self.path)):
-            return False
-        self.delete()
-        return True
+    layout = CONSUMER_FILES
 
     def open_journal(self, *, random_bytes: Callable[[int], bytes] | None = None) -> FileJournal:
         """The consumer's journal; the folder must be there."""
@@ -140,32 +169,40 @@ class StreamFolder(_Folder):
         open_files: shared by all streams of a server; None for a stream alone.
     """
 
+    layout = STREAM_FILES
+
     def __init__(self, disk: Disk, path: Path, open_files: OpenFiles | None = None) -> None:
         super().__init__(disk, path)
         self._open_files = open_files
 
-    def remove_stillborn(self) -> bool:
-        """Remove the folder if a crash left it before there was a stream in it; whether it did."""
-        if self.read_meta() is not None or self.disk.is_folder(self.path / "msgs"):
-            return False
-        self.delete()
-        return True
-
-    def open_store(self, *, segment_bytes: int = SEGMENT_BYTES) -> FileStore:
+    def open_store(self, *, segment_bytes: int = SEGMENT_BYTES, note: Callable[[str], None] = _ignore) -> FileStore:
         """The stream's messages, recovered if there are any.
 
+        Args:
+            note: told of what recovery removed, and of what is not the store's.
+
         Raises:
-            StoreError: the folder cannot be made.
+            StoreError: the folder cannot be made, or the disk does not give back what is in it.
         """
-        return FileStore(self.disk, self.path / "msgs", segment_bytes=segment_bytes, open_files=self._open_files)
+        return FileStore(
+            self.disk, self.path / "msgs", segment_bytes=segment_bytes, open_files=self._open_files, note=note
+        )
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
         return ConsumerFolder(self.disk, self.path / "consumers" / folder_name(name))
 
-    def consumers(self) -> list[ConsumerFolder]:
-        """The places of all consumers; what a crash left half removed goes."""
-        return [ConsumerFolder(self.disk, path) for path in _folders(self.disk, self.path / "consumers")]
+    def consumers(self, note: Callable[[str], None] = _ignore) -> list[ConsumerFolder]:
+        """The places of all consumers; what a crash left half removed goes.
+
+        Args:
+            note: told of what was removed and of what is not the store's.
+
+        Raises:
+            StoreError: the disk refused, so that nobody knows which consumers there are.
+        """
+        folders = _folders(self.disk, self.path / "consumers", CONSUMERS, note)
+        return [ConsumerFolder(self.disk, path) for path in folders]
 
 
 class StoreFolder:
@@ -182,37 +219,84 @@ class StoreFolder:
 
     def accounts(self) -> list[str]:
         """The names of the accounts that have streams, in order."""
-        return [unquote(path.name) for path in _folders(self.disk, self.path)]
+        return [unquote(name) for name in self.disk.names(self.path) if self.disk.is_folder(self.path / name)]
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
         return StreamFolder(self.disk, self._streams(account) / folder_name(name), self._open_files)
 
-    def streams(self, account: str) -> list[StreamFolder]:
-        """The places of all streams of an account; what a crash left half removed goes."""
-        return [StreamFolder(self.disk, path, self._open_files) for path in _folders(self.disk, self._streams(account))]
+    def streams(self, account: str, note: Callable[[str], None] = _ignore) -> list[StreamFolder]:
+        """The places of all streams of an account; what a crash left half removed goes.
+
+        Args:
+            note: told of what was removed and of what is not the store's.
+
+        Raises:
+            StoreError: the disk refused, so that nobody knows which streams there are.
+        """
+        path = self._streams(account)
+        folders = _folders(self.disk, path, STREAMS, note) if _is_there(self.disk, path.parent) else []
+        return [StreamFolder(self.disk, path, self._open_files) for path in folders]
 
     def _streams(self, account: str) -> Path:
         return self.path / folder_name(account) / "streams"
 
 
-def _folders(disk: Disk, path: Path) -> list[Path]:
-    """The folders in a folder, without those that are being removed."""
+def _folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> list[Path]:
+    """The folders of streams or consumers in a folder, without those that are being removed."""
+    if not _is_there(disk, path):
+        return []
+    try:
+        names = disk.names(path)
+        foreign = list(foreign_names(disk, path, layout))
+    except OSError as error:
+        raise StoreError.of(f"read {path}", error) from error
+    if foreign:
+        note(f"{path} holds what the store did not write, and leaves alone: {told(foreign)}")
     found = []
-    for name in disk.names(path):
-        folder = path / name
-        if _DELETED in name and disk.is_folder(folder):
-            try:
-                _remove_tree(disk, folder)
-            except OSError:
-                # It is in nobody's way.
-                pass
-        elif not name.endswith(ASIDE_SUFFIX) and disk.is_folder(folder):
-            found.append(folder)
+    for name in names:
+        inner = layout.folder(name)
+        if inner is None or name in foreign:
+            continue
+        if _DELETED in name:
+            _finish_removal(disk, path / name, inner, note)
+        else:
+            found.append(path / name)
     return found
 
 
+def _is_there(disk: Disk, path: Path) -> bool:
+    """Whether there is a folder of that name.
+
+    Raises:
+        StoreError: something else has the name, or the disk refused.
+    """
+    try:
+        if disk.is_folder(path):
+            return True
+        if path.name in disk.names(path.parent):
+            raise StoreError(f"read {path}", "it is no folder, and the store follows no symbolic links")
+    except OSError as error:
+        raise StoreError.of(f"read {path}", error) from error
+    return False
+
+
+def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> None:
+    """Remove the rest of a folder that was being removed, unless there is something in it that is not the store's."""
+    try:
+        if foreign := list(foreign_names(disk, path, layout, deep=True)):
+            note(f"{path} was being removed and stays, for what the store did not write: {told(foreign)}")
+            return
+        _remove_tree(disk, path)
+    except OSError as error:
+        # It is in nobody's way.
+        note(f"{path} was being removed, and the rest of it stays: {error.strerror}")
+        return
+    note(f"Removed {path}, the rest of what was deleted before the last stop")
+
+
 def _remove_tree(disk: Disk, path: Path) -> None:
+    """Remove a folder with all that is in it; of a link only the link."""
     for name in disk.names(path):
         if disk.is_folder(path / name):
             _remove_tree(disk, path / name)

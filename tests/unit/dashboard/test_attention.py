@@ -85,6 +85,16 @@ def test_streams_that_refuse_or_lost_messages_are_told():
     assert stream_finding(stream(messages=1, lost=LostData(msgs=[7]))).state == "lost"
 
 
+def test_what_the_server_itself_complains_of_is_told():
+    board = Board()
+    assert board.overview(0.0)["attention"] == []
+    board.health = {"status": "ok"}
+    assert board.overview(0.0)["attention"] == []
+    board.health = {"status": "unavailable", "error": "stream in A of account $G is set aside"}
+    (found,) = board.overview(0.0)["attention"]
+    assert (found["level"], found["text"]) == ("bad", "stream in A of account $G is set aside")
+
+
 def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
     board = Board()
     board.see_streams([stream(consumer_count=2)], 0.0)

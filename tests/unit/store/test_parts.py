@@ -230,6 +230,38 @@ def test_both_disks_behave_alike(kind: str, tmp_path: Path) -> None:
     assert not disk.is_folder(tmp_path / "moved")
 
 
+def test_links_and_pipes_are_no_files_of_the_store(tmp_path: Path) -> None:
+    disk = RealDisk()
+    (tmp_path / "file").write_bytes(b"somebody's")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "folder link").symlink_to("folder")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "loop", "folder link", "pipe", "folder"):
+        for create in (True, False):
+            with pytest.raises(OSError):
+                disk.open(tmp_path / name, create=create)
+        assert not disk.is_file(tmp_path / name)
+        assert disk.is_folder(tmp_path / name) == (name == "folder")
+    assert disk.is_file(tmp_path / "file") and not disk.is_file(tmp_path / "none")
+    with pytest.raises(NotADirectoryError, match="symbolic link"):
+        disk.make_folder(tmp_path / "folder link")
+    assert (tmp_path / "file").read_bytes() == b"somebody's"
+
+
+def test_a_file_that_can_only_be_read_says_so_when_it_is_written(tmp_path: Path) -> None:
+    disk = RealDisk()
+    (tmp_path / "file").write_bytes(b"kept")
+    handle = os.open(tmp_path / "file", os.O_RDONLY)
+    for write in (lambda: disk.write(handle, b"x", 0), lambda: disk.truncate(handle, 0)):
+        with pytest.raises(OSError, match="Permission denied"):
+            write()
+    disk.close(handle)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        disk.write(handle, b"x", 0)
+
+
 def test_a_power_cut_leaves_the_old_file_or_the_new_one() -> None:
     outcomes = set()
     for seed in range(200):

@@ -22,6 +22,7 @@ from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
 from jetlake.server.engine.timers import Timer, Timers
 from jetlake.server.engine.usage import Usage
+from jetlake.store.sequence_ranges import ranges_of, told
 
 __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 
@@ -195,6 +196,27 @@ class Engine:
     def disk_failures(self) -> list[str]:
         """The streams and consumers that take nothing more, because the disk failed when it mattered, and why."""
         return [f"{self._owner_of(syncable)}: {error}" for syncable, error in self.commit.failures.items()]
+
+    def store_faults(self) -> list[str]:
+        """What was found missing or could not be opened, until it is mended, or purged, deleted or moved away."""
+        faults = [
+            f"stream in {folder} of account {account} is set aside: {reason}"
+            if folder
+            else f"streams of account {account} are set aside: {reason}"
+            for (account, folder), reason in self.storage.set_aside.items()
+        ]
+        for account, jetstream in self.jetstreams.items():
+            for stream in jetstream.streams.values():
+                faults += [
+                    f"consumer in {folder} of stream {stream.name} of account {account} is set aside"
+                    for folder in sorted(stream.home.missing)
+                ]
+                if lost := stream.store.lost:
+                    sequences = told(ranges_of(lost))
+                    faults.append(
+                        f"stream {stream.name} of account {account} lost {len(lost):,} messages: sequences {sequences}"
+                    )
+        return faults
 
     def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
         self.report(f"JetStream - {self._owner_of(syncable)} takes nothing more until a restart: {error}")

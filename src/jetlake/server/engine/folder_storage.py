@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -17,7 +18,8 @@ from jetlake.server.engine.storage import MemoryHome, SavedIds, SavedLifetimes, 
 from jetlake.store.atomic_file import read_file, replace_file
 from jetlake.store.consumer_journal import ConsumerJournal
 from jetlake.store.interface import MessageStore
-from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder
+from jetlake.store.own_files import told
+from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder, folder_name
 
 __all__ = ["FolderStorage", "StreamRecord"]
 
@@ -36,6 +38,9 @@ class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
     """With all defaults filled in."""
     created_ns: int
     """When it was created."""
+
+
+RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
 
 
 class _ConsumerHome:
@@ -63,10 +68,13 @@ class _ConsumerHome:
 class _StreamHome:
     """The folder of one stream."""
 
-    def __init__(self, folder: StreamFolder, report: Callable[[str], None]) -> None:
+    def __init__(self, folder: StreamFolder, report: Callable[[str], None], note: Callable[[str], None]) -> None:
         self._folder = folder
         self._report = report
-        self.store: MessageStore = folder.open_store()
+        self._note = note
+        # Before the messages: a stream whose consumers are unknown would take what they need for done.
+        self._consumers = folder.consumers(note)
+        self.store: MessageStore = folder.open_store(note=note)
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
@@ -119,17 +127,18 @@ class _StreamHome:
         return _ConsumerHome(folder)
 
     def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
-        for folder in self._folder.consumers():
-            meta = folder.read_meta()
-            if meta is None:
-                if not folder.remove_stillborn():
-                    self._miss(folder, "neither meta.json nor meta.copy.json in it can be read")
-                continue
+        folders, self._consumers = self._consumers, []
+        for folder in folders:
             try:
-                record = decode(ConsumerRecord, meta)
-            except DecodeError as error:
-                self._miss(folder, str(error))
+                meta = folder.read_meta()
+                if meta is None and folder.remove_stillborn(self._note):
+                    continue
+                record = _record_of(folder, ConsumerRecord, meta)
+                _check_name(folder, record.name)
+            except (OSError, DecodeError) as error:
+                self._miss(folder, _told(error))
                 continue
+            _note_foreign(folder, self._note)
             yield record, _ConsumerHome(folder)
 
     def set_aside(self, name: str, reason: str) -> None:
@@ -167,11 +176,19 @@ class FolderStorage:
     Args:
         folder: the server's.
         report: told of streams that are there and cannot be opened; they stay where they are.
+        note: told of what was removed at the start, and of what is not the store's; `report` when there is none.
+
+    Attributes:
+        set_aside: what could not be opened, by account and folder, and why.
     """
 
-    def __init__(self, folder: StoreFolder, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: StoreFolder, report: Callable[[str], None], note: Callable[[str], None] | None = None
+    ) -> None:
+        self.set_aside: dict[tuple[str, str], str] = {}
         self._folder = folder
         self._report = report
+        self._note = note or report
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
         """Make the place of a new stream.
@@ -180,31 +197,72 @@ class FolderStorage:
             StoreError: the disk refused.
         """
         folder = self._folder.stream(account, config.name)
-        if folder.exists() and not folder.remove_stillborn():
-            raise StoreError("make the stream", f"{folder.path} holds one that could not be opened; move it away first")
+        self._check_free(folder)
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
         folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
-        return _StreamHome(folder, self._report)
+        return _StreamHome(folder, self._report, self._note)
+
+    def _check_free(self, folder: StreamFolder) -> None:
+        try:
+            if folder.exists() and not folder.remove_stillborn(self._note):
+                raise StoreError(
+                    "make the stream", f"{folder.path} holds one that could not be opened; move it away first"
+                )
+        except OSError as error:
+            raise StoreError.of(f"read {folder.path}", error) from error
 
     def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
         """The streams that the account had in this folder."""
-        for folder in self._folder.streams(account):
-            meta = folder.read_meta()
-            if meta is None:
-                if not folder.remove_stillborn():
-                    self._leave_alone(folder, "neither meta.json nor meta.copy.json in it can be read")
-                continue
+        try:
+            folders = self._folder.streams(account, self._note)
+        except StoreError as error:
+            self.set_aside[account, ""] = str(error)
+            self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
+            return
+        for folder in folders:
             try:
-                record = decode(StreamRecord, meta)
-                home = _StreamHome(folder, self._report)
-            except (DecodeError, StoreError) as error:
-                self._leave_alone(folder, str(error))
+                meta = folder.read_meta()
+                if meta is None and folder.remove_stillborn(self._note):
+                    continue
+                record = _record_of(folder, StreamRecord, meta)
+                _check_name(folder, record.config.name)
+                home = _StreamHome(folder, self._report, self._note)
+            except (OSError, DecodeError, StoreError) as error:
+                self._leave_alone(account, folder, _told(error))
                 continue
+            except Exception as error:  # Whatever the files of one stream do, the others must start.
+                self._leave_alone(account, folder, f"reading it failed with {error!r}")
+                continue
+            _note_foreign(folder, self._note)
             yield record.config, record.created_ns, home
 
-    def _leave_alone(self, folder: StreamFolder, reason: str) -> None:
+    def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
+        self.set_aside[account, folder.path.name] = reason
         self._report(
             f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: mend it (a copy of "
             "meta.json is enough when only that is damaged) and restart, or move the folder away to free the name"
         )
+
+
+def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], meta: bytes | None) -> RecordType:
+    if meta is None:
+        raise DecodeError("neither meta.json nor meta.copy.json in it can be read")
+    return decode(kind, meta)
+
+
+def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
+    """Two folders with one name would write to each other's stream or consumer."""
+    if folder.path.name != folder_name(name):
+        raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
+
+
+def _note_foreign(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
+    with suppress(OSError):
+        if foreign := folder.foreign():
+            note(f"{folder.path} holds what the store did not write, and leaves alone: {told(foreign)}")
+
+
+def _told(error: Exception) -> str:
+    """Why, without the number that the system gives an error."""
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)

@@ -90,6 +90,9 @@ class StreamHome(Protocol):
 class Storage(Protocol):
     """The place of all streams."""
 
+    set_aside: dict[tuple[str, str], str]
+    """What is kept here and could not be opened, by account and folder (empty for all of an account), and why."""
+
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
         """Make the place of a new stream; its configuration is durable when this returns."""
         ...
@@ -149,6 +152,9 @@ class MemoryHome:
 
 class MemoryStorage:
     """A storage that keeps nothing: for tests, and for servers without a folder."""
+
+    def __init__(self) -> None:
+        self.set_aside: dict[tuple[str, str], str] = {}
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
         """Make the place of a new stream, in memory whatever its configuration says."""

@@ -270,7 +270,9 @@ class Stream:
             last_ts=format_time(store.last_time_ns) if store.last_time_ns else ZERO_TIME,
             num_subjects=store.subject_count,
             num_deleted=store.deleted_count,
-            lost=LostData(msgs=tuple(store.lost) or None, bytes=store.lost_bytes) if store.lost_bytes else None,
+            lost=LostData(msgs=tuple(store.lost) or None, bytes=store.lost_bytes)
+            if store.lost or store.lost_bytes
+            else None,
             consumer_count=len(self.consumers),
         )
 

@@ -72,7 +72,7 @@ def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, Je
         StoreError: what lies in the folder cannot be read.
     """
     folder = jetstream_folder(options)
-    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.error)
+    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.error, server.log.warn)
     engine = Engine(server.clock, _engine_options(server, options, folder), storage)
     engine.report = server.log.error
     _log_start(server, engine, folder)

@@ -95,6 +95,11 @@ def jetstream_report(server: Server, query: Query) -> dict[str, Any]:
         "messages": sum(stream.store.messages for stream in streams),
         "bytes": sum(stream.store.bytes for stream in streams),
     }
+    if engine.storage.set_aside:
+        report["set_aside"] = [
+            {"account": account, "folder": folder, "reason": reason}
+            for (account, folder), reason in engine.storage.set_aside.items()
+        ]
     name = query.text("acc")
     with_consumers = query.flag("consumers")
     with_streams = query.flag("streams") or with_consumers
@@ -154,7 +159,7 @@ def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
         return 200, {"status": "ok"}
     if engine is None:
         return (503, _unavailable("JetStream not enabled")) if server.wants_jetstream else (200, {"status": "ok"})
-    if failures := engine.disk_failures():
+    if failures := engine.disk_failures() + engine.store_faults():
         return 503, _unavailable(f"JetStream {'; '.join(failures)}")
     return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
 

@@ -93,6 +93,15 @@ def _add_streams(page: _Page, server: Server) -> None:
         "Streams and consumers that take nothing more because the disk failed.",
         len(engine.commit.failures),
     )
+    page.single(
+        "jetlake_set_aside",
+        "gauge",
+        "Streams and consumers that are on the disk and could not be opened.",
+        len(engine.storage.set_aside) + sum(len(stream.home.missing) for _, stream in streams),
+    )
+    page.family("jetlake_stream_lost_messages", "gauge", "Messages that the disk no longer gives back.")
+    for account, stream in streams:
+        page.value("jetlake_stream_lost_messages", len(stream.store.lost), account=account, stream=stream.name)
     for name, help, attribute in (
         ("jetlake_stream_messages", "Messages in the stream.", "messages"),
         ("jetlake_stream_bytes", "Bytes in the stream.", "bytes"),

@@ -329,8 +329,63 @@ def test_a_consumer_that_a_crash_left_half_made_is_no_consumer(machine):
     machine.disk.make_folder(folder / "half")
     machine.disk.close(machine.disk.open(folder / "half" / "meta.json.tmp", create=True))
     machine.restart()
-    assert machine.reports == []
+    assert machine.reports == [f"Removed {folder / 'half'}, which was left unfinished by a crash"]
     assert not machine.disk.is_folder(folder / "half")
+
+
+@pytest.mark.parametrize(
+    ("place", "operation"),
+    [("S", "open"), ("S/msgs", "names"), ("S/msgs", "open"), ("S/consumers", "names"), ("S/consumers", "open")],
+)
+def test_a_folder_that_cannot_be_read_sets_its_stream_aside(machine, place, operation):
+    machine.server.create(retention="interest")
+    machine.server.create("T", subjects=["t"])
+    create_consumer(machine, "c")
+    machine.server.store("s.a")
+    machine.server.engine.close()
+    before = {path: machine.disk.content(path) for path in machine.disk.files() if "/S/" in str(path)}
+
+    def refuse(asked, path):
+        in_place = (
+            f"/streams/{place}/" in f"{path}/" if operation == "open" else str(path).endswith(f"/streams/{place}")
+        )
+        if asked == operation and in_place:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    machine.disk.fault = refuse
+    machine.start()
+    if (place, operation) == ("S/consumers", "open"):
+        assert machine.server.jetstream.streams["S"].home.missing == {"c"}
+        assert machine.server.engine.store_faults() == ["consumer in c of stream S of account $G is set aside"]
+    else:
+        assert sorted(machine.server.jetstream.streams) == ["T"]
+        (fault,) = machine.server.engine.store_faults()
+        assert fault.startswith("stream in S of account $G is set aside: ")
+    assert machine.reports
+    machine.disk.fault = None
+    assert {path: machine.disk.content(path) for path in before} == before
+    machine.server.engine.close()
+    machine.start()
+    assert stored(machine) == 1
+    assert machine.server.engine.store_faults() == []
+
+
+def test_streams_that_cannot_be_listed_are_set_aside(machine):
+    machine.server.create()
+    machine.server.engine.close()
+
+    def refuse(operation, path):
+        if operation == "names" and path.name == "streams":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    machine.disk.fault = refuse
+    machine.start()
+    assert machine.server.engine.store_faults() == [
+        f"streams of account $G are set aside: cannot read {ROOT}/jetstream/$G/streams: permission denied"
+    ]
+    machine.disk.fault = None
+    machine.restart()
+    assert list(machine.server.jetstream.streams) == ["S"]
 
 
 def test_a_consumer_that_the_disk_does_not_let_recover_is_set_aside(machine, monkeypatch):
