@@ -46,7 +46,7 @@ class World:
     def start(self):
         """Start a server on what the disk holds."""
         self.starts += 1
-        storage = FolderStorage(StoreFolder(self.disk, Path("/data")), self._unreadable)
+        storage = FolderStorage(StoreFolder(self.disk, Path("/data")), self._unreadable, lambda _line: None)
         self.engine = Engine(self.clock, EngineOptions(), storage)
         self.engine.random = Random(self.random.random())
         self.account = Account("$G", random=Random(self.random.random()))

@@ -72,6 +72,10 @@ class Disk(Protocol):
         """Make a folder and those above it, all of them safe when this returns; one that is there is no error."""
         ...
 
+    def add_folder(self, path: Path) -> None:
+        """Make a folder in one that is there; it is safe when that one is synced."""
+        ...
+
     def names(self, path: Path) -> list[str]:
         """The names in a folder, in order; none when there is no such folder."""
         ...
@@ -167,6 +171,9 @@ class RealDisk:
             self.sync_folder(folder.parent)
         if not self.is_folder(path):
             raise NotADirectoryError(errno.ENOTDIR, "a symbolic link, which the store does not follow", str(path))
+
+    def add_folder(self, path: Path) -> None:
+        path.mkdir(mode=_FOLDER_MODE)
 
     def names(self, path: Path) -> list[str]:
         try:

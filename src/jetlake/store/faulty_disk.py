@@ -33,11 +33,31 @@ class _File:
 
 
 class _Folder:
-    """A folder, which is there as soon as it is made."""
+    """The names in a folder as they are now, as they are safe, and the changes in between, in their order.
+
+    A change has each name's new file or folder, or None for a name that goes.
+    """
+
+    __slots__ = ("changes", "names", "safe")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _File | _Folder] = {}
+        self.safe: dict[str, _File | _Folder] = {}
+        self.changes: list[dict[str, _File | _Folder | None]] = []
+
+    def change(self, change: dict[str, _File | _Folder | None]) -> None:
+        """Change names, which a power cut may undo."""
+        _rename(self.names, change)
+        self.changes.append(change)
+
+    def sync(self, count: int | None = None) -> None:
+        """Make the first so many changes safe, or all."""
+        for change in self.changes[:count]:
+            _rename(self.safe, change)
+        self.changes.clear()
 
 
 _Node = _File | _Folder
-_Names = dict[Path, _Node]
 
 
 class FaultyDisk:
@@ -58,10 +78,7 @@ class FaultyDisk:
         self.fault: Callable[[str, Path], None] | None = None
         self.bad_sectors: set[tuple[Path, int]] = set()
         self._random = random
-        self._names: _Names = {}
-        self._safe_names: _Names = {}
-        # Changes of names that are not synced, by folder, in their order.
-        self._name_changes: dict[Path, list[Callable[[_Names], None]]] = {}
+        self._root = _Folder()
         self._handles: dict[int, tuple[_File, Path]] = {}
         self._next_handle = 1000
 
@@ -69,15 +86,13 @@ class FaultyDisk:
 
     def open(self, path: Path, *, create: bool = False) -> int:
         self._before("open", path)
-        node = self._names.get(path)
+        node = self._node(path)
         if node is None:
             if not create:
                 raise _error(errno.ENOENT, path)
             self._change("create", path)
-            if not isinstance(self._names.get(path.parent), _Folder):
-                raise _error(errno.ENOENT, path)
             node = _File()
-            self._rename(path.parent, _adding(path, node))
+            self._folder(path.parent).change({path.name: node})
         if isinstance(node, _Folder):
             raise _error(errno.EISDIR, path)
         self._next_handle += 1
@@ -104,7 +119,7 @@ class FaultyDisk:
         file, path = self._file(handle)
         self._before("write", path)
         if self.capacity is not None:
-            room = self.capacity - sum(len(node.data) for node in self._names.values() if isinstance(node, _File))
+            room = self.capacity - sum(len(file.data) for file in self._files().values())
             growth = max(offset + len(data) - len(file.data), 0)
             if growth > room:
                 # A full disk takes what it can, then refuses.
@@ -137,50 +152,58 @@ class FaultyDisk:
     def sync_folder(self, path: Path) -> None:
         self._before("sync_folder", path)
         self._change("sync_folder", path)
-        for change in self._name_changes.pop(path, []):
-            change(self._safe_names)
+        self._folder(path).sync()
 
     def replace(self, source: Path, target: Path) -> None:
         self._before("replace", source)
         self._change("replace", source)
-        node = self._names.get(source)
+        node = self._node(source)
         if node is None:
             raise _error(errno.ENOENT, source)
-        self._rename(target.parent, _moving(source, target, node))
+        if source.parent == target.parent:
+            self._folder(source.parent).change({source.name: None, target.name: node})
+        else:
+            self._folder(target.parent).change({target.name: node})
+            self._folder(source.parent).change({source.name: None})
 
     def remove(self, path: Path) -> None:
         self._before("remove", path)
-        if path in self._names:
+        if self._node(path) is not None:
             self._change("remove", path)
-            self._rename(path.parent, _removing(path))
+            self._folder(path.parent).change({path.name: None})
 
     def remove_folder(self, path: Path) -> None:
         self._before("remove_folder", path)
         self._change("remove_folder", path)
-        if self.names(path):
+        if self._folder(path).names:
             raise _error(errno.ENOTEMPTY, path)
-        self._rename(path.parent, _removing(path))
+        self._folder(path.parent).change({path.name: None})
 
     def make_folder(self, path: Path) -> None:
         self._before("make_folder", path)
         for folder in (*reversed(path.parents), path):
-            if folder not in self._names:
+            if self._node(folder) is None:
                 self._change("make_folder", folder)
-                self._names[folder] = self._safe_names[folder] = _Folder()
+                self._folder(folder.parent).change({folder.name: _Folder()})
+                self._folder(folder.parent).sync()
+
+    def add_folder(self, path: Path) -> None:
+        self._before("add_folder", path)
+        self._change("add_folder", path)
+        if self._node(path) is not None:
+            raise _error(errno.EEXIST, path)
+        self._folder(path.parent).change({path.name: _Folder()})
 
     def names(self, path: Path) -> list[str]:
         self._before("names", path)
-        return sorted(name.name for name in self._names if name.parent == path and name != path)
+        node = self._node(path)
+        return sorted(node.names) if isinstance(node, _Folder) else []
 
     def is_folder(self, path: Path) -> bool:
-        return isinstance(self._names.get(path), _Folder)
+        return isinstance(self._node(path), _Folder)
 
     def is_file(self, path: Path) -> bool:
-        return isinstance(self._names.get(path), _File)
-
-    def _rename(self, folder: Path, change: Callable[[_Names], None]) -> None:
-        change(self._names)
-        self._name_changes.setdefault(folder, []).append(change)
+        return isinstance(self._node(path), _File)
 
     # Bad days
 
@@ -193,14 +216,15 @@ class FaultyDisk:
         """Keep what was synced, and of everything else what chance leaves."""
         self._handles.clear()
         self.cut_at = None
-        for changes in self._name_changes.values():
-            for change in changes[: self._random.randint(0, len(changes))]:
-                change(self._safe_names)
-        self._name_changes.clear()
-        self._names = dict(self._safe_names)
-        for node in dict.fromkeys(self._names.values()):
-            if isinstance(node, _File):
-                self._forget_writes(node)
+        folders = [self._root]
+        for folder in folders:
+            folder.sync(self._random.randint(0, len(folder.changes)))
+            folder.names = dict(folder.safe)
+            for node in folder.names.values():
+                if isinstance(node, _Folder):
+                    folders.append(node)
+                else:
+                    self._forget_writes(node)
 
     def _forget_writes(self, file: _File) -> None:
         """Each write that was not synced is there, torn, or not; the disk may have taken them in any order."""
@@ -249,17 +273,18 @@ class FaultyDisk:
 
     def put(self, path: Path, data: bytes) -> None:
         """Give a file this content, safely."""
-        file = self._names.get(path)
+        file = self._node(path)
         if not isinstance(file, _File):
             file = _File()
-            self._names[path] = self._safe_names[path] = file
+            folder = self._folder(path.parent)
+            folder.names[path.name] = folder.safe[path.name] = file
         file.data = bytearray(data)
         file.safe = bytes(data)
         file.writes.clear()
 
     def files(self) -> list[Path]:
         """All files, in order."""
-        return sorted(path for path, node in self._names.items() if isinstance(node, _File))
+        return sorted(self._files())
 
     def open_handles(self) -> int:
         """How many handles were not given back."""
@@ -274,10 +299,33 @@ class FaultyDisk:
         return found
 
     def _file_at(self, path: Path) -> _File:
-        node = self._names.get(path)
+        node = self._node(path)
         if not isinstance(node, _File):
             raise _error(errno.ENOENT, path)
         return node
+
+    def _node(self, path: Path) -> _Node | None:
+        node: _Node | None = self._root
+        for name in path.parts[1:]:
+            node = node.names.get(name) if isinstance(node, _Folder) else None
+        return node
+
+    def _folder(self, path: Path) -> _Folder:
+        node = self._node(path)
+        if not isinstance(node, _Folder):
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _files(self) -> dict[Path, _File]:
+        files: dict[Path, _File] = {}
+        folders = [(Path("/"), self._root)]
+        for path, folder in folders:
+            for name, node in folder.names.items():
+                if isinstance(node, _Folder):
+                    folders.append((path / name, node))
+                else:
+                    files[path / name] = node
+        return files
 
     def _before(self, operation: str, path: Path) -> None:
         if self.fault is not None:
@@ -302,29 +350,12 @@ def _apply(data: bytearray, offset: int, written: bytes | None) -> None:
     data[offset : offset + len(written)] = written
 
 
-def _adding(path: Path, node: _Node) -> Callable[[_Names], None]:
-    def change(names: _Names) -> None:
-        names[path] = node
-
-    return change
-
-
-def _removing(path: Path) -> Callable[[_Names], None]:
-    def change(names: _Names) -> None:
-        names.pop(path, None)
-
-    return change
-
-
-def _moving(source: Path, target: Path, node: _Node) -> Callable[[_Names], None]:
-    def change(names: _Names) -> None:
-        names.pop(source, None)
-        names[target] = node
-        if isinstance(node, _Folder):
-            for path in [path for path in names if source in path.parents]:
-                names[target / path.relative_to(source)] = names.pop(path)
-
-    return change
+def _rename(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
 
 
 def _error(number: int, path: Path) -> OSError:
