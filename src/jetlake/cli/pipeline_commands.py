@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jetlake.cli.pipeline_options import PipelineRun, pipeline_options
+from jetlake.cli.requeue_command import requeue
 from jetlake.cli.session import Session, command
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, SIZE, TIME
@@ -209,6 +210,9 @@ def sql(run: PipelineRun, file: str) -> None:
         return SqlPipeline(read_sql_file(file))
 
     run.start(build)
+
+
+pipeline.add_command(requeue)
 
 
 @click.group(cls=SharedGroup)

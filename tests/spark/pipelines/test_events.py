@@ -6,8 +6,10 @@ import json
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 
 import jetlake
+from jetlake.cli.app import app
 from jetlake.errors import ConfigError
 from jetlake.model.times import parse_time
 from jetlake.spark.pipelines.dead_letters import DeadLetters
@@ -131,6 +133,73 @@ def check_letters(spark, admin, target):
         assert f"Dead-Letter-Subject: jobs.{number}\r\n" in header
         assert f"\r\nN: {number}\r\n" in header
         assert ("Dead-Letter-Description: broken\r\n" in header) == bool(description)
+
+
+def test_a_stream_that_was_made_again_has_dead_letters_of_its_own(spark, server_of, run_on, tmp_path):
+    own_server = server_of("nats-server")
+    admin = own_server.admin()
+    letters = DeadLetters(("JOBS",), Target("stream", "DEAD"))
+
+    def collected():
+        run_on(own_server, letters, checkpoint=str(tmp_path / "check"))
+        found = []
+        for message in admin.messages("DEAD"):
+            header = base64.b64decode(message["hdrs"]).decode()
+            missing = header.partition("Dead-Letter-Missing: ")[2].split("\r\n")[0]
+            sequence = int(header.partition("Dead-Letter-Sequence: ")[2].split("\r\n")[0])
+            found.append((sequence, base64.b64decode(message.get("data", "")), missing))
+        return found
+
+    work(own_server, 0, 5)
+    assert sorted(collected()) == [(1, b"job 0", ""), (2, b"job 1", "")]
+    # Deaths of the second stream are collected after it is gone too, those of the third in its time.
+    for first in (10, 20):
+        admin.api("STREAM.DELETE.JOBS")
+        work(own_server, first, 5)
+    found = sorted(collected())
+    assert [sequence for sequence, _, _ in found] == [1, 1, 1, 2, 2, 2]
+    assert [payload for _, payload, missing in found if not missing] == [b"job 0", b"job 20", b"job 1", b"job 21"]
+    assert [payload for _, payload, missing in found if "made again" in missing] == [b"", b""]
+
+
+def test_dead_letters_go_back_where_they_came_from(own_server):
+    """No Spark here: letters as the pipeline writes them, one of which was requeued before without being deleted."""
+    admin = own_server.admin()
+    admin.create_stream("JOBS", subjects=["jobs.>"])
+    admin.create_stream("DEAD")
+    base = {"Dead-Letter-Stream": "JOBS", "Dead-Letter-Reason": "terminated", "Nats-Msg-Id": "JOBS:w:1:0"}
+    for number in range(5):
+        consumer = "w" if number < 3 else "other"
+        extra = {"Dead-Letter-Missing": "gone"} if number == 1 else {"Dead-Letter-Subject": f"jobs.{number}"}
+        headers = {**base, **extra, "Dead-Letter-Consumer": consumer, "N": str(number), "Nats-Msg-Id": str(number)}
+        admin.publish([("DEAD.JOBS.w", b"job %d" % number, headers)])
+    admin.publish([("DEAD.note", b"no letter")])
+    admin.publish([("jobs.2", b"job 2", {"Nats-Msg-Id": "requeue:DEAD:3"})])
+
+    def requeue(*words):
+        result = CliRunner().invoke(app, ["-s", own_server.url, "pipeline", "requeue", "DEAD", *words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "1: jobs.0 in JOBS, 5 bytes" in requeue("--dry-run", "--consumer", "w")
+    assert admin.state("DEAD")["messages"] == 6
+    said = requeue("--consumer", "w")
+    assert said == (
+        "1 published, 1 without their message, left where they are, 1 published before, 2 not chosen, "
+        "1 no dead letters\n"
+    )
+    assert [message["subject"] for message in admin.messages("JOBS")] == ["jobs.2", "jobs.0"]
+    header = base64.b64decode(admin.messages("JOBS")[1]["hdrs"]).decode()
+    assert "Dead-Letter" not in header and "N: 0\r\n" in header
+    assert [message["seq"] for message in admin.messages("DEAD")] == [2, 4, 5, 6]
+    assert requeue("--keep", "--from-seq", "5", "--reason", "terminated", "--of", "JOBS").startswith("1 published")
+    assert admin.state("DEAD")["messages"] == 4
+
+
+def test_health_of_a_stream_that_does_not_exist_is_an_error(own_server):
+    own_server.admin().create_stream("EVENTS", subjects=["$JS.EVENT.>"])
+    result = CliRunner().invoke(app, ["-s", own_server.url, "pipeline", "health", "NOSUCH"])
+    assert (result.exit_code, "there is no stream NOSUCH" in result.output) == (2, True)
 
 
 def test_health_is_shown_with_its_open_windows_and_goes_to_a_stream(spark, server_of, run_on, tmp_path, capsys):

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sql
+from pyspark.sql.types import TimestampType
 
-__all__ = ["print_rows", "text_table"]
+from jetlake.spark.pipelines.utc import utc_text
+
+__all__ = ["collect_shown", "print_rows", "text_table"]
 
 
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -31,6 +35,19 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(row) for row in cells)]) + "\n"
+
+
+def collect_shown(frame: DataFrame) -> list[Row]:
+    """Rows to show: times are texts in UTC, not in the zone of this process."""
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    return frame.select(
+        *(
+            sql.expr(f"replace(substring({utc_text(f'`{name}`')}, 1, 19), 'T', ' ')").alias(name)
+            if isinstance(kind, TimestampType)
+            else sql.col(f"`{name}`")
+            for name, kind in kinds.items()
+        )
+    ).collect()
 
 
 def print_rows(rows: Sequence[Row]) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
 from jetlake.spark.pipelines.checks import check_source, require_stream
-from jetlake.spark.pipelines.console import print_rows
+from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.dead_letter_task import MESSAGE_COLUMNS, message_at
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
 from jetlake.spark.pipelines.folder_sink import NOTES
@@ -20,8 +20,9 @@ from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.utc import utc_text
 
-__all__ = ["DEATHS", "HEADER_PREFIX", "DeadLetters", "deaths", "fetched", "letters_as_messages"]
+__all__ = ["DEATHS", "HEADER_PREFIX", "DeadLetters", "dead_letters", "letters_as_messages"]
 
 HEADER_PREFIX = "Dead-Letter-"
 """What the headers begin with that a dead letter gets besides its own."""
@@ -42,8 +43,8 @@ _HEADERS = {
     "Reason": "reason",
     "Description": "nullif(description, '')",
     "Deliveries": "cast(deliveries as string)",
-    "Time": "date_format(died_at, \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'\")",
-    "Missing": "if(found, null, 'the message was removed before it was fetched')",
+    "Time": utc_text("died_at"),
+    "Missing": "missing",
 }
 
 
@@ -51,14 +52,10 @@ DEATH_COLUMNS = ("stream", "consumer", "sequence", "reason", "description", "del
 """What is known of a death."""
 
 
-def deaths(events: DataFrame, once_within: str | None = None) -> DataFrame:
-    """The events of dead messages, one for each message and consumer.
-
-    Args:
-        once_within: for streaming queries, how long a death is remembered, so that it counts once.
-    """
+def deaths(events: DataFrame) -> DataFrame:
+    """The events of dead messages."""
     kinds = ", ".join(f"'{kind}', '{name}'" for kind, name in DEATHS.items())
-    found = events.select(
+    return events.select(
         sql.col("value.stream").alias("stream"),
         sql.col("value.consumer").alias("consumer"),
         sql.col("value.stream_seq").alias("sequence"),
@@ -67,10 +64,24 @@ def deaths(events: DataFrame, once_within: str | None = None) -> DataFrame:
         sql.col("value.deliveries").alias("deliveries"),
         sql.col("timestamp").alias("died_at"),
     ).where("reason is not null and stream is not null and consumer is not null and sequence is not null")
-    keys = ["stream", "consumer", "sequence"]
-    if once_within is None:
-        return found.dropDuplicates(keys)
-    return found.withWatermark("died_at", once_within).dropDuplicatesWithinWatermark(keys)
+
+
+def dead_letters(events: DataFrame, connection: Mapping[str, str], once_within: str | None = None) -> DataFrame:
+    """Dead messages, one row for each message and consumer.
+
+    A stream that was deleted and made again gives its sequences to other messages: deaths of the same sequence count as
+    one only when they are of the same stream.
+
+    Args:
+        once_within: for streaming queries, how long a death is remembered, so that it counts once.
+    """
+    found = deaths(events)
+    if once_within is not None:
+        found = found.withWatermark("died_at", once_within)
+    letters = found.withColumn("message", message_at(connection)("stream", "sequence", sql.unix_micros("died_at")))
+    letters = letters.select(*DEATH_COLUMNS, *(sql.col(f"message.{name}").alias(name) for name in MESSAGE_COLUMNS))
+    keys = ["stream", "consumer", "sequence", "incarnation"]
+    return letters.dropDuplicates(keys) if once_within is None else letters.dropDuplicatesWithinWatermark(keys)
 
 
 def letters_as_messages(letters: DataFrame, subject: str) -> DataFrame:
@@ -85,7 +96,7 @@ def letters_as_messages(letters: DataFrame, subject: str) -> DataFrame:
         sql.expr(target).alias("subject"),
         sql.expr(f"map_from_entries(concat({own}, {added}))").alias("headers"),
         sql.col("data"),
-        sql.expr("concat_ws(':', stream, consumer, cast(sequence as string))").alias("msg_id"),
+        sql.expr("concat_ws(':', stream, consumer, cast(sequence as string), incarnation)").alias("msg_id"),
     )
 
 
@@ -172,7 +183,7 @@ class DeadLetters:
         options = settings.source_options(**self.source_options(), startingPosition=self.start)
         events = run.spark.readStream.format("jetstream").options(**options).load()
         remember = f"{round(duration_s(self.remember) * 1000)} milliseconds"
-        letters = fetched(deaths(events, remember), settings.connection)
+        letters = dead_letters(events, settings.connection, remember)
         checkpoint = self.checkpoint(settings)
         if self.target.kind == "stream":
             example = self.publish_subject.replace("{stream}", "*").replace("{consumer}", "*")
@@ -182,7 +193,7 @@ class DeadLetters:
             messages = letters_as_messages(letters, self.publish_subject)
             query = start_stream(run, messages, self.target, name=self.name, checkpoint=checkpoint)
         else:
-            query = start_folder(run, letters, self.target, name=self.name, checkpoint=checkpoint)
+            query = start_folder(run, letters.drop("incarnation"), self.target, name=self.name, checkpoint=checkpoint)
         run.watch([query])
 
     def _show(self, run: Run) -> None:
@@ -191,13 +202,7 @@ class DeadLetters:
             raise ConfigError("the console shows the dead letters that there are: to follow, choose a stream or folder")
         options = {**run.settings.connection, **self.source_options(), "startingPosition": self.start}
         events = run.spark.read.format("jetstream").options(**options).load()
-        letters = fetched(deaths(events), run.settings.connection).drop("headers", "data").orderBy("died_at").collect()
+        found = dead_letters(events, run.settings.connection).drop("headers", "data", "incarnation")
+        letters = collect_shown(found.orderBy("died_at"))
         run.batch_done("", 0, len(letters), 0.0, 0)
         print_rows(letters)
-
-
-def fetched(found: DataFrame, connection: Mapping[str, str]) -> DataFrame:
-    """Deaths with the messages that died."""
-    message = message_at(connection)("stream", "sequence")
-    fetched = found.withColumn("message", message)
-    return fetched.select(*DEATH_COLUMNS, *(sql.col(f"message.{name}").alias(name) for name in MESSAGE_COLUMNS))

@@ -192,9 +192,9 @@ def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
     if pipeline.target.kind == "stream":
         result = f"letters_as_messages(letters, {pipeline.publish_subject!r})"
     return (
-        "\nfrom jetlake.spark.pipelines.dead_letters import deaths, fetched, letters_as_messages\n\n\n"
+        "\nfrom jetlake.spark.pipelines.dead_letters import dead_letters, letters_as_messages\n\n\n"
         f"{_place(pipeline.target, 'dead_letters', {})}def letters():\n"
-        f"    letters = fetched(deaths({read}.load(), {pipeline.remember!r}), SERVER)\n    return {result}\n"
+        f"    letters = dead_letters({read}.load(), SERVER, {pipeline.remember!r})\n    return {result}\n"
     )
 
 

@@ -25,7 +25,10 @@ NOTES = "_jetlake"
 _STAGING = f"{NOTES}/staging"
 _BATCHES = f"{NOTES}/batches"
 
-_WRITER_OPTIONS = {"json": {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "compression": "gzip"}}
+# The zone that is written is the one that is meant, whatever the session's is.
+_WRITER_OPTIONS = {
+    "json": {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC", "compression": "gzip"}
+}
 
 
 def writer_options(format_name: str) -> dict[str, str]:

@@ -11,13 +11,14 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.spark.option_values import duration_s
-from jetlake.spark.pipelines.checks import check_source
-from jetlake.spark.pipelines.console import print_rows
+from jetlake.spark.pipelines.checks import check_source, require_stream
+from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
+from jetlake.spark.pipelines.utc import utc_text
 
 __all__ = ["HEALTH_COLUMNS", "HEALTH_SUBJECTS", "Health", "health_table"]
 
@@ -136,8 +137,10 @@ class Health:
         return self.subject or f"{self.target.value}.consumers"
 
     def check(self, settings: PipelineSettings) -> None:
-        """Find out whether nobody collects events, or an option is wrong."""
+        """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
         check_events_stream(settings.connection_options, self.events)
+        for stream in self.streams:
+            require_stream(settings.connection_options, stream)
         check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
 
     def run(self, run: Run) -> None:
@@ -152,9 +155,7 @@ class Health:
             made = ensure_stream(run.settings.connection_options, self.target.value, self.publish_subject())
             if made:
                 run.facts["made"] = made
-            rows = table.withColumn(
-                "msg_id", sql.concat_ws("/", sql.col("minute").cast("string"), "stream", "consumer")
-            )
+            rows = table.withColumn("msg_id", sql.concat_ws("/", sql.expr(utc_text("minute")), "stream", "consumer"))
             query = start_stream(
                 run,
                 rows,
@@ -181,13 +182,13 @@ class Health:
     def _show(self, run: Run) -> None:
         """Print tables: one of all there is, or of every batch what it changed."""
         if not run.settings.follow:
-            rows = self.present_table(run.spark, run.settings).collect()
+            rows = collect_shown(self.present_table(run.spark, run.settings))
             run.batch_done("", 0, sum(row["acks"] for row in rows), 0.0, 0)
             print_rows(rows)
             return
 
         def show(frame: DataFrame, batch: int) -> None:
-            print_rows(frame.orderBy("minute", "stream", "consumer").collect())
+            print_rows(collect_shown(frame.orderBy("minute", "stream", "consumer")))
 
         table = health_table(self._stream(run), _spark_interval(self.window), _spark_interval(self.late))
         writer = table.writeStream.queryName(self.name).outputMode("update").foreachBatch(show)

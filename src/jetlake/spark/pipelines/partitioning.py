@@ -9,10 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
+from jetlake.spark.pipelines.utc import utc_date, utc_hour
 
-__all__ = ["Partitioning", "parse_partitioning"]
+__all__ = ["Partitioning", "folder_text", "parse_partitioning"]
 
 _PART = re.compile(r"date|hour|subject(?::([1-9][0-9]?))?")
+_FOLDER_MAX = 64
+_FOLDER_KEPT = 46
 _FORMS = "date, hour, subject:K (the first K tokens of the subject), separated by commas, or none"
 
 
@@ -41,10 +44,21 @@ class Partitioning:
     def expression(self, column: str) -> str:
         """The column in SQL."""
         return {
-            "date": "to_date(timestamp)",
-            "hour": "date_format(timestamp, 'HH')",
-            "subject_root": f"substring_index(subject, '.', {self.subject_tokens})",
+            "date": utc_date("timestamp"),
+            "hour": utc_hour("timestamp"),
+            "subject_root": folder_text(f"substring_index(subject, '.', {self.subject_tokens})"),
         }[column]
+
+
+def folder_text(text: str) -> str:
+    """A text in SQL as a folder's name that every file system takes in every locale.
+
+    ASCII letters, digits and `.`, `_`, `-`, `$` stay. A text with anything else is written as in a URL, with `~` for
+    `%`; one that is longer than 64 characters then ends with `~~` and a hash of all of it.
+    """
+    plain = f"if({text} rlike '^[A-Za-z0-9._$-]*$', {text}, replace(url_encode({text}), '%', '~'))"
+    short = f"concat(substring({plain}, 1, {_FOLDER_KEPT}), '~~', substring(md5({text}), 1, 16))"
+    return f"if(length({plain}) > {_FOLDER_MAX}, {short}, {plain})"
 
 
 def parse_partitioning(text: str) -> Partitioning:

@@ -34,6 +34,8 @@ DEFAULTS = {
     # The size of a batch would be summed up again after every row, over all maps that are null.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.streaming.stopTimeout": "30s",
+    # Java writes names of files in the locale's encoding, and in that of `C` only ASCII.
+    "spark.executorEnv.LC_ALL": "C.UTF-8",
 }
 """What a pipeline's session is set to; `--conf` wins."""
 
@@ -63,6 +65,8 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         use_unpacked_home()
+    if "UTF-8" not in _locale(os.environ).upper().replace("UTF8", "UTF-8"):
+        os.environ["LC_ALL"] = "C.UTF-8"
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Djetlake.log.level={log_level}"
     settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} {log_options}".strip()
     _launch_quietly(settings, log_level)
@@ -75,6 +79,11 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
         raise SparkError(f"Spark does not start at {master}: {explain(error)}") from None
     session.sparkContext.setLogLevel(log_level.upper())
     return session
+
+
+def _locale(environment: Mapping[str, str]) -> str:
+    """The locale that decides about characters, as every program finds it out."""
+    return environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or "C"
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.connection import retrying
 from jetlake.spark.options import SinkOptions
-from jetlake.spark.pipelines.console import print_rows
+from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
@@ -142,7 +142,7 @@ class SqlPipeline:
                 partition_by=sink.partition_by,
             )
         writer = run.settings.triggered(frame, name, checkpoint).outputMode(sink.mode)
-        return writer.foreachBatch(lambda rows, batch: print_rows(rows.collect())).start()
+        return writer.foreachBatch(lambda rows, batch: print_rows(collect_shown(rows))).start()
 
 
 def _await_sources(query: StreamingQuery) -> None:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from jetlake.errors import ConfigError, RowPublishError
 from jetlake.model.replies import StoredMessage
+from jetlake.model.times import parse_time
 from jetlake.protocol.subjects import matches
 from jetlake.spark.pipelines.compaction import plan_compaction
 from jetlake.spark.pipelines.console import text_table
-from jetlake.spark.pipelines.dead_letter_task import message_row
+from jetlake.spark.pipelines.dead_letter_task import Death, letter_rows
 from jetlake.spark.pipelines.folder_sink import file_name, is_data_file
 from jetlake.spark.pipelines.pacing import Pace, Schedule, slots
 from jetlake.spark.pipelines.partitioning import Partitioning, parse_partitioning
@@ -182,16 +183,28 @@ def test_a_dead_letter_keeps_its_message_or_says_that_it_is_gone():
     message = StoredMessage(
         subject="a.b", seq=3, data=b"x", hdrs=b"NATS/1.0\r\nK: 1\r\nK: 2\r\n\r\n", time="2026-01-31T12:00:00.000001Z"
     )
-    row = message_row(message)
-    assert (row["found"], row["subject"], row["headers"], row["data"]) == (True, "a.b", [("K", ["1", "2"])], b"x")
-    assert row["timestamp"] % 1_000_000 == 1
-    assert message_row(None) == {
-        "found": False,
-        "subject": None,
-        "timestamp": None,
-        "headers": [],
-        "data": None,
-    }
+    made_ns, died_us = parse_time("2026-01-31T11:00:00Z"), parse_time("2026-01-31T12:30:00Z") // 1000
+
+    def row(stored=message, made=made_ns, died=died_us):
+        (found,) = letter_rows([Death("A", 3, died)], lambda stream, sequence: stored, lambda stream: made)
+        return found
+
+    kept = row()
+    assert (kept["found"], kept["missing"], kept["subject"]) == (True, None, "a.b")
+    assert (kept["headers"], kept["data"]) == ([("K", ["1", "2"])], b"x")
+    assert kept["timestamp"] % 1_000_000 == 1
+    assert kept["incarnation"] == str(made_ns // 1000)
+    later_ns = parse_time("2026-01-31T12:45:00Z")
+    for gone, why, incarnation in (
+        (row(stored=None), "removed before", made_ns // 1000),
+        (row(stored=None, made=None), "stream was deleted", died_us),
+        # The sequence belongs to another message: of a stream that was made again, or put back to an earlier state.
+        (row(made=later_ns), "made again since", died_us),
+        (row(died=parse_time("2026-01-31T11:30:00Z") // 1000), "made again since", made_ns // 1000),
+    ):
+        assert why in gone["missing"]
+        assert (gone["found"], gone["subject"], gone["headers"], gone["data"]) == (False, None, [], None)
+        assert gone["incarnation"] == str(incarnation)
 
 
 def test_settings_are_checked_and_become_options(monkeypatch, tmp_path):
