@@ -11,6 +11,7 @@ from jetlake.errors import (
     StreamNotFoundError,
     SubscribeMismatchError,
 )
+from jetlake.model.replies import ConsumerInfoReply
 
 
 @pytest.fixture
@@ -192,3 +193,62 @@ async def test_an_ephemeral_pull_subscription(js):
         assert len(await subscription.fetch(3)) == 3
         assert await stream.consumer_names() == [subscription.consumer_name]
     assert await stream.consumer_names() == []
+
+
+async def test_a_durable_outlives_the_client_that_created_it(js, server, clients):
+    stream = await filled(js, 10)
+    for leave in ("drain", "close"):
+        other = await clients(server)
+        subscription = await other.jetstream().subscribe("s.>", durable=f"d-{leave}")
+        assert subscription.owns_consumer
+        for _ in range(4):
+            await (await subscription.next(5)).ack_sync()
+        await getattr(other, leave)()
+        info = await js.api.call(ConsumerInfoReply, "CONSUMER.INFO", "S", f"d-{leave}")
+        assert info.ack_floor.stream_seq == 4
+    ephemeral = await clients(server)
+    await ephemeral.jetstream().subscribe("s.>")
+    await ephemeral.drain()
+    assert sorted(await stream.consumer_names()) == ["d-close", "d-drain"]
+
+
+async def test_a_queue_goes_on_when_its_creator_leaves(js, server, clients):
+    stream = await filled(js, 0)
+    others = [(await clients(server)).jetstream() for _ in range(2)]
+    for leave in ("unsubscribe", "drain"):
+        first = await js.queue_subscribe("s.>", "q")
+        assert first.owns_consumer
+        second = await others[0].queue_subscribe("s.>", "q")
+        assert not second.owns_consumer
+        await getattr(first, leave)()
+        await js.publish("s.1", b"7")
+        message = await second.next(5)
+        assert message.payload == b"7"
+        await message.ack_sync()
+        await second.unsubscribe()
+        assert await stream.consumer_names() == ["q"]
+        await stream.delete_consumer("q")
+    last = await js.queue_subscribe("s.>", "q")
+    await last.unsubscribe(after=1)
+    await js.publish("s.1", b"8")
+    await last.next(5)
+    await until(lambda: _names_are(stream, []))
+
+
+async def _names_are(stream, names):
+    return await stream.consumer_names() == names
+
+
+async def test_an_argument_keeps_the_consumer(js):
+    stream = await filled(js, 3)
+    push = await js.subscribe("s.>", durable="push", keep_consumer=True)
+    assert not push.owns_consumer
+    await (await push.next(5)).ack_sync()
+    await push.unsubscribe()
+    queue = await js.queue_subscribe("s.>", "queue", keep_consumer=True)
+    await queue.drain()
+    pull = await js.pull_subscribe("s.>", "pull", keep_consumer=True)
+    await pull.unsubscribe()
+    assert sorted(await stream.consumer_names()) == ["pull", "push", "queue"]
+    await (await js.pull_subscribe("s.>", "gone")).unsubscribe()
+    assert sorted(await stream.consumer_names()) == ["pull", "push", "queue"]

@@ -242,7 +242,7 @@ class Client:
         waits for the next one, as long as the timeout lets it; what is not sent then is reported to `on_error`.
 
         What was fetched ahead for somebody who iterates goes back to the server, since it could not be acknowledged
-        any more.
+        any more. A handler or callback that calls this itself is not waited for.
 
         Raises:
             DrainTimeoutError: callbacks or the server took too long; the client is closed all the same.
@@ -253,9 +253,10 @@ class Client:
         wait_s = timeout_s(timeout) or connection.options.drain_timeout_s
         receivers = connection.receivers()
         try:
-            async with asyncio.timeout(wait_s):
-                await connection.wind_down()
-                await connection.sent(wait_s)
+            with connection.endings.leaving(is_child_included=False):
+                async with asyncio.timeout(wait_s):
+                    await connection.wind_down()
+                    await connection.sent(wait_s)
         except (TimeoutError, RequestTimeoutError):
             for receiver in receivers:
                 receiver.abandon()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from random import Random
 
+from jetlake.client.endings import Endings
 from jetlake.client.events import Events
 from jetlake.client.handshake import ServerInfo, complaint, read_info
 from jetlake.client.message import Message, Outlet
@@ -41,6 +42,9 @@ from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
 
 __all__ = ["Connection", "ConnectionState"]
+
+# A connection that was up so long proves its server sound: the next loss starts the back-off anew.
+_LASTED_S = 2.0
 
 
 class ConnectionState(Enum):
@@ -95,8 +99,10 @@ class Connection:
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
         )
-        self._events = Events()
+        self.endings = Endings(self.loop)
+        self._events = Events(self.endings)
         self._reconnect_task: asyncio.Task[None] | None = None
+        self._connected_at = 0.0
         self._reading_paused_by: set[Receiver] = set()
         self._state_changed: asyncio.Future[None] | None = None
         self._closed = self.loop.create_future()
@@ -166,7 +172,8 @@ class Connection:
     def _connected(self, wire: WireProtocol, address: ServerAddress, info: ServerInfo) -> None:
         first = self.state is ConnectionState.CONNECTING
         self.address = address
-        self._pool.connected(address)
+        self._connected_at = self.loop.time()
+        self._pool.connected(address, first=first)
         self._take_info(info)
         self.state = ConnectionState.CONNECTED
         self._wire = wire
@@ -198,7 +205,8 @@ class Connection:
             receiver.disconnected()
         self._events.emit(self.options.on_disconnected, reason)
         if self.address is not None:
-            self._pool.lost(self.address)
+            lasted_s = self.loop.time() - self._connected_at
+            self._pool.lost(self.address, lasted=lasted_s >= _LASTED_S)
         self._reconnect_task = self.loop.create_task(self._reconnect())
 
     def _translated(self, error: Exception | None) -> Exception:
@@ -370,6 +378,7 @@ class Connection:
         transport = self._wire.transport if self._wire is not None else None
         if transport is not None and transport.is_reading():
             transport.pause_reading()
+            self._pings.pause(True)
 
     def resume_reading(self, receiver: Receiver) -> None:
         """This receiver has room again."""
@@ -379,6 +388,7 @@ class Connection:
         transport = self._wire.transport if self._wire is not None else None
         if not self._reading_paused_by and transport is not None and not transport.is_closing():
             transport.resume_reading()
+            self._pings.pause(False)
 
     # Requests
 

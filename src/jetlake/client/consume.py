@@ -67,10 +67,10 @@ class Consume(Reading):
 
     async def wind_down(self) -> None:
         if self._handlers.has_handler or self.is_emptied or not self._consumer.needs_ack:
-            await self.drain()
+            await self._drain()
         else:
             # The connection goes, and nobody could acknowledge what an iterator took later.
-            await self.stop()
+            await self._stop()
 
     def _begin(self) -> None:
         self._connection.subscribe(self)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Any
 
+from jetlake.client.endings import Endings, enter_worker
 from jetlake.client.options import EventCallback
 from jetlake.errors import JetlakeError
 
@@ -18,9 +20,10 @@ logger = logging.getLogger("jetlake.client")
 class Events:
     """Calls event callbacks; what they raise is logged, since nobody is there to take it."""
 
-    __slots__ = ("_running",)
+    __slots__ = ("_endings", "_running")
 
-    def __init__(self) -> None:
+    def __init__(self, endings: Endings) -> None:
+        self._endings = endings
         self._running: set[asyncio.Future[Any]] = set()
 
     def emit(self, callback: EventCallback | None, *arguments: object) -> None:
@@ -33,7 +36,7 @@ class Events:
             logger.exception("an event callback failed")
             return
         if isawaitable(result):
-            task = asyncio.ensure_future(result)
+            task = asyncio.ensure_future(_as_worker(result))
             self._running.add(task)
             task.add_done_callback(self._done)
 
@@ -48,11 +51,16 @@ class Events:
             logger.error("a handler failed", exc_info=error)
 
     async def finish(self) -> None:
-        """Wait until all callbacks have run, but for the one that waits here itself."""
-        while pending := [task for task in self._running if task is not asyncio.current_task()]:
-            await asyncio.wait(pending)
+        """Wait until all callbacks have run, but for those that wait for an ending themselves."""
+        with self._endings.leaving():
+            await self._endings.finished(self._running)
 
     def _done(self, task: asyncio.Future[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("an event callback failed", exc_info=task.exception())
+
+
+async def _as_worker(result: Awaitable[Any]) -> None:
+    enter_worker()
+    await result

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from jetlake.client.endings import Endings, enter_worker
 from jetlake.client.message import Message
-from jetlake.errors import InvalidOptionError
+from jetlake.errors import InvalidOptionError, JetlakeError
 
 if TYPE_CHECKING:
     from jetlake.client.mailbox import Mailbox
     from jetlake.client.puller import Puller
 
-__all__ = ["HandlerPool", "MessageHandler"]
+__all__ = ["HandlerPool", "MessageHandler", "inner_cancellation"]
 
 MessageHandler = Callable[[Message], Awaitable[None] | None]
 """A plain or a coroutine function that takes a message."""
@@ -26,6 +27,7 @@ class HandlerPool:
         handler: what they call.
         concurrency: how many of them there are.
         on_error: takes what the handler raises.
+        endings: knows which handlers wait for an ending themselves.
 
     Attributes:
         handled: messages that the handler has finished.
@@ -34,9 +36,15 @@ class HandlerPool:
         InvalidOptionError: that is no handler, or no number of tasks.
     """
 
-    __slots__ = ("_concurrency", "_handler", "_on_error", "_tasks", "handled")
+    __slots__ = ("_concurrency", "_endings", "_handler", "_on_error", "_tasks", "handled")
 
-    def __init__(self, handler: MessageHandler | None, concurrency: int, on_error: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        handler: MessageHandler | None,
+        concurrency: int,
+        on_error: Callable[[Exception], None],
+        endings: Endings,
+    ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
         if concurrency > 1 and handler is None:
@@ -46,6 +54,7 @@ class HandlerPool:
         self._handler = handler
         self._concurrency = concurrency
         self._on_error = on_error
+        self._endings = endings
         self._tasks: list[asyncio.Task[None]] = []
         self.handled = 0
 
@@ -61,6 +70,7 @@ class HandlerPool:
             self._tasks = [mailbox.loop.create_task(self._run(work, mailbox, puller)) for _ in range(self._concurrency)]
 
     async def _run(self, handler: MessageHandler, mailbox: Mailbox, puller: Puller) -> None:
+        enter_worker()
         messages = mailbox.messages
         while True:
             while messages:
@@ -76,17 +86,32 @@ class HandlerPool:
                     # The message stays un-acknowledged and comes again; one bad message must not stop the others.
                     error.add_note(f"while handling {message!r}")
                     self._on_error(error)
+                except asyncio.CancelledError as error:
+                    self._on_error(inner_cancellation(error, message))
             if mailbox.is_ended:
                 return
             await mailbox.wait()
 
     async def finished(self) -> None:
-        """Wait until all tasks have ended, but for the one that waits here itself."""
-        others = [task for task in self._tasks if task is not asyncio.current_task()]
-        if others:
-            await asyncio.wait(others)
+        """Wait until all tasks have ended, but for those that wait for an ending themselves."""
+        await self._endings.finished(self._tasks)
 
     def cancel(self) -> None:
         """End the tasks in the middle of their messages, which come again later."""
         for task in self._tasks:
-            task.cancel()
+            if task is not asyncio.current_task():
+                task.cancel()
+
+
+def inner_cancellation(error: asyncio.CancelledError, message: Message) -> JetlakeError:
+    """The failure of a handler that awaited something cancelled; raises the error when the handler itself is.
+
+    Raises:
+        asyncio.CancelledError: the task that runs the handler is cancelled.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    failure = JetlakeError(f"the handler awaited something that was cancelled, while handling {message!r}")
+    failure.__cause__ = error
+    return failure

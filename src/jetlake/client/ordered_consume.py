@@ -164,10 +164,12 @@ class OrderedConsume(Reading):
         discard_consumer(self._api, self._stream, consumer.name)
 
     async def _end_delivery(self) -> None:
-        await super()._end_delivery()
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            self._discard(consumer)
+        try:
+            await super()._end_delivery()
+        finally:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                self._discard(consumer)
 
     # What differs from a consumer that stays
 

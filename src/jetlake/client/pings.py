@@ -22,7 +22,17 @@ class Pings:
         on_stale: called with the number of unanswered pings when it is too high.
     """
 
-    __slots__ = ("_interval_s", "_loop", "_on_stale", "_outstanding", "_outstanding_max", "_send", "_timer", "_waiting")
+    __slots__ = (
+        "_interval_s",
+        "_is_paused",
+        "_loop",
+        "_on_stale",
+        "_outstanding",
+        "_outstanding_max",
+        "_send",
+        "_timer",
+        "_waiting",
+    )
 
     def __init__(
         self,
@@ -38,6 +48,7 @@ class Pings:
         self._send = send
         self._on_stale = on_stale
         self._outstanding = 0
+        self._is_paused = False
         self._timer: asyncio.TimerHandle | None = None
         # One entry for each ping under way; None for those that nobody waits for.
         self._waiting: deque[asyncio.Future[None] | None] = deque()
@@ -45,6 +56,7 @@ class Pings:
     def start(self) -> None:
         """There is a new connection."""
         self._outstanding = 0
+        self._is_paused = False
         self._waiting.clear()
         self._schedule()
 
@@ -56,6 +68,11 @@ class Pings:
         for pong in waiting:
             if pong is not None and not pong.done():
                 pong.set_exception(error)
+
+    def pause(self, is_paused: bool) -> None:
+        """Count no answer as missing while the socket is not read; pings go on, so that the server hears of us."""
+        self._is_paused = is_paused
+        self._outstanding = 0
 
     def ping(self) -> asyncio.Future[None]:
         """Send one; the future is done when it is answered."""
@@ -80,7 +97,7 @@ class Pings:
         if self._outstanding >= self._outstanding_max:
             self._on_stale(self._outstanding)
             return
-        self._outstanding += 1
+        self._outstanding += not self._is_paused
         self._waiting.append(None)
         self._send(encoder.PING)
         self._schedule()

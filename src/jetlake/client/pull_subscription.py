@@ -123,11 +123,19 @@ class PullSubscription:
     """
 
     def __init__(
-        self, api: ApiCaller, stream_name: str, consumer_name: str, *, created: bool, info: ConsumerInfo | None
+        self,
+        api: ApiCaller,
+        stream_name: str,
+        consumer_name: str,
+        *,
+        created: bool,
+        info: ConsumerInfo | None,
+        is_named: bool = False,
     ) -> None:
         self._api = api
         self._connection = api.connection
         self._created = created
+        self._is_named = is_named
         self._needs_no_ack = info is not None and info.config.ack_policy is AckPolicy.NONE
         self._is_closed = False
         self._pull_subject = api.subject("CONSUMER.MSG.NEXT", stream_name, consumer_name)
@@ -277,7 +285,7 @@ class PullSubscription:
         raise PullStatusError(pull.error.status, pull.error.description)
 
     async def unsubscribe(self) -> None:
-        """End it; a consumer that it created is deleted.
+        """End it; a consumer that it created is deleted, unless somebody else pulls from it.
 
         Raises:
             ApiError: the consumer could not be deleted.
@@ -289,6 +297,8 @@ class PullSubscription:
         if self._created:
             self._created = False
             try:
+                if self._is_named and (await self.consumer_info()).num_waiting:
+                    return  # Somebody else pulls from it.
                 await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.consumer_name)
             except NotFoundError:
                 pass  # It is gone already.

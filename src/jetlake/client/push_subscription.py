@@ -20,7 +20,10 @@ from jetlake.protocol import encoder
 if TYPE_CHECKING:
     from jetlake.client.api_caller import ApiCaller
 
-__all__ = ["PushSubscription"]
+__all__ = ["UNBOUND_WAITS_S", "PushSubscription"]
+
+UNBOUND_WAITS_S = (0.0, 0.005, 0.02, 0.075, 0.15)
+"""When to ask whether a consumer is bound: a server notices only a moment after the UNSUB that it is no longer."""
 
 
 class PushSubscription(Subscription):
@@ -41,7 +44,9 @@ class PushSubscription(Subscription):
         "_auto_ack",
         "_check",
         "_created",
+        "_deletion",
         "_flow_due",
+        "_is_named",
         "_needs_no_ack",
         "_put_total",
         "_status",
@@ -65,6 +70,8 @@ class PushSubscription(Subscription):
         self._api = api
         self._auto_ack = callback is not None and not manual_ack
         self._created = False
+        self._is_named = False
+        self._deletion: asyncio.Task[None] | None = None
         self._needs_no_ack = False
         self._put_total = 0
         self._flow_due: deque[tuple[int, bytes]] = deque()
@@ -83,11 +90,21 @@ class PushSubscription(Subscription):
             on_slow=on_slow,
         )
 
-    def attach(self, info: ConsumerInfo, *, created: bool, alarm_s: float | None = None) -> None:
-        """The consumer that serves this subscription is known."""
+    def attach(
+        self, info: ConsumerInfo, *, created: bool, is_named: bool = False, alarm_s: float | None = None
+    ) -> None:
+        """Bind the subscription to the consumer that serves it.
+
+        Args:
+            info: the consumer.
+            created: the consumer was created for this subscription, which deletes it at its end.
+            is_named: the consumer has a name of the user's, by which others may use it too.
+            alarm_s: silence after which an alarm is due.
+        """
         self.stream_name = info.stream_name
         self.consumer_name = info.name
         self._created = created
+        self._is_named = is_named
         self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
         loop = self._connection.loop
         self._status = PushStatus(
@@ -121,18 +138,30 @@ class PushSubscription(Subscription):
     async def unsubscribe(self, after: int = 0) -> None:
         """End it; a consumer that it created is deleted (at once, unless `after` messages are still to come).
 
+        The consumer stays while another member of its queue group is bound to it.
+
         Raises:
             ApiError: the consumer could not be deleted.
         """
         self._stop_timer()
         await super().unsubscribe(after)
-        if not after:
+        if self.is_closed and self._deletion is None:
             await self._delete_consumer()
 
     async def drain(self, timeout: Seconds | None = None) -> None:
         """End it without loss, then delete a consumer that it created; if that fails, `on_error` gets to know."""
         self._stop_timer()
         await super().drain(timeout)
+        await self._delete_or_report()
+
+    async def wind_down(self) -> None:
+        """The client drains: what has a name outlives the connection, and so does the place in the stream."""
+        self._stop_timer()
+        await super().wind_down()
+        if not self._is_named:
+            await self._delete_or_report()
+
+    async def _delete_or_report(self) -> None:
         try:
             await self._delete_consumer()
         except JetlakeError as error:
@@ -143,9 +172,19 @@ class PushSubscription(Subscription):
             return
         self._created = False
         try:
+            if self.queue and await self._is_shared():
+                return
             await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.consumer_name)
         except NotFoundError:
             pass  # It is gone already.
+
+    async def _is_shared(self) -> bool:
+        """Whether another member of the queue group is bound to the consumer; this one no longer is."""
+        for wait_s in UNBOUND_WAITS_S:
+            await asyncio.sleep(wait_s)
+            if not (await self.consumer_info()).push_bound:
+                return False
+        return True
 
     # What the connection calls
 
@@ -196,9 +235,7 @@ class PushSubscription(Subscription):
         super().ended(error)
         if self._created and self.delivered_max and not self._connection.is_closed:
             # The last message that was asked for has come, and nobody waits here for the answer.
-            self._created = False
-            subject = self._api.subject("CONSUMER.DELETE", self.stream_name, self.consumer_name)
-            self._connection.send(encoder.pub(subject, b"", b""))
+            self._deletion = self._connection.loop.create_task(self._delete_or_report())
 
     def disconnected(self) -> None:
         if self._status is not None:

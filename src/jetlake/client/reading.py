@@ -18,6 +18,7 @@ from jetlake.client.receiver import Receiver
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
+    ConsumeError,
     InvalidOptionError,
     RequestTimeoutError,
     SubscriptionClosedError,
@@ -71,7 +72,7 @@ class Reading(Receiver):
         self._loop = connection.loop
         self._mailbox = Mailbox(self._loop)
         self._puller = Puller(connection, options, self._mailbox, self._missed)
-        self._handlers = HandlerPool(handler, concurrency, connection.signal)
+        self._handlers = HandlerPool(handler, concurrency, connection.signal, connection.endings)
         self._recovery: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_stopping = False
@@ -230,6 +231,8 @@ class Reading(Receiver):
         await self._handlers.finished()
         if self._mailbox.error is not None:
             raise self._mailbox.error
+        if self._handlers.has_handler and not self._mailbox.is_ended:
+            raise ConsumeError("the tasks of the handlers were cancelled")
 
     def _end(self) -> Exception:
         """Why there is nothing more."""
@@ -252,23 +255,35 @@ class Reading(Receiver):
     async def stop(self) -> list[Message]:
         """Stop at once. What was received and not handed out goes back to the server, and is returned for the record.
 
-        Handlers that are at work finish their message.
+        Handlers that are at work finish their message; one that calls this itself is not waited for.
         """
-        await self._end_delivery()
-        left = self._mailbox.take_all()
-        give_back(left)
-        self._mailbox.end()
+        with self._connection.endings.leaving():
+            return await self._stop()
+
+    async def _stop(self) -> list[Message]:
+        try:
+            await self._end_delivery()
+        finally:
+            left = self._mailbox.take_all()
+            give_back(left)
+            self._mailbox.end()
         await self._handlers.finished()
         return left
 
     async def drain(self) -> None:
         """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
-        await self._end_delivery()
-        self._mailbox.end()
+        with self._connection.endings.leaving():
+            await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            await self._end_delivery()
+        finally:
+            self._mailbox.end()
         await self._handlers.finished()
 
     async def wind_down(self) -> None:
-        await self.drain()
+        await self._drain()
 
     def abandon(self) -> None:
         """Cancel handlers in the middle of their messages, which come again later."""

@@ -1,7 +1,8 @@
 """The servers that a client knows and the order in which it tries them, as a pure state machine.
 
 One round tries every server once without waiting. Between rounds the client waits, longer after each round that found
-nobody, with jitter so that many clients do not come back at the same moment.
+nobody, with jitter so that many clients do not come back at the same moment. A handshake alone does not reset the
+back-off: a server that takes clients and drops them again would be stormed. A connection that has lasted does.
 """
 
 from __future__ import annotations
@@ -127,21 +128,28 @@ class ServerPool:
             self._entries.remove(entry)
             self._tried_in_round = max(0, self._tried_in_round - 1)
 
-    def connected(self, address: ServerAddress) -> None:
-        """The server took us; waits start small again."""
-        self._rounds = 0
-        self._tried_in_round = 0
+    def connected(self, address: ServerAddress, *, first: bool = False) -> None:
+        """The server took us, for the first time at all or again."""
+        if first:
+            self._rounds = self._tried_in_round = 0
         self._given_up.clear()
         for entry in self._entries:
             entry.failure = ""
             if entry.address == address:
-                entry.failures = entry.authorization_failures = 0
+                entry.authorization_failures = 0
 
-    def lost(self, address: ServerAddress) -> None:
-        """The connection to this server broke: the others are tried before it."""
-        self._rounds = 0
-        self._tried_in_round = 0
+    def lost(self, address: ServerAddress, *, lasted: bool) -> None:
+        """The connection to this server broke: the others are tried before it.
+
+        Args:
+            address: the server.
+            lasted: the connection was up long enough to prove the server sound, so that waits start small again.
+        """
         entry = self._entry(address)
+        if lasted:
+            self._rounds = self._tried_in_round = 0
+            if entry is not None:
+                entry.failures = 0
         if entry is not None:
             self._entries.remove(entry)
             self._entries.append(entry)

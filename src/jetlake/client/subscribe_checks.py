@@ -30,6 +30,8 @@ class SubscribeRequest(Struct, frozen=True, kw_only=True):
     queue: str = ""
     is_pull: bool = False
     is_ordered: bool = False
+    keeps_consumer: bool = False
+    """Leave a consumer that is created where it is when the subscription ends."""
     options: dict[str, Any] = {}
     """What a consumer that is created should be like, and what one that exists must be like."""
 
@@ -37,6 +39,11 @@ class SubscribeRequest(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name of the consumer to look for; empty for a new ephemeral one."""
         return self.consumer or self.durable
+
+    @property
+    def has_own_name(self) -> bool:
+        """Whether a consumer that is created gets a name of the user's, by which others find it."""
+        return bool(self.name or self.options.get("name"))
 
 
 def check_request(request: SubscribeRequest) -> None:

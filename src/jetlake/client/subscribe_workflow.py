@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import Any
 
 import msgspec
 
 from jetlake.client.api_caller import ApiCaller, check_name
 from jetlake.client.config_options import configured
 from jetlake.client.pull_subscription import PullSubscription
-from jetlake.client.push_subscription import PushSubscription
+from jetlake.client.push_subscription import UNBOUND_WAITS_S, PushSubscription
 from jetlake.client.subscribe_checks import SubscribeRequest, check_existing, check_request
 from jetlake.client.subscription import MessageCallback, SlowPolicy
 from jetlake.client.wire_values import queue_bytes, subscribe_subject
@@ -25,9 +26,6 @@ from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import ConsumerCreateReply, ConsumerInfoReply, StreamNamesReply
 from jetlake.model.requests import ConsumerCreateRequest, StreamListRequest
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["find_stream", "subscribe_pull", "subscribe_push"]
 
@@ -68,7 +66,14 @@ async def subscribe_pull(api: ApiCaller, request: SubscribeRequest) -> PullSubsc
     except (ConsumerExistsError, ConsumerNameInUseError):
         info = await _checked(api, stream, request)
         return PullSubscription(api, stream, info.name, created=False, info=info)
-    return PullSubscription(api, stream, info.name, created=True, info=info)
+    return PullSubscription(
+        api,
+        stream,
+        info.name,
+        created=not request.keeps_consumer,
+        info=info,
+        is_named=request.has_own_name,
+    )
 
 
 async def subscribe_push(
@@ -132,7 +137,9 @@ async def subscribe_push(
         connection.unsubscribe(subscription)
         subscription.ended(None)
         raise
-    subscription.attach(info, created=True, alarm_s=heartbeat_alarm_s)
+    subscription.attach(
+        info, created=not request.keeps_consumer, is_named=request.has_own_name, alarm_s=heartbeat_alarm_s
+    )
     return subscription
 
 
@@ -152,7 +159,11 @@ async def _look_up(api: ApiCaller, stream: str, request: SubscribeRequest) -> Co
 
 
 async def _checked(api: ApiCaller, stream: str, request: SubscribeRequest) -> ConsumerInfo:
-    info = await api.call(ConsumerInfoReply, "CONSUMER.INFO", stream, request.name)
+    for wait_s in UNBOUND_WAITS_S:
+        await asyncio.sleep(wait_s)
+        info = await api.call(ConsumerInfoReply, "CONSUMER.INFO", stream, request.name)
+        if request.queue or not info.push_bound:
+            break
     check_existing(request, info)
     return info
 

@@ -37,6 +37,7 @@ class Subscribing:
         ordered: Literal[False] = False,
         manual_ack: bool = False,
         heartbeat_alarm: Seconds | None = None,
+        keep_consumer: bool = False,
         pending_messages_max: int = 512 * 1024,
         pending_bytes_max: int = 128 * 1024 * 1024,
         on_slow: SlowPolicy = "drop_new",
@@ -55,6 +56,7 @@ class Subscribing:
         ordered: Literal[True],
         manual_ack: bool = False,
         heartbeat_alarm: Seconds | None = None,
+        keep_consumer: bool = False,
         pending_messages_max: int = 512 * 1024,
         pending_bytes_max: int = 128 * 1024 * 1024,
         on_slow: SlowPolicy = "drop_new",
@@ -72,15 +74,18 @@ class Subscribing:
         ordered: bool = False,
         manual_ack: bool = False,
         heartbeat_alarm: Seconds | None = None,
+        keep_consumer: bool = False,
         pending_messages_max: int = 512 * 1024,
         pending_bytes_max: int = 128 * 1024 * 1024,
         on_slow: SlowPolicy = "drop_new",
         **options: Unpack[ConsumerOptions],
     ) -> PushSubscription | OrderedConsume:
-        """Subscribe through a push consumer that exists or is created now (ADR-15).
+        """Subscribe through a push consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
 
-        Without `consumer` and `durable` an ephemeral consumer is created. A consumer that this call created is deleted
-        when the subscription ends.
+        That is ADR-15's rule: they delete a consumer that this call created, a durable one with its place in the stream
+        too, unless `keep_consumer` is set or another member of its queue group is bound to it. Closing, draining or
+        losing the client's connection deletes nothing that has a name. Without `consumer` and `durable` an ephemeral
+        consumer is created.
 
         Args:
             subject: what to receive; also finds the stream.
@@ -90,6 +95,7 @@ class Subscribing:
             durable: use this durable consumer, and create it if it is missing.
             ordered: every message once and in order, without acknowledgements; see `Stream.ordered`.
             manual_ack: leave acknowledging to the callback.
+            keep_consumer: leave a consumer that this call creates where it is when the subscription ends.
             heartbeat_alarm: seconds of silence after which `on_error` gets a `HeartbeatMissedError`. Default: three
                 times the consumer's `idle_heartbeat`.
             pending_messages_max: most messages that may wait to be taken.
@@ -108,6 +114,7 @@ class Subscribing:
             consumer=consumer,
             durable=durable,
             is_ordered=ordered,
+            keeps_consumer=keep_consumer,
             options=dict(options),
         )
         if ordered:
@@ -126,22 +133,29 @@ class Subscribing:
         consumer: str = "",
         durable: str = "",
         manual_ack: bool = False,
+        keep_consumer: bool = False,
         pending_messages_max: int = 512 * 1024,
         pending_bytes_max: int = 128 * 1024 * 1024,
         on_slow: SlowPolicy = "drop_new",
         **options: Unpack[ConsumerOptions],
     ) -> PushSubscription:
-        """Share a push consumer with the other members of a queue group (ADR-15).
+        """Share a push consumer, which its creator's `unsubscribe` or `drain` deletes if no other member is bound.
 
-        Without `consumer` and `durable` the queue's name is the durable's name, so that all members meet. The member
-        that created the consumer deletes it at its end; create it beforehand if others should go on.
+        Without `consumer` and `durable` the queue's name is the durable's name, so that all members meet (ADR-15). With
+        `keep_consumer` the consumer stays when its creator is the last to go; see `subscribe`.
         """
         if not queue:
             raise InvalidOptionError("queue_subscribe needs the name of a queue")
         if not consumer and not durable:
             durable = queue
         request = SubscribeRequest(
-            subject=subject, stream=stream, consumer=consumer, durable=durable, queue=queue, options=dict(options)
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            queue=queue,
+            keeps_consumer=keep_consumer,
+            options=dict(options),
         )
         return await self._subscribe_push(
             request, callback, manual_ack, None, pending_messages_max, pending_bytes_max, on_slow
@@ -154,15 +168,20 @@ class Subscribing:
         *,
         stream: str = "",
         consumer: str = "",
+        keep_consumer: bool = False,
         **options: Unpack[ConsumerOptions],
     ) -> PullSubscription:
-        """Fetch by hand from a pull consumer that exists or is created now (ADR-13, ADR-15).
+        """Fetch by hand from a pull consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+
+        They delete a consumer that this call created, a durable one too, unless `keep_consumer` is set or somebody else
+        pulls from it; closing the client does not (ADR-13, ADR-15).
 
         Args:
             subject: what to receive; also finds the stream.
             durable: use this durable consumer, and create it if it is missing. Default: an ephemeral one.
             stream: the stream's name; needed when several streams have the subject.
             consumer: bind to this existing consumer, and create none.
+            keep_consumer: leave a consumer that this call creates where it is when the subscription ends.
             options: what a new consumer is like; one that exists must be the same.
 
         Raises:
@@ -171,7 +190,13 @@ class Subscribing:
             StreamNotFoundError: no stream has the subject.
         """
         request = SubscribeRequest(
-            subject=subject, stream=stream, consumer=consumer, durable=durable, is_pull=True, options=dict(options)
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            is_pull=True,
+            keeps_consumer=keep_consumer,
+            options=dict(options),
         )
         return await subscribe_pull(self._api, request)
 

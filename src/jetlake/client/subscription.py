@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Literal
 
+from jetlake.client.endings import enter_worker
+from jetlake.client.handler_pool import inner_cancellation
 from jetlake.client.mailbox import Mailbox
 from jetlake.client.message import Message
 from jetlake.client.options import duration_s, timeout_s
@@ -200,27 +202,35 @@ class Subscription(Receiver):
             RequestTimeoutError: the server did not answer in time.
         """
         wait_s = timeout_s(timeout) or self._connection.options.drain_timeout_s
+        with self._connection.endings.leaving():
+            await self._drain(wait_s)
+
+    async def _drain(self, wait_s: float) -> None:
         self._connection.stop_delivery(self)
         try:
             await self._connection.flush(wait_s)
         except DisconnectedError:
             pass  # What was under way is lost with the connection.
-        self._connection.forget(self)
-        self.ended(None)
-        if self._worker is not None and self._worker is not asyncio.current_task():
-            _, late = await asyncio.wait([self._worker], timeout=wait_s)
-            if late:
-                raise RequestTimeoutError(f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s")
+        finally:
+            self._connection.forget(self)
+            self.ended(None)
+        if self._worker is not None:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._connection.endings.finished([self._worker])
+            except TimeoutError:
+                told = f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s"
+                raise RequestTimeoutError(told) from None
 
     async def wind_down(self) -> None:
         if not self.is_closed:
-            await self.drain()
+            await self._drain(self._connection.options.drain_timeout_s)
 
     def abandon(self) -> None:
         """End it at once, in the middle of its callback if that is at work."""
         self._connection.unsubscribe(self)
         self.ended(None)
-        if self._worker is not None:
+        if self._worker is not None and self._worker is not asyncio.current_task():
             self._worker.cancel()
 
     async def __aenter__(self) -> Subscription:
@@ -266,12 +276,15 @@ class Subscription(Receiver):
                 self._is_direct = False
                 rest = messages[messages.index(message) + 1 :]
                 self._mailbox.put(rest)
-                self._worker = self._connection.loop.create_task(self._run_callback(callback, result))
+                self._worker = self._connection.loop.create_task(self._run_callback(callback, (result, message)))
                 return
 
-    async def _run_callback(self, callback: MessageCallback, first: Awaitable[None] | None = None) -> None:
+    async def _run_callback(
+        self, callback: MessageCallback, first: tuple[Awaitable[None], Message] | None = None
+    ) -> None:
+        enter_worker()
         if first is not None:
-            await self._guarded(first)
+            await self._guarded(*first)
         mailbox = self._mailbox
         messages = mailbox.messages
         while True:
@@ -286,6 +299,8 @@ class Subscription(Receiver):
                         await result
                 except Exception as error:
                     self._failed(error, message)
+                except asyncio.CancelledError as error:
+                    self._connection.signal(inner_cancellation(error, message))
             if mailbox.is_ended:
                 return
             await mailbox.wait()
@@ -294,11 +309,13 @@ class Subscription(Receiver):
         error.add_note(f"while handling {message!r}")
         self._connection.signal(error)
 
-    async def _guarded(self, result: Awaitable[None]) -> None:
+    async def _guarded(self, result: Awaitable[None], message: Message) -> None:
         try:
             await result
         except Exception as error:
-            self._connection.signal(error)
+            self._failed(error, message)
+        except asyncio.CancelledError as error:
+            self._connection.signal(inner_cancellation(error, message))
 
     # The limit
 

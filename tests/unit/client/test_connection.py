@@ -530,3 +530,20 @@ async def test_a_denied_inbox_fails_every_request_until_the_next_connection(fake
     await clock.advance(1)
     with pytest.raises(RequestTimeoutError):
         await late
+
+
+async def test_a_server_that_closes_after_the_handshake_is_not_stormed(fake, clock):
+    await fake.connect(reconnect_wait=0.1, reconnect_wait_max=5, reconnect_jitter=0)
+    for _ in range(60):
+        fake.wire.lose()
+        await clock.settle()
+        await clock.advance(0.1)
+    assert 3 < len(fake.wires) < 10
+    # A connection that has lasted starts the back-off anew.
+    while not fake.wire.alive:
+        await clock.advance(1)
+    before = len(fake.wires)
+    await clock.advance(3)
+    fake.wire.lose()
+    await clock.settle()
+    assert len(fake.wires) == before + 1

@@ -328,6 +328,7 @@ async def test_the_connection_breaks_again_while_recovering(fake, clock):
         await clock.advance(1)
         fake.wire.lose()
         fake.answers["$JS.API.CONSUMER.INFO.S.C"] = answer
+        await clock.settle()
         await clock.advance(1)
         assert len(fake.wires) == 3
         assert [pull.batch for pull in fake.pulls()] == [10, 10]

@@ -246,6 +246,7 @@ async def test_the_connection_breaks_while_the_consumer_is_made(fake, clock, cre
         await clock.advance(1)
         assert len(creator.created) == 1
         fake.wire.lose()
+        await clock.settle()
         await clock.advance(1)
         assert len(creator.created) == 2
         creator.deliver(1, first_stream_seq=2)

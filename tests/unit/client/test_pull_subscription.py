@@ -189,6 +189,14 @@ async def test_only_a_consumer_that_was_created_is_deleted(fake, clock, subscrip
     js = fake.clients[0].jetstream()
     async with await js.pull_subscribe("s.1", "e", stream="S") as created:
         assert created.owns_consumer
+        fake.serve_consumer("S", "e")
+    assert len(fake.published("$JS.API.CONSUMER.DELETE.S.e")) == 1
+    fake.remove_consumer("S", "e")
+    async with await js.pull_subscribe("s.1", "e", stream="S", keep_consumer=True) as kept:
+        assert not kept.owns_consumer
+    fake.remove_consumer("S", "e")
+    async with await js.pull_subscribe("s.1", "e", stream="S"):
+        fake.answers["$JS.API.CONSUMER.INFO.S.e"] = {**consumer_info("S", "e"), "num_waiting": 1}
     assert len(fake.published("$JS.API.CONSUMER.DELETE.S.e")) == 1
 
 

@@ -120,15 +120,18 @@ async def test_the_stream_must_be_one(fake, clock, js, streams):
 
 
 async def test_a_consumer_that_appeared_meanwhile_is_an_error_without_a_queue(fake, clock, js):
-    answers = [NOT_FOUND, consumer_info("S", "d", deliver_subject="theirs", push_bound=True)]
-    fake.answers["$JS.API.CONSUMER.INFO.S.d"] = lambda frame: answers.pop(0)
+    theirs = consumer_info("S", "d", deliver_subject="theirs", push_bound=True)
+    answers = [NOT_FOUND]
+    fake.answers["$JS.API.CONSUMER.INFO.S.d"] = lambda frame: answers.pop(0) if answers else theirs
     fake.answers["$JS.API.CONSUMER.DURABLE.CREATE.S.d"] = {
         "type": "io.nats.jetstream.api.v1.consumer_create_response",
         "error": {"code": 400, "err_code": 10148, "description": "consumer already exists"},
     }
+    subscribing = asyncio.create_task(js.subscribe("s.1", durable="d"))
+    while not subscribing.done():
+        await clock.advance(0.1)
     with pytest.raises(SubscribeMismatchError, match="duplicate subscription"):
-        await js.subscribe("s.1", durable="d")
-    await clock.settle()
+        await subscribing
     assert [pattern for pattern in fake.wire.subscriptions if b"*" not in pattern] == []
 
 

@@ -55,19 +55,29 @@ def test_a_thousand_rounds_do_not_overflow():
     assert Backoff(first_s=1, max_s=10, jitter=0).wait_s(100_000, Random()) == 10
 
 
-def test_a_connection_starts_the_waits_anew():
+def test_a_connection_that_lasted_starts_the_waits_anew():
     servers = pool(A, B)
     attempts(servers, 4)
     servers.connected(A)
-    servers.lost(A)
+    servers.lost(A, lasted=True)
     assert attempts(servers, 3) == [("b", 0), ("a", 0), ("b", 1)]
+
+
+def test_a_handshake_alone_does_not_start_the_waits_anew():
+    servers = pool(A)
+    waits = []
+    for _ in range(6):
+        waits.append(servers.next_attempt().wait_s)
+        servers.connected(A)
+        servers.lost(A, lasted=False)
+    assert waits == [0, 1, 2, 4, 8, 10]
 
 
 def test_the_server_that_was_lost_is_tried_last():
     servers = pool(A, B, C)
     assert servers.next_attempt().address == A
     servers.connected(A)
-    servers.lost(A)
+    servers.lost(A, lasted=True)
     assert [host for host, _ in attempts(servers, 3)] == ["b", "c", "a"]
 
 
@@ -99,7 +109,7 @@ def test_discovery_adds_forgets_and_keeps():
     assert [one.host for one in servers.addresses] == ["b", "a"]
     assert [one.host for one in servers.discovered(["c:4222"], tls=True)] == ["c"]
     assert [str(one) for one in servers.addresses] == ["tls://c:4222", "nats://a:4222"]
-    servers.lost(A)
+    servers.lost(A, lasted=True)
     assert servers.next_attempt().address.host == "c"
 
 
@@ -112,7 +122,7 @@ def test_the_order_is_shuffled_by_the_given_randomness():
 def test_failures_of_an_unknown_server_do_not_matter():
     servers = pool(A)
     servers.failed(parse_address("z"), "refused")
-    servers.lost(parse_address("z"))
+    servers.lost(parse_address("z"), lasted=True)
     assert servers.addresses == [A]
 
 

@@ -11,6 +11,7 @@ from jetlake.errors import (
     SlowSubscriberError,
     SubscriptionClosedError,
 )
+from jetlake.protocol.frames import Ping
 
 
 def feed(fake, subscription, *payloads):
@@ -330,3 +331,24 @@ async def test_draining_gives_up_in_time(fake, clock):
     assert client.is_closed
     await clock.settle()
     assert subscription._worker.cancelled()
+
+
+async def test_a_paused_connection_is_not_stale(fake, clock):
+    client = await fake.connect(ping_interval=10, pings_outstanding_max=2)
+    subscription = await client.subscribe("a", pending_messages_max=1, on_slow="pause")
+    await clock.settle()
+    fake.answer_pings = False  # What is not read is not heard.
+    feed(fake, subscription, b"1", b"2", b"3")
+    assert not fake.wire.transport.reading
+    for _ in range(10):
+        await clock.advance(10)
+    assert len(fake.wires) == 1 and client.is_connected
+    # The server hears of the client all the time.
+    assert len([frame for frame in fake.wire.frames if isinstance(frame, Ping)]) == 10
+    for _ in range(3):
+        await subscription.next()
+    assert fake.wire.transport.reading
+    for _ in range(3):
+        await clock.advance(10)
+    await clock.settle()
+    assert len(fake.wires) == 2
