@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +22,7 @@ from jetlake.errors import (
     ConsumerNameInUseError,
     ConsumerNotFoundError,
     StreamNotFoundError,
+    SubscribeMismatchError,
 )
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.enums import AckPolicy, ConsumerAction
@@ -27,7 +30,14 @@ from jetlake.model.replies import ConsumerCreateReply, ConsumerInfoReply, Stream
 from jetlake.model.requests import ConsumerCreateRequest, StreamListRequest
 from jetlake.protocol.nuid import new_inbox
 
+if TYPE_CHECKING:
+    from jetlake.client.connection import Connection
+
 __all__ = ["find_stream", "subscribe_pull", "subscribe_push"]
+
+
+# How often others may create or delete the consumer between two steps here.
+_RACES_MAX = 8
 
 
 async def find_stream(api: ApiCaller, request: SubscribeRequest) -> str:
@@ -96,9 +106,6 @@ async def subscribe_push(
     """
     check_request(request)
     stream = await find_stream(api, request)
-    info = await _look_up(api, stream, request)
-    if info is None and request.consumer:
-        raise ConsumerNotFoundError(404, 10014, f"consumer {request.consumer!r} not found")
 
     def prepare(subject: str) -> PushSubscription:
         return PushSubscription(
@@ -112,35 +119,46 @@ async def subscribe_push(
             on_slow=on_slow,
         )
 
-    connection = api.connection
-    if info is not None:
-        subscription = prepare(info.config.deliver_subject)
-        connection.subscribe(subscription)
-        subscription.attach(info, created=False, alarm_s=heartbeat_alarm_s)
-        return subscription
-    # The subscription comes first: by its interest the server knows that a durable consumer is in use.
-    deliver_subject = request.options.get("deliver_subject") or new_inbox(connection.options.inbox_prefix)
-    subscription = prepare(deliver_subject)
+    for _ in range(_RACES_MAX):
+        info = await _look_up(api, stream, request)
+        if info is not None:
+            subscription = prepare(info.config.deliver_subject)
+            with _subscribed(subscription, api.connection):
+                if request.queue:
+                    # The last member that leaves deletes the consumer: make sure that this one is bound in time.
+                    try:
+                        info = await api.call(ConsumerInfoReply, "CONSUMER.INFO", stream, info.name)
+                    except ConsumerNotFoundError:
+                        continue
+                subscription.attach(info, created=False, alarm_s=heartbeat_alarm_s)
+                return subscription
+        if request.consumer:
+            raise ConsumerNotFoundError(404, 10014, f"consumer {request.consumer!r} not found")
+        # The subscription comes first: by its interest the server knows that a durable consumer is in use.
+        deliver_subject = request.options.get("deliver_subject") or new_inbox(api.connection.options.inbox_prefix)
+        subscription = prepare(deliver_subject)
+        with _subscribed(subscription, api.connection):
+            try:
+                info = await _create(api, stream, request, deliver_subject=deliver_subject)
+            except (ConsumerExistsError, ConsumerNameInUseError):
+                continue  # Somebody created it between the look-up and now.
+            subscription.attach(
+                info, created=not request.keeps_consumer, is_named=request.has_own_name, alarm_s=heartbeat_alarm_s
+            )
+            return subscription
+    raise SubscribeMismatchError(f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time")
+
+
+@contextmanager
+def _subscribed(subscription: PushSubscription, connection: Connection) -> Iterator[None]:
+    """Subscribe, and take that back unless the subscription gets its consumer."""
     connection.subscribe(subscription)
     try:
-        info = await _create(api, stream, request, deliver_subject=deliver_subject)
-    except (ConsumerExistsError, ConsumerNameInUseError):
-        # Somebody created it between the look-up and now.
-        connection.unsubscribe(subscription)
-        subscription.ended(None)
-        info = await _checked(api, stream, request)
-        subscription = prepare(info.config.deliver_subject)
-        connection.subscribe(subscription)
-        subscription.attach(info, created=False, alarm_s=heartbeat_alarm_s)
-        return subscription
-    except BaseException:
-        connection.unsubscribe(subscription)
-        subscription.ended(None)
-        raise
-    subscription.attach(
-        info, created=not request.keeps_consumer, is_named=request.has_own_name, alarm_s=heartbeat_alarm_s
-    )
-    return subscription
+        yield
+    finally:
+        if not subscription.consumer_name:
+            connection.unsubscribe(subscription)
+            subscription.ended(None)
 
 
 async def _look_up(api: ApiCaller, stream: str, request: SubscribeRequest) -> ConsumerInfo | None:

@@ -135,9 +135,20 @@ async def test_a_consumer_that_appeared_meanwhile_is_an_error_without_a_queue(fa
     assert [pattern for pattern in fake.wire.subscriptions if b"*" not in pattern] == []
 
 
+async def test_a_queue_whose_last_member_has_just_left_is_made_anew(fake, clock, js):
+    theirs = consumer_info("S", "q", deliver_subject="theirs", deliver_group="q")
+    answers = [theirs]
+    fake.answers["$JS.API.CONSUMER.INFO.S.q"] = lambda frame: answers.pop(0) if answers else NOT_FOUND
+    subscription = await js.queue_subscribe("s.1", "q")
+    assert subscription.owns_consumer
+    await clock.settle()
+    assert b"theirs" not in fake.wire.subscriptions
+
+
 async def test_with_a_queue_the_subscription_moves_to_its_subject(fake, clock, js):
-    answers = [NOT_FOUND, consumer_info("S", "q", deliver_subject="theirs", deliver_group="q", push_bound=True)]
-    fake.answers["$JS.API.CONSUMER.INFO.S.q"] = lambda frame: answers.pop(0)
+    theirs = consumer_info("S", "q", deliver_subject="theirs", deliver_group="q", push_bound=True)
+    answers = [NOT_FOUND]
+    fake.answers["$JS.API.CONSUMER.INFO.S.q"] = lambda frame: answers.pop(0) if answers else theirs
     fake.answers["$JS.API.CONSUMER.DURABLE.CREATE.S.q"] = {
         "type": "io.nats.jetstream.api.v1.consumer_create_response",
         "error": {"code": 400, "err_code": 10013, "description": "consumer name already in use"},
