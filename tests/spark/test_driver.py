@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from driving import Query
 
 from jetlake.errors import (
     AuthorizationError,
@@ -14,69 +15,8 @@ from jetlake.errors import (
     StreamRecreatedError,
     UnsupportedStreamError,
 )
-from jetlake.spark.clock import Clock
-from jetlake.spark.driver import Driver
-from jetlake.spark.offsets import initial_offset, read_offset
-from jetlake.spark.options import SourceOptions
+from jetlake.spark.offsets import read_offset
 from jetlake.spark.range_reader import read_range
-from jetlake.spark.shared_driver import SharedDriver
-
-
-class Time:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.clock = Clock(lambda: self.now_s, lambda: int(self.now_s * 1e9), self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
-class Query:
-    """Spark's part: offsets through JSON, batches in order, and a restart that forgets everything else."""
-
-    def __init__(self, server, stream, **options) -> None:
-        self.options = SourceOptions.of({"servers": server.url, "stream": stream, "retryFor": "2s", **options})
-        self.time = Time()
-        self.offset = initial_offset(str(self.options.starting)).to_json()
-        self.restart()
-
-    def restart(self) -> None:
-        shared = self.options.guarantee == "atLeastOnce"
-        self.driver = (SharedDriver if shared else Driver)(self.options, self.time.clock)
-
-    def plan(self):
-        """The next batch's end, or None when there is nothing to read."""
-        self.time.now_s += 1
-        start = read_offset(self.offset)
-        end = self.driver.latest_offset(start)
-        return None if end == start else json.loads(json.dumps(end.to_json()))
-
-    def read(self, end):
-        partitions = self.driver.partitions(read_offset(self.offset), read_offset(end))
-        return [
-            sequence
-            for partition in partitions
-            for messages in read_range(partition, self.options)
-            for sequence in messages.sequence.tolist()
-        ]
-
-    def ranges(self, end):
-        partitions = self.driver.partitions(read_offset(self.offset), read_offset(end))
-        return [(partition.stream, partition.first, partition.end) for partition in partitions]
-
-    def batch(self):
-        """Plan, read and commit one batch; the sequences it read."""
-        end = self.plan()
-        if end is None:
-            return None
-        sequences = self.read(end)
-        self.offset = end
-        return sequences
-
-    def of(self, stream):
-        return self.offset["streams"][stream]
 
 
 def test_batches_follow_each_other(server, admin, stream):
@@ -222,7 +162,7 @@ def test_lost_messages_are_counted_when_they_are_no_error(server, admin, stream)
     admin.api(f"STREAM.PURGE.{stream}", {"seq": 8})
     assert query.batch() == [8, 9, 10]
     assert query.of(stream)["lost"] == 4
-    assert query.of(stream)["from"] == 8
+    assert query.of(stream)["batch"]["from"] == 8
 
 
 def test_messages_deleted_in_between_are_no_loss(server, admin, stream):
@@ -237,7 +177,7 @@ def test_messages_deleted_in_between_are_no_loss(server, admin, stream):
 def test_a_repeated_batch_notices_what_was_lost_since(server, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 10)
-    query = Query(server, stream)
+    query = Query(server, stream, startingPosition="seq:1")
     end = query.plan()
     admin.api(f"STREAM.PURGE.{stream}", {"seq": 5})
     query.restart()
@@ -248,7 +188,7 @@ def test_a_repeated_batch_notices_what_was_lost_since(server, admin, stream):
 def test_a_task_notices_what_was_lost_since_it_was_planned(server, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 10)
-    query = Query(server, stream)
+    query = Query(server, stream, startingPosition="seq:1")
     (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
     admin.api(f"STREAM.PURGE.{stream}", {"seq": 5})
     with pytest.raises(DataLossError, match="messages 1 to 4"):
@@ -268,10 +208,7 @@ def test_a_stream_that_was_made_again_is_noticed(server, admin, stream):
     admin.fill(stream, 20)
     with pytest.raises(StreamRecreatedError, match="deleted and made again"):
         query.plan()
-    query.options = SourceOptions.of(
-        {"servers": server.url, "stream": stream, "failOnDataLoss": "false"},
-    )
-    query.restart()
+    query.restart(failOnDataLoss="false")
     assert query.batch() == [*range(1, 21)]
 
 

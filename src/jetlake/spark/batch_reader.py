@@ -13,17 +13,18 @@ from pyspark.sql.types import StructType
 
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.clock import Clock
-from jetlake.spark.data_loss import data_loss_error, lost_below
-from jetlake.spark.driver import cut_stream
+from jetlake.spark.data_loss import data_loss_error, lost_at_head
 from jetlake.spark.executor import read_partition
 from jetlake.spark.filters import Bounds, bounds_of, narrow_subjects
+from jetlake.spark.offsets import BatchRange, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.planning import SequenceRange
 from jetlake.spark.retention import Version, choose_reader
-from jetlake.spark.start_points import end_sequence, sequence_at_time, start_sequence
+from jetlake.spark.start_points import end_sequence, is_open, sequence_at_time, start_sequence
 from jetlake.spark.stream_api import StreamApi
 from jetlake.spark.stream_watch import StreamWatch
+from jetlake.spark.tasks import cut_stream
 
 __all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
 
@@ -84,32 +85,46 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
     for stream in options.streams:
         if bounds.streams is None or stream in bounds.streams:
             info = watch.info(stream)
-            whole = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns))  # noqa: B023
-            span = info.state.last_seq + 1 - info.state.first_seq
-            size_bytes = len(whole) * info.state.bytes / span if span > 0 else 0.0
-            reader = choose_reader(info.config, watch.version, read_options, len(whole))
-            partitions += cut_stream(info, whole, size_bytes, read_options, reader)
+            partitions += watch.ask(lambda api: _tasks(api, watch.version, info, read_options, bounds, now_ns))  # noqa: B023
     return partitions
+
+
+def _tasks(
+    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int
+) -> list[ReadPartition]:
+    """One stream's tasks."""
+    whole, soft = _range(api, version, info, options, bounds, now_ns)
+    state = info.state
+    span = state.last_seq + 1 - state.first_seq
+    size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
+    reader = choose_reader(info.config, version, options, len(whole))
+    seen = (state.last_seq, state.last_ts)
+    planned = StreamOffset(info.created, whole.end, seen=seen, batch=BatchRange(whole.first, soft=soft))
+    return cut_stream(api, info, whole, options, reader, size_bytes=size_bytes, planned=planned)
 
 
 def _range(
     api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int
-) -> SequenceRange:
-    """The sequences of one stream that the options name and the filters let through."""
+) -> tuple[SequenceRange, bool]:
+    """The sequences of one stream that the options name and the filters let through, and whether they begin with
+    whatever the stream begins with when it is read.
+    """
     stream = info.config.name
-    first = start_sequence(api, version, info, options.starting.of(stream), now_ns)
+    position = options.starting.of(stream)
+    first = start_sequence(api, version, info, position, now_ns)
     end = end_sequence(api, version, info, options.ending.of(stream), now_ns)
-    lost = lost_below(info.config, info.state.first_seq, first, bool(options.subjects))
+    soft = is_open(info, position, first)
+    lost = 0 if soft else lost_at_head(info, StreamOffset(info.created, first), bool(options.subjects))
     if lost:
         error = data_loss_error(stream, first, first + lost)
         if options.fail_on_data_loss:
             raise error
         _log.warning("%s (going on, as the option says)", error)
-    first = max(first + lost, bounds.first)
+    first = max(first, info.state.first_seq, bounds.first)
     if bounds.end is not None:
         end = min(end, bounds.end)
     if bounds.first_us is not None:
         first = max(first, sequence_at_time(api, version, info, bounds.first_us * 1000))
     if bounds.end_us is not None:
         end = min(end, sequence_at_time(api, version, info, bounds.end_us * 1000))
-    return SequenceRange(first, end)
+    return SequenceRange(first, end), soft

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from jetlake.errors import DataLossError, StreamRecreatedError
-from jetlake.model.enums import RetentionPolicy
-from jetlake.model.stream import StreamConfig, StreamInfo
+from jetlake.model.enums import DiscardPolicy
+from jetlake.model.stream import StreamInfo
+from jetlake.model.times import ZERO_TIME, parse_time
 from jetlake.spark.offsets import StreamOffset
 
-__all__ = ["check_same_stream", "data_loss_error", "lost_below"]
+__all__ = [
+    "check_same_stream",
+    "data_loss_error",
+    "lost_at_head",
+    "may_have_pushed_out",
+    "restored_error",
+    "supersedes",
+]
 
 
 def check_same_stream(info: StreamInfo, offset: StreamOffset) -> None:
@@ -23,29 +31,60 @@ def check_same_stream(info: StreamInfo, offset: StreamOffset) -> None:
             f"{offset.created}: it was deleted and made again, and its sequences mean other messages. Start with a new "
             "checkpoint, or set option failOnDataLoss=false to go on with the new stream from its beginning"
         )
-    if offset.next > info.state.last_seq + 1:
-        raise StreamRecreatedError(
-            f"stream {name} ends at sequence {info.state.last_seq}, but the checkpoint has read up to "
-            f"{offset.next - 1}: the stream was restored from an older state. Start with a new checkpoint, or set "
-            "option failOnDataLoss=false to go on behind the stream's present end"
-        )
+    known = max(offset.next - 1, offset.seen[0] if offset.seen is not None else 0)
+    if known > info.state.last_seq:
+        raise restored_error(name, f"it ends at sequence {info.state.last_seq}, and the checkpoint knows {known}")
 
 
-def lost_below(config: StreamConfig, first_sequence: int, next_sequence: int, filtered: bool) -> int:
-    """How many messages at most were removed before they were read, when `next_sequence` was to come next.
+def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
+    """The error for a stream whose sequences went back."""
+    return StreamRecreatedError(
+        f"stream {stream} was restored from an older state: {evidence}. Start with a new checkpoint, or set option "
+        "failOnDataLoss=false to go on with what was stored after the restore"
+    )
 
-    A gap at the beginning is no loss where only others' messages can have left it: in a work queue or interest stream
-    of which the query reads some subjects, and which removes nothing by itself.
+
+def supersedes(info: StreamInfo) -> bool:
+    """Whether newer messages of a subject push out older ones, as in a key-value bucket."""
+    return info.config.max_msgs_per_subject > 0
+
+
+def lost_at_head(info: StreamInfo, offset: StreamOffset, filtered: bool) -> int:
+    """How many messages at most were removed before they were read, when `offset.next` was to come next.
+
+    What goes from the head of a stream is lost, unless it need not have concerned the reader: messages that others of
+    their subject superseded, and messages that a filter does not want. Then it counts only if the stream's limits may
+    have removed messages in their order, or if a wanted message was known to be there.
     """
-    gone = max(first_sequence - next_sequence, 0)
-    if gone and filtered and config.retention is not RetentionPolicy.LIMITS and not _removes_by_itself(config):
-        return 0
-    return gone
+    gone = max(info.state.first_seq - offset.next, 0)
+    if not gone or not (filtered or supersedes(info)):
+        return gone
+    if supersedes(info):
+        # The newest message of a stream is never superseded.
+        certain = not filtered and info.state.messages == 0
+    else:
+        certain = offset.held
+    return gone if certain or may_have_pushed_out(info, offset.next, offset.seen) else 0
 
 
-def _removes_by_itself(config: StreamConfig) -> bool:
-    limits = (config.max_age, config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
-    return any(limit > 0 for limit in limits)
+def may_have_pushed_out(info: StreamInfo, sequence: int, seen: tuple[int, str] | None) -> bool:
+    """Whether the stream's limits can have removed messages from that sequence on, in their order.
+
+    Args:
+        seen: a sequence of the stream with its time; messages behind it are not older.
+    """
+    config, state = info.config, info.state
+    if config.discard is not DiscardPolicy.NEW:
+        # To push one out takes as many newer ones as there may be.
+        if 0 < config.max_msgs <= state.last_seq - sequence:
+            return True
+        if config.max_bytes > 0 and 2 * state.bytes >= config.max_bytes:
+            return True
+    if config.max_age <= 0:
+        return False
+    if seen is None or sequence <= seen[0] or info.ts == ZERO_TIME:
+        return True
+    return parse_time(info.ts) - parse_time(seen[1]) >= config.max_age
 
 
 def data_loss_error(stream: str, first: int, end: int) -> DataLossError:

@@ -7,45 +7,29 @@ where the messages of finished batches are released, and where the next batch is
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.enums import RetentionPolicy
-from jetlake.model.stream import StreamInfo
 from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.beginnings import Begin, Beginnings
 from jetlake.spark.clock import Clock
-from jetlake.spark.data_loss import check_same_stream, data_loss_error, lost_below
 from jetlake.spark.durable import claim, consumer_name, ensure_durable
-from jetlake.spark.offsets import Offset, StreamOffset
+from jetlake.spark.loss_notes import LossNotes, note_key
+from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
-from jetlake.spark.planning import Backlog, SequenceRange, admit, cut, waits_for_more
+from jetlake.spark.planning import Backlog, SequenceRange, admit, waits_for_more
 from jetlake.spark.release import release
 from jetlake.spark.retention import choose_reader, choose_release
-from jetlake.spark.start_points import start_sequence
 from jetlake.spark.stream_watch import StreamWatch
+from jetlake.spark.survey import count_matching, first_matching
+from jetlake.spark.tasks import cut_stream
 
 __all__ = ["Driver"]
 
 _log = logging.getLogger("jetlake.spark")
 
 _REAL_CLOCK = Clock()
-
-
-@dataclass(frozen=True)
-class _Begin:
-    """Where the next batch of a stream begins."""
-
-    info: StreamInfo
-    sequence: int
-    lost: int
-    owner: str
-    before: StreamOffset | None
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether the batch does not simply follow the one before."""
-        return self.before is None or self.before.created != self.info.created or self.before.next != self.sequence
 
 
 class Driver:
@@ -55,11 +39,15 @@ class Driver:
         self._options = options
         self._clock = clock
         self._watch = StreamWatch(options, clock)
+        self._beginnings = Beginnings(options, self._watch, clock)
+        self._notes = LossNotes(options)
         self._targets: dict[str, int] | None = None
-        self._release_by: dict[str, str] = {}
-        self._released: dict[str, int] = {}
+        # How each stream, as it was created, is released, and up to where it is.
+        self._release_by: dict[tuple[str, str], str] = {}
+        self._released: dict[tuple[str, str], int] = {}
         self._owners: dict[str, str] = {}
-        self._claimed: set[str] = set()
+        self._claimed: set[tuple[str, str]] = set()
+        self._noted: dict[str, tuple[str, int]] = {}
         self._last_batch_s = clock.monotonic_s()
 
     def stop_at_present_end(self) -> None:
@@ -80,11 +68,11 @@ class Driver:
         for stream in self._options.streams:
             self._prepare(stream, start.of(stream))
         end = self._plan(start, limited)
-        if end == start and self._targets is None:
+        if end is start and self._targets is None:
             # Spark would ask again within milliseconds; to wait here until the server may have news spares both.
             self._watch.wait_for_poll()
             end = self._plan(start, limited)
-        if end != start:
+        if end is not start:
             self._last_batch_s = self._clock.monotonic_s()
         return end
 
@@ -97,41 +85,53 @@ class Driver:
         """The tasks of the batch between two offsets: the same for the same offsets, however often it is planned."""
         partitions: list[ReadPartition] = []
         for stream, offset in end.streams:
-            if stream not in self._options.streams:
+            whole = SequenceRange(*offset.range_after(start.of(stream)))
+            if stream in self._options.streams:
+                self._claim(stream, offset)
+                partitions += self._tasks(stream, offset, whole)
+            elif len(whole) > 0:
                 raise UnsupportedStreamError(
                     f"the batch to repeat reads stream {stream}, which option stream no longer names: name it until "
                     "the batch is done"
                 )
-            if offset.owner:
-                self._claim(stream, offset.owner)
-            whole = SequenceRange(offset.start_of(start.of(stream)), offset.next)
-            if len(whole) > 0:
-                info = self._watch.info(stream)
-                if self._check_present(info, offset, whole):
-                    reader = choose_reader(info.config, self._watch.version, self._options, len(whole))
-                    partitions += cut_stream(info, whole, offset.bytes, self._options, reader)
         return partitions
 
     # Each batch, stream by stream
 
     def _prepare(self, stream: str, before: StreamOffset | None) -> None:
-        """Make sure of the durable consumer, once, and release what the batches so far held."""
-        how = self._release_by.get(stream)
-        if how is None:
-            how = self._release_by[stream] = self._hold(stream, before)
-        if how != "none" and before is not None and self._released.get(stream, 0) < before.next:
-            self._watch.ask(lambda api: release(api, how, stream, self._options, before.next))
-            self._released[stream] = before.next
+        """Make sure of the durable consumer, once, and release what the batches so far held.
 
-    def _hold(self, stream: str, before: StreamOffset | None) -> str:
+        Whether the offset speaks of this stream is found out before anything is released.
+        """
+        begin = self._beginnings.of(stream, before)
+        key = (stream, begin.info.created)
+        how = self._release_by.get(key)
+        if how is None:
+            how = self._release_by[key] = self._hold(begin)
+        if how == "none" or before is None or not begin.continues or self._released.get(key, 0) >= before.next:
+            return
+        try:
+            self._watch.ask(lambda api: release(api, how, stream, self._options, before))
+            self._released[key] = before.next
+        except StreamRecreatedError:
+            if self._options.fail_on_data_loss:
+                raise
+            self._watch.info(stream, fresh=True)
+
+    def _hold(self, begin: Begin) -> str:
         """Check that the stream can be read, take its durable consumer where it needs one, say how to release."""
         options = self._options
-        info = self._watch.info(stream)
-        how = choose_release(info.config, self._watch.version, options)
-        choose_reader(info.config, self._watch.version, options, sequences=1)
+        config = begin.info.config
+        stream = config.name
+        how = choose_release(config, self._watch.version, options)
+        choose_reader(config, self._watch.version, options, sequences=1)
+        before = begin.before
+        owner = before.owner if before is not None else ""
         if how == "none":
+            # Only for notes of what is lost.
+            self._owners[stream] = owner or ("" if options.fail_on_data_loss else next_nuid())
             return how
-        owner = self._owners[stream] = (before.owner if before is not None else "") or next_nuid()
+        owner = self._owners[stream] = owner or next_nuid()
         existed = self._watch.ask(lambda api: ensure_durable(api, stream, options, owner))
         if before is None:
             if how == "purge" and options.starting.of(stream).kind != "earliest":
@@ -139,7 +139,7 @@ class Driver:
                     f"work queue {stream} can only be read from its beginning, because finished batches are removed up "
                     "to their end: leave option startingPosition at earliest"
                 )
-        elif not existed and how == "reset":
+        elif not existed and how == "reset" and begin.continues:
             message = (
                 f"consumer {consumer_name(options, stream)} of interest stream {stream} was deleted while the query "
                 "did not run, so messages published since then may not have been kept"
@@ -149,15 +149,20 @@ class Driver:
             _log.warning("%s; going on", message)
         return how
 
-    def _claim(self, stream: str, owner: str) -> None:
+    def _claim(self, stream: str, offset: StreamOffset) -> None:
         """Write the owner into the durable consumer: now that it is in Spark's log, a restart will know it."""
-        if stream not in self._claimed:
-            self._watch.ask(lambda api: claim(api, stream, self._options, owner))
-            self._claimed.add(stream)
+        key = (stream, offset.created)
+        if key in self._claimed or not offset.owner:
+            return
+        info = self._watch.info(stream)
+        if info.config.retention is not RetentionPolicy.LIMITS and info.created == offset.created:
+            self._watch.ask(lambda api: claim(api, stream, self._options, offset.owner))
+        self._claimed.add(key)
 
     def _plan(self, start: Offset, limited: bool) -> Offset:
+        """The end of the next batch; `start` itself when no stream has anything for it."""
         options = self._options
-        begins = {stream: self._begin(stream, start.of(stream)) for stream in options.streams}
+        begins = {stream: self._beginnings.of(stream, start.of(stream)) for stream in options.streams}
         backlogs = {stream: self._backlog(begin) for stream, begin in begins.items()}
         waits = False
         if limited and self._targets is None and options.min_messages:
@@ -166,127 +171,103 @@ class Driver:
         if waits:
             ends = {stream: begin.sequence for stream, begin in begins.items()}
         elif limited and (options.max_messages or options.max_bytes):
-            backlogs = {stream: self._behind_gap(stream, backlog) for stream, backlog in backlogs.items()}
             ends = admit(backlogs, options.max_messages, options.max_bytes)
         else:
             ends = admit(backlogs)
-        return Offset(
-            tuple((stream, _end_offset(begin, ends[stream], backlogs[stream])) for stream, begin in begins.items())
-        )
+        streams = {stream: offset.position for stream, offset in start.streams}
+        changed = False
+        for stream, begin in begins.items():
+            offset = self._end(begin, backlogs[stream], ends[stream])
+            changed = changed or offset != streams.get(stream)
+            streams[stream] = offset
+        return Offset(tuple(streams.items())) if changed else start
 
-    def _begin(self, stream: str, before: StreamOffset | None) -> _Begin:
-        info = self._watch.info(stream)
-        owner = self._owners.get(stream, "")
-        if before is None:
-            position = self._options.starting.of(stream)
-            sequence = self._watch.ask(
-                lambda api: start_sequence(api, self._watch.version, info, position, self._clock.wall_ns())
-            )
-            lost = lost_below(info.config, info.state.first_seq, sequence, bool(self._options.subjects))
-            return self._without_lost(info, sequence, lost, 0, owner, None)
-        try:
-            check_same_stream(info, before)
-        except StreamRecreatedError as error:
-            if self._options.fail_on_data_loss:
-                raise
-            _log.warning("%s (going on, as the option says)", error)
-            is_new = info.created != before.created
-            sequence = max(info.state.first_seq, 1) if is_new else info.state.last_seq + 1
-            return _Begin(info, sequence, before.lost, owner, before)
-        lost = lost_below(info.config, info.state.first_seq, before.next, bool(self._options.subjects))
-        return self._without_lost(info, before.next, lost, before.lost, owner, before)
+    def _backlog(self, begin: Begin) -> Backlog:
+        """What a stream has to offer, from the first message on that a filter lets through.
 
-    def _without_lost(
-        self, info: StreamInfo, sequence: int, lost: int, lost_before: int, owner: str, before: StreamOffset | None
-    ) -> _Begin:
-        """The beginning behind what is lost, if that is no error."""
-        if lost:
-            error = data_loss_error(info.config.name, sequence, sequence + lost)
-            if self._options.fail_on_data_loss:
-                raise error
-            _log.warning("%s (going on, as the option says)", error)
-        return _Begin(info, sequence + lost, lost_before + lost, owner, before)
-
-    def _backlog(self, begin: _Begin) -> Backlog:
-        state = begin.info.state
-        end = state.last_seq + 1
-        if self._targets is not None:
-            end = min(end, self._targets[begin.info.config.name])
-        span = state.last_seq + 1 - state.first_seq
-        return Backlog(begin.sequence, max(end, begin.sequence), state.bytes / span if span > 0 else 0.0)
-
-    def _behind_gap(self, stream: str, backlog: Backlog) -> Backlog:
-        """The backlog from its first message on that a filter lets through, so that limits count what will be read.
-
-        Without this a query that reads one subject in a thousand would need a thousand batches for one message.
+        So limits count what will be read, and what a filter does not want may go away without notice.
         """
-        subjects = self._options.subjects
-        if not subjects or backlog.sequences <= (self._options.max_messages or 1):
-            return backlog
-        found = [
-            self._watch.ask(lambda api, subject=subject: api.next_message(stream, backlog.first, subject))  # type: ignore[misc]
-            for subject in subjects
-        ]
-        first = min((message.seq for message in found if message is not None), default=backlog.end)
-        return Backlog(min(first, backlog.end), backlog.end, backlog.bytes_per_sequence)
+        state = begin.info.state
+        stream = begin.info.config.name
+        first, end = begin.sequence, state.last_seq + 1
+        if self._targets is not None:
+            end = min(end, self._targets.get(stream, end))
+        end = max(end, first)
+        if self._options.subjects and first < end:
+            first = self._next_wanted(stream, first, end)
+        span = state.last_seq + 1 - state.first_seq
+        return Backlog(first, end, state.bytes / span if span > 0 else 0.0)
+
+    def _next_wanted(self, stream: str, sequence: int, end: int) -> int:
+        """The first sequence from that one on that the filters want; `end` when there is none before it."""
+        found = self._watch.ask(lambda api: first_matching(api, stream, self._options.subjects, sequence))
+        return min(found, end) if found is not None else end
+
+    def _end(self, begin: Begin, backlog: Backlog, end: int) -> StreamOffset:
+        """The offset of a batch's end; the position before, unchanged, when there is nothing to say."""
+        info, before = begin.info, begin.before
+        stream = info.config.name
+        lost = begin.lost + (self._noted_losses(stream, before) if before is not None else 0)
+        held = False
+        if end <= backlog.first and backlog.first < backlog.end:
+            # The batch waits for more.
+            end = begin.sequence
+        elif self._options.subjects and end < backlog.end:
+            end = self._next_wanted(stream, end, backlog.end)
+            held = end < backlog.end
+        if begin.continues and before is not None and (end, lost) == (before.next, before.lost):
+            return before.position
+        batch = None
+        if end > backlog.first:
+            size = round((end - backlog.first) * backlog.bytes_per_sequence)
+            count = None if begin.soft else self._count(begin, [backlog.first, end])
+            batch = BatchRange(backlog.first, size, sum(count) if count is not None else None, begin.soft)
+        seen = (info.state.last_seq, info.state.last_ts) if info.state.last_seq else None
+        return StreamOffset(info.created, end, held, seen, lost, self._owners.get(stream, ""), batch)
+
+    def _count(self, begin: Begin, edges: list[int]) -> list[int] | None:
+        """How many messages the filters let through between the edges; None where that is not known or needed."""
+        config = begin.info.config
+        if not self._options.subjects or config.retention is not RetentionPolicy.LIMITS:
+            return None
+        return self._watch.ask(lambda api: count_matching(api, config.name, self._options.subjects, edges))
+
+    def _noted_losses(self, stream: str, before: StreamOffset) -> int:
+        """What the tasks of the last batch noted as lost."""
+        if self._options.fail_on_data_loss or before.batch is None or before.batch.first is None or not before.owner:
+            return 0
+        key = note_key(before.owner, stream, before.batch.first, ">")
+        known = self._noted.get(stream)
+        if known is None or known[0] != key:
+            if known is not None and known[1]:
+                self._notes.remove(known[0])
+            known = self._noted[stream] = (key, self._notes.total(key))
+        return known[1]
 
     # Each batch's tasks
 
-    def _check_present(self, info: StreamInfo, offset: StreamOffset, whole: SequenceRange) -> bool:
-        """Whether the range can still be read: a batch may be repeated long after it was planned.
+    def _tasks(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> list[ReadPartition]:
+        """One stream's tasks.
 
-        What is lost of its beginning does not change the range: its pieces, and with them the rows' places, must not
-        depend on when the batch is planned.
+        What is lost of the range's beginning does not change the range: its pieces, and with them the rows' places,
+        must not depend on when the batch is planned.
         """
-        lost = lost_below(info.config, info.state.first_seq, whole.first, bool(self._options.subjects))
+        batch = offset.batch
+        if len(whole) <= 0 or batch is None:
+            return []
+        options = self._options
+        info = self._watch.info(stream)
         try:
-            check_same_stream(info, offset)
-            if lost:
-                raise data_loss_error(info.config.name, whole.first, min(whole.first + lost, whole.end))
-        except DataLossError as error:
-            if self._options.fail_on_data_loss:
+            self._beginnings.check(info, offset)
+        except StreamRecreatedError as error:
+            if options.fail_on_data_loss:
                 raise
             _log.warning("%s (going on, as the option says)", error)
-            return not isinstance(error, StreamRecreatedError)
-        return True
-
-
-def _end_offset(begin: _Begin, end: int, backlog: Backlog) -> StreamOffset:
-    """The offset of a batch's end; the one before, unchanged, when the batch would be empty."""
-    if not begin.has_moved and end <= begin.sequence and begin.before is not None:
-        return begin.before
-    return StreamOffset(
-        created=begin.info.created,
-        next=end,
-        first=begin.sequence if begin.has_moved else None,
-        bytes=round((end - begin.sequence) * backlog.bytes_per_sequence),
-        lost=begin.lost,
-        owner=begin.owner,
-    )
-
-
-def cut_stream(
-    info: StreamInfo, whole: SequenceRange, size_bytes: float, options: SourceOptions, reader: str
-) -> list[ReadPartition]:
-    """One stream's range as tasks."""
-    pieces = cut(
-        whole,
-        size_bytes,
-        messages_per_partition=options.messages_per_partition,
-        bytes_per_partition=options.bytes_per_partition,
-        min_partitions=options.min_partitions,
-        max_partitions=options.max_partitions,
-    )
-    state = info.state
-    return [
-        ReadPartition(
-            stream=info.config.name,
-            first=piece.first,
-            end=piece.end,
-            subjects=options.subjects,
-            reader=reader,
-            bytes_per_message=state.bytes / state.messages if state.messages else 0.0,
-            guards_beginning=info.config.retention is RetentionPolicy.LIMITS or not options.subjects,
+            return []
+        reader = choose_reader(info.config, self._watch.version, options, len(whole))
+        note = ""
+        if not options.fail_on_data_loss and offset.owner:
+            note = note_key(offset.owner, stream, whole.first, "")
+        return self._watch.ask(
+            lambda api: cut_stream(api, info, whole, options, reader, size_bytes=batch.bytes, planned=offset, note=note)
         )
-        for piece in pieces
-    ]

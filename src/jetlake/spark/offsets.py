@@ -1,8 +1,9 @@
 """What a streaming query's checkpoint holds of its sources: sequences by stream, as versioned JSON.
 
 An offset is either where a query is told to start (a name such as `earliest`, resolved when the first batch is
-planned) or, for each stream, the sequence that comes next. The end of a batch also says where the batch began, when
-that does not follow from the end before it; so a batch can be planned again from its two offsets alone.
+planned) or an entry for each stream, in two parts: the position, which lasts, and the range of the batch that ends
+there, which belongs to that batch alone. A stream that has nothing in a batch has no range in the batch's end; so a
+batch can be planned again from its end alone, and what was read once is never a part of a later batch.
 """
 
 from __future__ import annotations
@@ -12,9 +13,29 @@ from typing import Any
 
 from jetlake.errors import OffsetError
 
-__all__ = ["OFFSET_VERSION", "Offset", "StreamOffset", "initial_offset", "read_offset"]
+__all__ = ["OFFSET_VERSION", "BatchRange", "Offset", "StreamOffset", "initial_offset", "read_offset"]
 
-OFFSET_VERSION = 1
+OFFSET_VERSION = 2
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """What the batch that ends at an offset reads of one stream, up to the offset's `next`.
+
+    Attributes:
+        first: the first sequence; None only in offsets of version 1, where it is the `next` of the offset before.
+        bytes: about how many bytes the range holds; planning cuts by it.
+        messages: how many messages matched the filters when the batch was planned; None where nobody counted.
+        soft: whether the range begins at the stream's beginning as it is when it is read (`earliest`): what goes away
+            before it is read is no loss.
+        taken: the sequences of the batch, as runs `(first, last)`; only where a durable consumer hands them out.
+    """
+
+    first: int | None
+    bytes: int = 0
+    messages: int | None = None
+    soft: bool = False
+    taken: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -24,28 +45,37 @@ class StreamOffset:
     Attributes:
         created: when the stream was created, as the server wrote it; another time means another stream.
         next: the sequence that comes next (the end of a batch is exclusive).
-        first: the first sequence of the batch that ends here, when it is not the `next` of the offset before: in a
-            query's first batch, after a loss, and after a stream was created anew.
-        bytes: about how many bytes the batch that ends here holds; planning cuts by it.
+        held: whether `next` was a message that the query wants, and that was there when the batch was planned.
+        seen: the stream's last sequence when the batch was planned, and the time of that message as the server wrote
+            it; a message that is newer and has no higher sequence gives a stream away that was restored from an older
+            state. None in offsets of version 1, and while a stream is empty.
         lost: messages so far that were removed before they were read (an upper bound under filters).
-        owner: who holds the stream's durable consumer, for work queues and interest streams.
-        taken: the sequences of the batch that ends here, as runs `(first, last)`; only where a durable consumer hands
-            them out.
+        owner: who holds the stream's durable consumer, for work queues and interest streams, and under which name
+            tasks note what they find lost.
+        batch: the range of the batch that ends here; None when it reads nothing of this stream.
     """
 
     created: str
     next: int
-    first: int | None = None
-    bytes: int = 0
+    held: bool = False
+    seen: tuple[int, str] | None = None
     lost: int = 0
     owner: str = ""
-    taken: tuple[tuple[int, int], ...] | None = None
+    batch: BatchRange | None = None
 
-    def start_of(self, before: StreamOffset | None) -> int:
-        """The first sequence of the batch that ends here and began at `before`."""
-        if self.first is not None:
-            return self.first
-        return before.next if before is not None else 1
+    @property
+    def position(self) -> StreamOffset:
+        """The lasting part alone."""
+        return replace(self, batch=None) if self.batch is not None else self
+
+    def range_after(self, before: StreamOffset | None) -> tuple[int, int]:
+        """The first sequence, and the one behind the last, of the batch between `before` and this offset."""
+        # Version 1 kept the whole entry of a stream that had nothing in a batch.
+        if self.batch is None or self == before:
+            return self.next, self.next
+        if self.batch.first is not None:
+            return self.batch.first, self.next
+        return (before.next if before is not None else 1), self.next
 
 
 @dataclass(frozen=True)
@@ -58,12 +88,6 @@ class Offset:
     def of(self, stream: str) -> StreamOffset | None:
         """The offset of that stream, or None when it is not read yet."""
         return dict(self.streams).get(stream)
-
-    def with_stream(self, name: str, offset: StreamOffset) -> Offset:
-        """The same with that stream's offset changed or added."""
-        streams = dict(self.streams)
-        streams[name] = offset
-        return replace(self, streams=tuple(streams.items()), start="")
 
     def to_json(self) -> dict[str, Any]:
         """What Spark writes into its log."""
@@ -85,42 +109,84 @@ def read_offset(value: Any) -> Offset:
     """
     if not isinstance(value, dict) or "v" not in value:
         raise OffsetError(f"the checkpoint holds {str(value)[:200]!r}, which is no offset of the jetstream source")
-    if value["v"] != OFFSET_VERSION:
+    read = _READERS.get(str(value["v"]))
+    if read is None:
         raise OffsetError(
-            f"the checkpoint holds an offset of version {value['v']!r}, this release reads version {OFFSET_VERSION}: "
-            "run the query with the release that wrote it, or a newer one"
+            f"the checkpoint holds an offset of version {value['v']!r}, this release reads up to version "
+            f"{OFFSET_VERSION}: run the query with the release that wrote it, or a newer one"
         )
     try:
         if "streams" not in value:
             return Offset(start=str(value["start"]))
-        return Offset(tuple((name, _from_json(entry)) for name, entry in value["streams"].items()))
+        return Offset(tuple((name, read(entry)) for name, entry in value["streams"].items()))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OffsetError(f"the checkpoint holds a broken offset ({error!r}): {str(value)[:200]}") from None
 
 
 def _to_json(offset: StreamOffset) -> dict[str, Any]:
     value: dict[str, Any] = {"created": offset.created, "next": offset.next}
-    if offset.first is not None:
-        value["from"] = offset.first
-    if offset.bytes:
-        value["bytes"] = offset.bytes
+    if offset.held:
+        value["held"] = True
+    if offset.seen is not None:
+        value["seen"] = list(offset.seen)
     if offset.lost:
         value["lost"] = offset.lost
     if offset.owner:
         value["owner"] = offset.owner
-    if offset.taken is not None:
-        value["taken"] = [list(run) for run in offset.taken]
+    if offset.batch is not None:
+        value["batch"] = _batch_to_json(offset.batch)
+    return value
+
+
+def _batch_to_json(batch: BatchRange) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    if batch.first is not None:
+        value["from"] = batch.first
+    if batch.bytes:
+        value["bytes"] = batch.bytes
+    if batch.messages is not None:
+        value["messages"] = batch.messages
+    if batch.soft:
+        value["soft"] = True
+    if batch.taken is not None:
+        value["taken"] = [list(run) for run in batch.taken]
     return value
 
 
 def _from_json(value: dict[str, Any]) -> StreamOffset:
-    taken = value.get("taken")
+    seen = value.get("seen")
     return StreamOffset(
         created=str(value["created"]),
         next=int(value["next"]),
-        first=int(value["from"]) if "from" in value else None,
-        bytes=int(value.get("bytes", 0)),
+        held=bool(value.get("held", False)),
+        seen=(int(seen[0]), str(seen[1])) if seen is not None else None,
         lost=int(value.get("lost", 0)),
         owner=str(value.get("owner", "")),
+        batch=_batch_from_json(value["batch"]) if "batch" in value else None,
+    )
+
+
+def _batch_from_json(value: dict[str, Any]) -> BatchRange:
+    taken, messages = value.get("taken"), value.get("messages")
+    return BatchRange(
+        first=int(value["from"]) if "from" in value else None,
+        bytes=int(value.get("bytes", 0)),
+        messages=int(messages) if messages is not None else None,
+        soft=bool(value.get("soft", False)),
         taken=tuple((int(first), int(last)) for first, last in taken) if taken is not None else None,
     )
+
+
+def _from_json_v1(value: dict[str, Any]) -> StreamOffset:
+    """Version 1 held position and range in one."""
+    return StreamOffset(
+        created=str(value["created"]),
+        next=int(value["next"]),
+        lost=int(value.get("lost", 0)),
+        owner=str(value.get("owner", "")),
+        batch=_batch_from_json(value),
+    )
+
+
+# What an entry of each version means.
+_READERS = {"1": _from_json_v1, str(OFFSET_VERSION): _from_json}

@@ -104,6 +104,10 @@ def _filters(value: str) -> tuple[str, ...]:
     )
 
 
+def _bucket(value: str) -> str:
+    return "" if value.strip().lower() == "none" else _consumer_name(value)
+
+
 def _subject(value: str) -> str:
     if not is_valid_publish(value.encode()):
         raise ValueError("it is no subject to publish to (no wildcards, no blanks, no empty tokens)")
@@ -234,6 +238,14 @@ class SourceOptions:
         "true",
         "Fail when messages were removed before they were read, or the stream was created anew. With `false` the query "
         "goes on and counts them as `lost` in its offsets.",
+    )
+    ledger: str = option(
+        "ledger",
+        _bucket,
+        "jetlake_spark",
+        "jetlake_spark",
+        "Key-value bucket in which tasks note what they found lost, with `failOnDataLoss=false`, so that the query's "
+        "`lost` counts it; made when the first message is lost. `none` does without: such losses are then only logged.",
     )
     reader: str = option(
         "reader",
@@ -426,7 +438,7 @@ class SinkOptions:
     )
     ledger: str = option(
         "ledger",
-        lambda value: "" if value.strip().lower() == "none" else _consumer_name(value),
+        _bucket,
         "jetlake_spark",
         "jetlake_spark",
         "Key-value bucket that notes the finished batches of streaming queries, so that one that is replayed after the "

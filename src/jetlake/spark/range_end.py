@@ -7,6 +7,7 @@ from jetlake.spark.connection import retrying
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.survey import first_matching
 
 __all__ = ["next_in_range"]
 
@@ -21,8 +22,7 @@ def next_in_range(options: SourceOptions, partition: ReadPartition, sequence: in
 
     def ask(connection: SocketConnection) -> int | None:
         api = StreamApi(connection, settings.domain, settings.request_timeout_s)
-        found = [api.next_message(partition.stream, sequence, subject) for subject in partition.subjects or (">",)]
-        following = [message.seq for message in found if message is not None and message.seq < partition.end]
-        return min(following, default=None)
+        found = first_matching(api, partition.stream, partition.subjects, sequence)
+        return found if found is not None and found < partition.end else None
 
     return retrying(settings, ask)

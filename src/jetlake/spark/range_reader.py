@@ -1,28 +1,28 @@
-"""Reads a range of one stream, whichever way the plan says, and goes on when a connection breaks."""
+"""Reads a range to its end, whatever happens to connections, and accounts for every sequence of it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from jetlake.errors import PullStatusError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.spark.connection import BROKEN, Patience, leased, retrying
 from jetlake.spark.consumer_reader import read_by_consumer
-from jetlake.spark.data_loss import data_loss_error
 from jetlake.spark.direct_reader import read_by_direct_get
 from jetlake.spark.leader_reader import read_by_leader
+from jetlake.spark.loss_notes import LossNotes
 from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
+from jetlake.spark.range_account import RangeAccount
 from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.survey import count_matching
 
 __all__ = ["read_range"]
 
-_log = logging.getLogger("jetlake.spark")
+T = TypeVar("T")
 
-Reader = Callable[..., Iterator[MessageColumns]]
-
-_READERS: dict[str, Reader] = {
+_READERS = {
     "consumer": read_by_consumer,
     "direct": read_by_direct_get,
     "leader": read_by_leader,
@@ -33,20 +33,23 @@ def read_range(partition: ReadPartition, options: SourceOptions) -> Iterator[Mes
     """The partition's messages, each exactly once, in order; a connection that breaks is replaced.
 
     Raises:
-        DataLossError: the range begins with messages that are gone, and the options say that this is an error.
+        DataLossError: messages of the range are lost, and the options say that this is an error.
         SparkError, ApiError: the stream cannot be read any more.
     """
     reader = _READERS[partition.reader]
     patience = Patience(options.connection)
-    first_found: int | None = None
+    account = RangeAccount(
+        partition,
+        lambda: _ask(partition, options, lambda api: api.stream_info(partition.stream)),
+        lambda first, end: _ask(partition, options, lambda api: _count(api, partition, first, end)),
+        fail=options.fail_on_data_loss,
+    )
     next_sequence = partition.first
     while next_sequence < partition.end:
         try:
             with leased(options.connection) as connection:
                 for messages in reader(connection, partition, options, next_sequence):
-                    if first_found is None:
-                        first_found = int(messages.sequence[0])
-                        _check_beginning(partition, options, first_found)
+                    account.take(messages.sequence)
                     next_sequence = int(messages.sequence[-1]) + 1
                     yield messages
                     patience.succeeded()
@@ -54,21 +57,29 @@ def read_range(partition: ReadPartition, options: SourceOptions) -> Iterator[Mes
         except (*BROKEN, PullStatusError) as error:
             patience.pause(error)
         except StreamNotFoundError:
-            raise UnsupportedStreamError(f"stream {partition.stream} was deleted while it was read") from None
-    if first_found is None:
-        _check_beginning(partition, options, partition.end)
+            raise _deleted(partition) from None
+    account.close()
+    if account.lost and partition.note:
+        LossNotes(options).add(partition.note, account.lost)
 
 
-def _check_beginning(partition: ReadPartition, options: SourceOptions, first_found: int) -> None:
-    """Find out whether a gap at the beginning of the range comes from messages that went away since it was planned."""
-    if first_found == partition.first or not partition.guards_beginning:
-        return
+def _ask(partition: ReadPartition, options: SourceOptions, question: Callable[[StreamApi], T]) -> T:
     settings = options.connection
-    state = retrying(
-        settings, lambda connection: StreamApi(connection, settings.domain).stream_info(partition.stream)
-    ).state
-    if state.first_seq > partition.first:
-        error = data_loss_error(partition.stream, partition.first, min(state.first_seq, first_found))
-        if options.fail_on_data_loss:
-            raise error
-        _log.warning("%s (going on, as the option says)", error)
+    try:
+        return retrying(
+            settings,
+            lambda connection: question(StreamApi(connection, settings.domain, settings.request_timeout_s)),
+        )
+    except StreamNotFoundError:
+        raise _deleted(partition) from None
+
+
+def _count(api: StreamApi, partition: ReadPartition, first: int, end: int) -> int | None:
+    if not partition.may_count:
+        return None
+    counts = count_matching(api, partition.stream, partition.subjects, [first, end])
+    return counts[0] if counts is not None else None
+
+
+def _deleted(partition: ReadPartition) -> UnsupportedStreamError:
+    return UnsupportedStreamError(f"stream {partition.stream} was deleted while it was read")

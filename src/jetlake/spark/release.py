@@ -1,30 +1,42 @@
-"""Gives the messages of finished batches back to a work queue or interest stream."""
+"""Gives the messages of finished batches back to a work queue or interest stream, and to no other stream."""
 
 from __future__ import annotations
 
-from jetlake.errors import ApiError, PermissionsError, UnsupportedStreamError
+from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.spark.data_loss import check_same_stream
 from jetlake.spark.durable import consumer_name
+from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["release"]
 
 
-def release(api: StreamApi, how: str, stream: str, options: SourceOptions, below: int) -> None:
-    """Let go of what lies below that sequence: `purge` removes it, `reset` says that this consumer is done with it.
+def release(api: StreamApi, how: str, stream: str, options: SourceOptions, offset: StreamOffset) -> None:
+    """Let go of what the offset has read: `purge` removes it, `reset` says that this consumer is done with it.
+
+    The stream's identity is asked for in the moment before, and the query's durable consumer with it, which a stream
+    that was created anew does not have. The server takes no condition with a purge; so identity is asked for once
+    more in the moment after, and a stream that was replaced between the two is not passed over in silence.
 
     Raises:
+        StreamRecreatedError: it is another stream; nothing was released.
         UnsupportedStreamError: the server or the login does not allow it.
     """
     try:
-        if how == "purge":
-            for subject in options.subjects or ("",):
-                api.purge(stream, below, subject)
-        elif how == "reset":
-            # A reset of a consumer that is not there is never answered; asking first tells it from a slow server.
-            api.consumer_info(stream, consumer_name(options, stream))
-            api.reset_consumer(stream, consumer_name(options, stream), below)
-    except (ApiError, PermissionsError) as error:
+        check_same_stream(api.stream_info(stream), offset)
+        # A reset of a consumer that is not there is never answered; asking first tells it from a slow server.
+        api.consumer_info(stream, consumer_name(options, stream))
+        if how == "reset":
+            api.reset_consumer(stream, consumer_name(options, stream), offset.next)
+            return
+        removed = sum(api.purge(stream, offset.next, subject) for subject in options.subjects or ("",))
+        if api.stream_info(stream).created != offset.created:
+            raise StreamRecreatedError(
+                f"stream {stream} was deleted and created again in the very moment in which a finished batch was "
+                f"released: up to {removed} messages of the new stream may have been removed unread"
+            )
+    except (StreamNotFoundError, PermissionsError, ApiError) as error:
         raise UnsupportedStreamError(
             f"stream {stream} did not release the messages of a finished batch ({how}: {error}). They are still there "
             "and will be released when the query runs again with the permission to do so; or use option "

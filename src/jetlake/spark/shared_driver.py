@@ -7,7 +7,6 @@ what is not acknowledged in time the consumer hands out again, to this query or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 
 import numpy as np
@@ -23,7 +22,7 @@ from jetlake.spark.data_loss import check_same_stream
 from jetlake.spark.durable import TAKEN_MAX, consumer_name, ensure_shared
 from jetlake.spark.frame_split import split_frames
 from jetlake.spark.message_columns import columns_of_deliveries, statuses_of
-from jetlake.spark.offsets import Offset, StreamOffset
+from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.planning import SequenceRange, cut
@@ -31,8 +30,9 @@ from jetlake.spark.read_buffer import ReadBuffer
 from jetlake.spark.retention import choose_release
 from jetlake.spark.stream_api import StreamApi
 from jetlake.spark.stream_watch import StreamWatch
+from jetlake.spark.tasks import runs_of
 
-__all__ = ["SharedDriver", "runs_of"]
+__all__ = ["SharedDriver"]
 
 Sequences = NDArray[np.int64]
 
@@ -76,7 +76,8 @@ class SharedDriver:
         if self._left is not None:
             self._left -= len(taken)
         next_sequence = int(taken[-1]) + 1 if len(taken) else (before.next if before is not None else 1)
-        return Offset(((self._stream, StreamOffset(info.created, next_sequence, taken=runs_of(taken))),))
+        batch = BatchRange(None, taken=runs_of(taken))
+        return Offset(((self._stream, StreamOffset(info.created, next_sequence, batch=batch)),))
 
     def present_end(self) -> Offset:
         """Where the stream ends now."""
@@ -86,11 +87,12 @@ class SharedDriver:
     def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
         """The tasks of a batch, cut by the number of messages."""
         offset = end.of(self._stream)
-        if offset is None or not offset.taken:
+        taken = offset.batch.taken if offset is not None and offset.batch is not None else None
+        if offset is None or not taken:
             return []
         check_same_stream(self._watch.info(self._stream), offset)
         options = self._options
-        sequences = [sequence for first, last in offset.taken for sequence in range(first, last + 1)]
+        sequences = [sequence for first, last in taken for sequence in range(first, last + 1)]
         pieces = cut(
             SequenceRange(0, len(sequences)),
             0.0,
@@ -115,12 +117,11 @@ class SharedDriver:
     def _acknowledge(self, offset: StreamOffset) -> None:
         """Acknowledge a finished batch; after a restart perhaps for the second time, which does no harm."""
         try:
-            check_same_stream(self._watch.info(self._stream), offset)
+            self._watch.ask(lambda api: acknowledge(api, self._stream, self._consumer, offset))
         except StreamRecreatedError:
             if self._options.fail_on_data_loss:
                 raise
-        else:
-            self._watch.ask(lambda api: acknowledge(api, self._stream, self._consumer, offset.taken or ()))
+            self._watch.info(self._stream, fresh=True)
         self._acknowledged = offset
 
     def _take(self, limited: bool) -> Sequences:
@@ -181,9 +182,15 @@ def take(api: StreamApi, stream: str, consumer: str, wanted: int) -> Sequences:
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
-def acknowledge(api: StreamApi, stream: str, consumer: str, runs: Iterable[tuple[int, int]]) -> None:
-    """Acknowledge these messages and wait until the server has done it."""
-    sequences = (sequence for first, last in runs for sequence in range(first, last + 1))
+def acknowledge(api: StreamApi, stream: str, consumer: str, offset: StreamOffset) -> None:
+    """Acknowledge what the batch that ends there has taken, and wait until the server has done it.
+
+    Raises:
+        StreamRecreatedError: it is another stream; nothing was acknowledged.
+    """
+    check_same_stream(api.stream_info(stream), offset)
+    runs = offset.batch.taken if offset.batch is not None else None
+    sequences = (sequence for first, last in runs or () for sequence in range(first, last + 1))
     # Only the stream's sequence counts in an acknowledgement; the other numbers may be anything.
     prefix = f"$JS.ACK.{stream}.{consumer}.1.".encode()
     last = b""
@@ -193,13 +200,3 @@ def acknowledge(api: StreamApi, stream: str, consumer: str, runs: Iterable[tuple
         last = subjects[-1]
     if last:
         api.connection.request(last, b"+ACK", api.timeout_s)
-
-
-def runs_of(sequences: Sequences) -> tuple[tuple[int, int], ...]:
-    """Ascending sequences as runs `(first, last)` without gaps."""
-    if not len(sequences):
-        return ()
-    breaks = np.flatnonzero(np.diff(sequences) != 1)
-    firsts = sequences[np.concatenate(([0], breaks + 1))]
-    lasts = sequences[np.concatenate((breaks, [len(sequences) - 1]))]
-    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))

@@ -11,7 +11,7 @@ from jetlake.spark.positions import Position
 from jetlake.spark.retention import BATCH_DIRECT_GET, Version
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["end_sequence", "sequence_at_time", "start_sequence"]
+__all__ = ["end_sequence", "is_open", "sequence_at_time", "start_sequence"]
 
 
 def start_sequence(api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int) -> int:
@@ -27,6 +27,14 @@ def start_sequence(api: StreamApi, version: Version, info: StreamInfo, position:
     if position.kind == "last":
         return max(first, after - position.value)
     return first
+
+
+def is_open(info: StreamInfo, position: Position, sequence: int) -> bool:
+    """Whether that position, found at `sequence`, means the stream's beginning as it is when it is read.
+
+    Only a sequence that was named is meant as it stands; every other position means messages that are still there.
+    """
+    return position.kind != "sequence" and sequence <= max(info.state.first_seq, 1)
 
 
 def end_sequence(api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int) -> int:

@@ -28,6 +28,7 @@ from jetlake.model.requests import (
     ConsumerResetRequest,
     MessageGetRequest,
     StreamCreateRequest,
+    StreamInfoRequest,
     StreamListRequest,
     StreamPurgeRequest,
 )
@@ -61,9 +62,10 @@ class StreamApi:
         answer = self.connection.request(self.subject(verb, *names), payload, self.timeout_s)
         return decode_reply(kind, answer.payload)
 
-    def stream_info(self, stream: str) -> StreamInfo:
-        """The stream's configuration and state."""
-        return self._request(StreamInfoReply, "STREAM.INFO", stream)
+    def stream_info(self, stream: str, *, deleted: bool = False) -> StreamInfo:
+        """The stream's configuration and state; with the deleted sequences between its first and last, if asked."""
+        body = StreamInfoRequest(deleted_details=True) if deleted else None
+        return self._request(StreamInfoReply, "STREAM.INFO", stream, body=body)
 
     def stream_of(self, subject: str) -> str:
         """The stream that captures the subject; empty when none does."""

@@ -4,7 +4,7 @@ import pytest
 
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
-from jetlake.spark.data_loss import check_same_stream, lost_below
+from jetlake.spark.data_loss import check_same_stream, lost_at_head
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.retention import check_server, choose_reader, choose_release, parse_version
@@ -91,21 +91,48 @@ def test_a_stream_that_was_created_anew_is_noticed():
 
 
 def test_a_stream_that_went_back_is_noticed():
-    with pytest.raises(DataLossError, match="ends at sequence 100, but the checkpoint has read up to 149"):
+    with pytest.raises(DataLossError, match="ends at sequence 100, and the checkpoint knows 149"):
         check_same_stream(info(), StreamOffset("2026-01-01T00:00:00Z", 150))
+    with pytest.raises(DataLossError, match="ends at sequence 100, and the checkpoint knows 101"):
+        check_same_stream(info(), StreamOffset("2026-01-01T00:00:00Z", 50, seen=(101, "2026-01-01T00:00:00Z")))
+
+
+SEEN = (9, "2026-01-01T00:00:00Z")
+BUCKET = {"max_msgs_per_subject": 1, "discard": "new"}
 
 
 @pytest.mark.parametrize(
-    ("config", "filtered", "lost"),
+    ("config", "filtered", "held", "lost"),
     [
-        (stream(), False, 40),
-        (stream(), True, 40),
-        (stream("workqueue"), False, 40),
-        (stream("workqueue"), True, 0),
-        (stream("workqueue", max_age=60), True, 40),
-        (stream("interest", max_msgs=10), True, 40),
+        (stream(), False, False, 40),
+        (stream("workqueue"), False, False, 40),
+        # What a filter does not want may go, unless it is known that something wanted was there.
+        (stream(), True, False, 0),
+        (stream(), True, True, 40),
+        (stream("workqueue"), True, False, 0),
+        # Limits remove messages in order; to push one out takes as many newer ones as there may be.
+        (stream(max_msgs=91), True, False, 0),
+        (stream(max_msgs=90), True, False, 40),
+        (stream(max_bytes=1000), True, False, 40),
+        (stream(max_bytes=10_000), True, False, 0),
+        (stream(max_age=3600), True, False, 40),
+        (stream(max_age=3601), True, False, 0),
+        (stream("interest", max_msgs=10), True, False, 40),
+        # A bucket's older values are superseded, not lost.
+        (stream(**BUCKET), False, False, 0),
+        (stream(**BUCKET), True, True, 0),
+        (stream(max_age=60, **BUCKET), False, False, 40),
+        (stream(max_bytes=1000, **BUCKET), False, False, 0),
     ],
 )
-def test_what_counts_as_lost(config, filtered, lost):
-    assert lost_below(config, first_sequence=50, next_sequence=10, filtered=filtered) == lost
-    assert lost_below(config, first_sequence=10, next_sequence=10, filtered=filtered) == 0
+def test_what_counts_as_lost(config, filtered, held, lost):
+    state = StreamState(messages=51, bytes=500, first_seq=50, last_seq=100)
+    found = StreamInfo(config=config, created=SEEN[1], state=state, ts="2026-01-01T01:00:00Z")
+    assert lost_at_head(found, StreamOffset(SEEN[1], 10, held=held, seen=SEEN), filtered) == lost
+    assert lost_at_head(found, StreamOffset(SEEN[1], 50, held=held, seen=SEEN), filtered) == 0
+
+
+def test_an_empty_bucket_was_purged_for_its_newest_message_is_never_superseded():
+    state = StreamState(first_seq=101, last_seq=100)
+    found = StreamInfo(config=stream(**BUCKET), created=SEEN[1], state=state)
+    assert lost_at_head(found, StreamOffset(SEEN[1], 10), False) == 91
