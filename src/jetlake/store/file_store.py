@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from jetlake.store.mark import MarkFile
 from jetlake.store.message import StoredMessage
 from jetlake.store.open_files import OpenFiles, files_max
 from jetlake.store.recovery import Recovered, recover
-from jetlake.store.scan import scan
+from jetlake.store.scan import headers_in, scan
 from jetlake.store.segment import HEADER_SIZE, DamagedSegmentError, Segment
 from jetlake.store.sequence_ranges import merged, without
 from jetlake.store.subject_filter import SubjectFilter
@@ -161,7 +161,8 @@ class FileStore(LoggedStore):
                 segment.birth_generation = number if segment.size else 0
         if self.needs_flush() or self.needs_sync():
             try:
-                self.flush()
+                # Of this class: no file goes before somebody could look at its records.
+                LoggedStore.flush(self)
                 self.sync()
             except StoreError:
                 # Whoever appends will be told; all that is there can be read.
@@ -197,6 +198,18 @@ class FileStore(LoggedStore):
                 self._check(damage.segment)
             except OSError as error:
                 raise StoreError.of(f"read messages from {first_sequence} on", error) from error
+
+    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+        for index, segment in enumerate(self._blocks):
+            following = self._blocks[index + 1] if index + 1 < len(self._blocks) else None
+            if not segment.size or (following is not None and following.times and following.times[0] < time_ns):
+                continue
+            self._open_files.use(segment, self._let_go)
+            try:
+                data = segment.read_all(segment.size)
+            except OSError as error:
+                raise StoreError.of(f"read segment {segment.number}", error) from error
+            yield from headers_in(data, HEADER_SIZE, segment.seed, time_ns)
 
     def _trust(self, block: Segment) -> bool:
         if block.handle is None:
@@ -280,6 +293,8 @@ class FileStore(LoggedStore):
         if not 0 < self._active.birth_generation <= durability.synced:
             # The newest file must be safe: it knows the stream's key and last sequence.
             return False
+        if not self._may_forget(segment):
+            return False
         if not segment.tombstones_low:
             return True
         # A file that the tombstones speak of might come back, as long as its removal is not safe.
@@ -348,7 +363,11 @@ class FileStore(LoggedStore):
             segment.size > self._segment_bytes // 64
             and self._durability.is_safe(segment)
             and not self._is_held_back(segment)
+            and self._may_forget(segment)
         )
+
+    def _may_forget(self, segment: Segment) -> bool:
+        return self.may_forget is None or self.may_forget(segment.first, self._last_of(segment))
 
     def _rewrite(self, segment: Segment) -> None:
         """Write a segment anew without what died in it."""

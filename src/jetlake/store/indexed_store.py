@@ -24,6 +24,7 @@ class IndexedStore(IndexReader[BlockType]):
         super().__init__(first_block)
         self.on_removed: Callable[[int, bytes, int], None] | None = None
         self.on_purged: Callable[[], None] | None = None
+        self.may_forget: Callable[[int, int], bool] | None = None
         self.on_undone: Callable[[StoreError], None] | None = None
         # The limit a subject was held to so far, and up to which sequence.
         self._enforced_per_subject = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -64,6 +64,8 @@ class MessageStore(Protocol):
         failure: set for good when a sync fails: nothing more is taken before a restart.
         on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
         on_purged: called once after many messages went in one go.
+        may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
+            or by a rewrite without them; it is asked again after False.
         on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
     """
 
@@ -77,7 +79,16 @@ class MessageStore(Protocol):
     durable: bool
     on_removed: Callable[[int, builtins.bytes, int], None] | None
     on_purged: Callable[[], None] | None
+    may_forget: Callable[[int, int], bool] | None
     on_undone: Callable[[StoreError], None] | None
+
+    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, builtins.bytes]]:
+        """Sequence, time and header of every record that has one and is not older, of removed messages as well.
+
+        Raises:
+            StoreError: the disk does not give them back.
+        """
+        ...
 
     @property
     def failure(self) -> StoreError | None: ...

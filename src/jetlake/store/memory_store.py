@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import compress
 
 from jetlake.errors import StoreError
@@ -132,6 +133,10 @@ class MemoryStore(IndexedStore[_MemoryBlock]):
         self.last_sequence += count
         if block.live and block.first + len(block.live) <= self.last_sequence:
             self._start_block()
+
+    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+        # Whoever opens a store in memory finds nothing in it.
+        return iter(())
 
     def _log_removed(self, first: int, last: int, follows_append: bool) -> None:
         pass

@@ -43,7 +43,8 @@ CONSUMER_FILES = Layout(r"(meta\.json|meta\.copy\.json|\d{10}\.journal)(\.tmp)?"
 CONSUMERS = Layout(r"(?!)", {"*": CONSUMER_FILES})
 """A stream's `consumers`."""
 STREAM_FILES = Layout(
-    r"(meta\.json|meta\.copy\.json|ids|lifetimes|segments)(\.tmp)?", {"msgs": MESSAGE_FILES, "consumers": CONSUMERS}
+    r"(meta\.json|meta\.copy\.json|ids|lifetimes|segments)(\.tmp)?|ids\.\d{10}",
+    {"msgs": MESSAGE_FILES, "consumers": CONSUMERS},
 )
 """The folder of one stream."""
 STREAMS = Layout(r"(?!)", {"*": STREAM_FILES})

@@ -5,14 +5,16 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 
 from xxhash import xxh3_64_digest
 
 from jetlake.store.record import ERASED, HEADER_FLAG, OVERHEAD, SEQUENCE_MASK, TOMBSTONE, find_record
 
-__all__ = ["Scan", "scan"]
+__all__ = ["Scan", "headers_in", "scan"]
 
 _unpack_head = struct.Struct("<IQqH").unpack_from
+_unpack_number = struct.Struct("<I").unpack_from
 _unpack_sequence = struct.Struct("<Q").unpack_from
 
 
@@ -147,6 +149,15 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
     found.highest = highest
     found.open_damage = damaged
     return found if in_order else _in_order(found, start_position)
+
+
+def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+    """Sequence, time and header of the messages in a segment that have one and are not older."""
+    found = scan(data, start, seed, None)
+    for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True):
+        if time >= time_ns and data[at + 3] & 0x80:
+            header = at + 22 + len(subject) + 4
+            yield sequence, time, data[header : header + _unpack_number(data, header - 4)[0]]
 
 
 def _in_order(found: Scan, start_position: int) -> Scan:

@@ -201,6 +201,7 @@ class Commit:
         """One write for each store and journal that was written to; then actions that need not wait run."""
         errors = self._flush_dirty()
         fresh, self._fresh = self._fresh, []
+        again = self._dirty.copy()  # written to by the flush of another one
         barrier: _Barrier | None = None
         for syncable, action in fresh:
             if syncable is None:
@@ -208,6 +209,8 @@ class Commit:
                 barrier.actions.append(action)
             elif (hold := self._held.get(syncable)) is not None:
                 self._wait_held(hold, (syncable, action))
+            elif syncable in again:
+                self._fresh.append((syncable, action))
             elif (error := errors.get(syncable)) is not None:
                 action(error)
             elif not self.always and syncable not in self._strict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping
 
@@ -96,6 +97,20 @@ class Deduplication:
                 del self._sequences[ids.pop()]
             if ids:
                 return
+
+    def between(self, first_sequence: int, last_sequence: int) -> list[tuple[bytes, int, int]]:
+        """What is known of the messages with these sequences: id, sequence and time, in their order."""
+        sequence_of = self._sequences.__getitem__
+        found: list[tuple[bytes, int, int]] = []
+        for time_ns, ids in self._groups:
+            if not ids or sequence_of(ids[-1]) < first_sequence:
+                continue
+            if sequence_of(ids[0]) > last_sequence:
+                break
+            start = bisect_left(ids, first_sequence, key=sequence_of)
+            stop = bisect_right(ids, last_sequence, key=sequence_of)
+            found += [(message_id, sequence_of(message_id), time_ns) for message_id in ids[start:stop]]
+        return found
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Everything known, oldest first: id, sequence, and the time from which its window counts."""

@@ -17,6 +17,7 @@ from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, Tr
 from jetlake.server.engine.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
 from jetlake.store.atomic_file import read_file, replace_file
 from jetlake.store.consumer_journal import ConsumerJournal
+from jetlake.store.id_log import IdLog
 from jetlake.store.interface import MessageStore
 from jetlake.store.own_files import told
 from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder, folder_name
@@ -75,6 +76,7 @@ class _StreamHome:
         # Before the messages: a stream whose consumers are unknown would take what they need for done.
         self._consumers = folder.consumers(note)
         self.store: MessageStore = folder.open_store(note=note)
+        self.id_log: IdLog | None = IdLog(folder.disk, folder.path)
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:

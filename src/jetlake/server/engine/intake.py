@@ -16,6 +16,7 @@ from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ac
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.admission import HEADER_BYTES_MAX, Admission
+from jetlake.server.engine.commit import Action
 from jetlake.server.engine.counters import count
 from jetlake.server.engine.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
 from jetlake.server.engine.message_ids import MessageIds
@@ -54,6 +55,7 @@ class Batch:
         republished: what is to be published again.
         interested: the consumers that have something new to see.
         last_sequence: the stream's, when all of them were stored.
+        keeps_ids: ids of messages that nobody wanted are to be durable as well.
         checks_room: account or server are so full that every message is measured.
     """
 
@@ -64,6 +66,7 @@ class Batch:
         "checks_room",
         "first_sequence",
         "interested",
+        "keeps_ids",
         "last_sequence",
         "replies",
         "republished",
@@ -80,6 +83,7 @@ class Batch:
         self.republished: list[tuple[bytes, bytes, bytes]] = []
         self.interested: dict[Consumer, None] = {}
         self.last_sequence = 0
+        self.keeps_ids = False
         self.checks_room = checks_room
 
 
@@ -222,7 +226,18 @@ class Intake:
         self._waiting_bytes += batch.bytes
         if has_stored:
             commit.mark(self._store)
-        commit.when_durable(self._store, partial(self._release_waiting, count, batch))
+        release = partial(self._release_waiting, count, batch)
+        if batch.keeps_ids:
+            self.ids.when_kept(partial(self._release_kept, release))
+        else:
+            commit.when_durable(self._store, release)
+
+    def _release_kept(self, release: Action, error: JetlakeError | None) -> None:
+        """The ids of the batch are durable; its messages may be as well."""
+        if error is not None:
+            release(error)
+        else:
+            self._engine.commit.when_durable(self._store, release)
 
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
         """The disk refused: what was appended since the last flush is undone, in this batch and in those before it."""
@@ -298,6 +313,8 @@ class Intake:
         else:
             self._store.skip()
             sequence = self._store.last_sequence
+            if message_id:
+                batch.keeps_ids |= self.ids.keep([(message_id, sequence, now_ns)])
         self.ids.last = message_id
         if message_id:
             self.ids.remember(message_id, sequence, now_ns)

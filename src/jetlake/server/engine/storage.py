@@ -9,6 +9,7 @@ import msgspec
 
 from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.store.id_log import IdLog
 from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
 
@@ -39,6 +40,8 @@ class StreamHome(Protocol):
     """The place of one stream."""
 
     store: MessageStore
+    id_log: IdLog | None
+    """Where ids are kept of messages whose records are gone; None where nothing survives anyway."""
     missing: set[str]
     """Consumers that are kept here and could not be opened, by their folders: nobody knows what they still need."""
 
@@ -107,6 +110,7 @@ class MemoryHome:
 
     def __init__(self) -> None:
         self.store: MessageStore = MemoryStore()
+        self.id_log: IdLog | None = None
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:

@@ -121,9 +121,12 @@ class Stream:
         """Let go of everything but the files."""
         self.lifetimes.save()
         self._detach()
-        self.intake.ids.save()
         self.engine.commit.forget(self.store)
-        self.home.close()
+        try:
+            self.home.close()
+            self.intake.ids.save()
+        finally:
+            self.intake.ids.close_log()
 
     def delete(self) -> None:
         """Remove the files, then let go of everything.
@@ -134,6 +137,7 @@ class Stream:
         self.home.delete()
         self._detach()
         self.engine.commit.forget(self.store)
+        self.intake.ids.close_log()
         self._reserve(-max(self.config.max_bytes, 0))
         self._account_bytes(-self._accounted_bytes)
 
@@ -171,7 +175,7 @@ class Stream:
             return
         self.markers.expect_aged(now_ns)
         if self.store.enforce(limits, now_ns, self.lifetimes.ageless):
-            self._clean_up_later()
+            self.clean_up_later()
         if self.config.max_age and self._age_timer is None and (oldest_ns := self.store.aging_time_ns):
             deadline_ns = max(oldest_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
             self._age_timer = self.engine.timers.schedule(deadline_ns, self._remove_expired)
@@ -200,9 +204,10 @@ class Stream:
             else:
                 self.engine.commit.mark(self.store)
         self.account_for_bytes()
-        self._clean_up_later()
+        self.clean_up_later()
 
-    def _clean_up_later(self, pause_ns: int = _CLEAN_UP_PAUSE_NS) -> None:
+    def clean_up_later(self, pause_ns: int = _CLEAN_UP_PAUSE_NS) -> None:
+        """Have the store clean up when the pause is over."""
         if self._clean_up_timer is None and not self.is_closed:
             deadline_ns = self.engine.clock.now_ns() + pause_ns
             self._clean_up_timer = self.engine.timers.schedule(deadline_ns, self._clean_up)
@@ -219,7 +224,7 @@ class Stream:
         if self.store.durable and self.store.needs_flush():
             self.engine.commit.mark(self.store)
         if more:
-            self._clean_up_later(_CLEAN_UP_STEP_NS)
+            self.clean_up_later(_CLEAN_UP_STEP_NS)
 
     def account_for_bytes(self) -> None:
         """Bring the numbers of account and server up to date with what the store holds."""
@@ -323,6 +328,8 @@ class Stream:
         Raises:
             StoreError: the disk refused; the message is gone, but may be back after a crash.
         """
+        if erase:
+            self.intake.ids.keep_at_once(sequence)
         try:
             return self.store.remove(sequence, erase=erase)
         finally:

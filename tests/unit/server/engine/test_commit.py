@@ -320,3 +320,20 @@ def test_who_waits_for_a_journal_hears_that_the_log_before_it_failed(told):
     commit.when_durable(journal, tell(told, "late"))
     commit.flush()
     assert told[1:] == [("late", error)]
+
+
+def test_what_one_flush_writes_to_another_is_waited_for(told):
+    commit, log, ids = Commit(always=False), Log(), Log("ids")
+
+    def flush():
+        commit.mark_now(ids)
+        commit.when_durable(ids, tell(told, "ids"))
+
+    log.flush = flush
+    commit.mark(log)
+    commit.flush()
+    assert told == []
+    commit.flush()
+    assert told == [] and commit.begin() == [ids]
+    commit.finish({ids: None})
+    assert told == [("ids", None)]
