@@ -4,7 +4,8 @@ Message ids keep a repeated batch from being written twice for as long as the st
 repeated much later: the query was stopped between its last write and its commit log, and started the next day. What
 the ledger says is for ever. It knows the last batch of a query whose tasks are all done, and of every task the last
 batch that it has done, with a digest of what it wrote: a task that comes again with the same rows has nothing to do.
-Only a task that died in the middle of its rows depends on the stream's memory.
+Of every task it also knows where the target stream ended when its last batch began: what was stored since tells a task
+that died in the middle of its rows which of them are there.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ __all__ = ["Ledger"]
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last batch that a query, or one of its tasks, has written in full."""
+    """The last batch that a query, or one of its tasks, has written in full or begun to write."""
 
     batch: int
     digest: str = ""
+    after: int = 0
 
 
 class Ledger:
@@ -40,6 +42,19 @@ class Ledger:
         """The digest of what the task has written for that batch; empty when it is not known to be done."""
         entry = self._read(f"{query}.{partition}")
         return entry.digest if entry is not None and entry.batch == batch else ""
+
+    def begun_after(self, query: str, batch: int, partition: int) -> int | None:
+        """The target stream's last sequence when the task began with that batch; None when it never did."""
+        entry = self._read(f"{query}.{partition}.begun")
+        return entry.after if entry is not None and entry.batch == batch else None
+
+    def begin_task(self, query: str, batch: int, partition: int, after: int) -> None:
+        """Note where the target stream ends before the task writes.
+
+        Raises:
+            UnsupportedStreamError: the login may not make or write the bucket.
+        """
+        self._values.write(f"{query}.{partition}.begun", encode(_Entry(batch, after=after)))
 
     def add_batch(self, query: str, batch: int) -> None:
         """Note that all tasks of the batch are done.

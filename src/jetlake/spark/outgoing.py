@@ -69,6 +69,12 @@ class OutgoingBatch:
         columns = (self.subject, self.header, self.payload, self.message_id)
         return OutgoingBatch(*(column.slice(first, length) for column in columns))
 
+    def without(self, message_ids: frozenset[bytes]) -> OutgoingBatch:
+        """The messages whose ids are not among these."""
+        kept = pa.array([single not in message_ids for single in self.message_id.to_pylist()], pa.bool_())
+        columns = (self.subject, self.header, self.payload, self.message_id)
+        return OutgoingBatch(*(column.filter(kept) for column in columns))
+
     def pieces(self, rows_max: int) -> Iterator[OutgoingBatch]:
         """The same messages in batches of at most that many."""
         for first in range(0, len(self), rows_max):

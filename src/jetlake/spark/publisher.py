@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -23,7 +22,7 @@ from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.read_buffer import ReadBuffer
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["Publisher", "new_digest"]
+__all__ = ["Publisher"]
 
 _STORED = b'{"stream":'
 _DUPLICATE = b'"duplicate":'
@@ -42,16 +41,8 @@ class _TryAgainError(Exception):
     """The server could not take a message right now."""
 
 
-def new_digest() -> hashlib.blake2b:
-    """The hash by which a task knows that it wrote the same before."""
-    return hashlib.blake2b(digest_size=16)
-
-
 class Publisher:
     """One task's messages on their way to their streams; rows count from 0 in the order in which they are published.
-
-    Args:
-        digest: takes the content of all that is published, in its order.
 
     Attributes:
         count: how many were published so far.
@@ -62,7 +53,7 @@ class Publisher:
         nobody: how often a row found no stream.
     """
 
-    def __init__(self, options: SinkOptions, digest: hashlib.blake2b | None = None) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self.count = 0
         self.duplicates = 0
         self.stream = ""
@@ -70,7 +61,6 @@ class Publisher:
         self.open: list[_Piece] = []
         self.nobody: dict[int, int] = {}
         self._options = options
-        self._digest = digest
 
     def publish_all(self, batches: Iterable[OutgoingBatch]) -> None:
         """Publish, wait for every acknowledgement, and publish again what a broken connection left open.
@@ -96,8 +86,6 @@ class Publisher:
         rows_max = max(1, self._options.window // _PIECES_IN_WINDOW)
         for batch in batches:
             for part in batch.pieces(rows_max):
-                if self._digest is not None:
-                    self._digest.update(part.content())
                 yield _Piece(part, self.inbox, self.count)
 
     def add(self, piece: _Piece) -> None:

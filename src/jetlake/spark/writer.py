@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,14 +21,17 @@ from jetlake.spark.connection import leased
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.outgoing import OutgoingBatch
-from jetlake.spark.publisher import Publisher, new_digest
+from jetlake.spark.publisher import Publisher
 from jetlake.spark.row_encoder import RowEncoder, RowIds
+from jetlake.spark.stored_rows import StoredRows
 from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["BatchWriter", "StreamWriter", "Written", "warn_of_short_memory"]
 
 _log = logging.getLogger("jetlake.spark")
 
+# A batch write that stands for a micro-batch of a query, as pipelines name it.
+_MICRO_BATCH = re.compile(r"([\w-]+)/(\d+)")
 _NULL_MAPS_WORTH_SAYING = 1000
 _WINDOW_MIN_NS = nanoseconds(120)
 
@@ -60,9 +66,14 @@ class BatchWriter(DataSourceArrowWriter):
         """One task's rows; returns when all are acknowledged."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        publisher = Publisher(self._options)
-        publisher.publish_all(_messages(iterator, self._encoder, RowIds(self._run, partition)))
-        return Written(publisher.count, publisher.duplicates)
+        messages = _messages(iterator, self._encoder, RowIds(self._run, partition))
+        named = _MICRO_BATCH.fullmatch(self._options.run_id)
+        if named is None:
+            publisher = Publisher(self._options)
+            publisher.publish_all(messages)
+            return Written(publisher.count, publisher.duplicates)
+        place = _Place(named[1], int(named[2]), partition)
+        return _publish_rest(self._options, Ledger(self._options), place, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -91,12 +102,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if _digest(kept) == known:
                 return _skipped(query, batch, sum(map(len, kept)))
             messages = iter(kept)
-        digest = new_digest()
-        publisher = Publisher(self._options, digest)
-        publisher.publish_all(messages)
-        warn_of_short_memory(self._options, publisher.stream)
-        ledger.add_task(query, batch, partition, digest.hexdigest())
-        return Written(publisher.count, publisher.duplicates, query)
+        return _publish_rest(self._options, ledger, _Place(query, batch, partition), messages)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Note that the batch is written in full; Spark may call this again for the same batch."""
@@ -107,6 +113,38 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: what was published keeps its ids, and a repeated batch is deduplicated by them."""
+
+
+class _Place(NamedTuple):
+    """The task's place in its query."""
+
+    query: str
+    batch: int
+    partition: int
+
+
+def _publish_rest(options: SinkOptions, ledger: Ledger, place: _Place, messages: Iterator[OutgoingBatch]) -> Written:
+    """Publish the rows that the stream does not have from an attempt before, and note that the task is done."""
+    stored = StoredRows(options, ledger).begin(*place)
+    digest = _new_digest()
+    publisher = Publisher(options)
+    there = 0
+
+    def missing() -> Iterator[OutgoingBatch]:
+        nonlocal there
+        for batch in messages:
+            # Of all rows, as a task computes it that comes again when this one is done.
+            digest.update(batch.content())
+            rest = batch.without(stored) if stored else batch
+            there += len(batch) - len(rest)
+            if len(rest):
+                yield rest
+
+    publisher.publish_all(missing())
+    if not stored:
+        warn_of_short_memory(options, publisher.stream)
+    ledger.add_task(*place, digest.hexdigest())
+    return Written(publisher.count + there, publisher.duplicates + there, place.query)
 
 
 def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
@@ -137,8 +175,13 @@ def _skipped(query: str, batch: int, rows: int) -> Written:
     return Written(0, rows, query)
 
 
+def _new_digest() -> hashlib.blake2b:
+    """The hash by which a task knows that it wrote the same before."""
+    return hashlib.blake2b(digest_size=16)
+
+
 def _digest(messages: list[OutgoingBatch]) -> str:
-    digest = new_digest()
+    digest = _new_digest()
     for batch in messages:
         digest.update(batch.content())
     return digest.hexdigest()
