@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from inspect import signature
 from typing import Any, ParamSpec, Self, cast
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade
 from jetlake.blocking.jetstream import JetStream
-from jetlake.blocking.loop_thread import LoopThread, ThreadOutlet
+from jetlake.blocking.loop_port import LoopPort
+from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
+from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
 from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
 from jetlake.client.options import ConnectOptions, build_options, timeout_s
+from jetlake.client.publish_window import PublishWindow
 from jetlake.client.subscription import SlowPolicy
 from jetlake.client.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
@@ -27,6 +31,8 @@ from jetlake.protocol import encoder
 __all__ = ["Client", "connect"]
 
 P = ParamSpec("P")
+
+_FAREWELL_S = 3.0
 
 
 class Client(Facade):
@@ -46,12 +52,12 @@ class Client(Facade):
     @property
     def is_connected(self) -> bool:
         """Whether there is a server right now."""
-        return self._inner.is_connected
+        return self._inner.is_connected and not self._thread.port.is_shut
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed for good."""
-        return self._inner.is_closed
+        return self._inner.is_closed or self._thread.port.is_shut
 
     @property
     def state(self) -> ConnectionState:
@@ -187,9 +193,15 @@ class Client(Facade):
         connection = self._inner._connection
         wait_s = timeout_s(timeout) or connection.options.drain_timeout_s
         deadline = time.monotonic() + wait_s
+
+        async def wind_down() -> None:
+            async with asyncio.timeout(wait_s):
+                await self._thread.port.empty_queues()
+                await connection.wind_down()
+
         try:
-            self._thread.call(asyncio.wait_for(connection.wind_down(), wait_s))
-            is_done = self._thread.join_workers(deadline - time.monotonic())
+            self._thread.call(wind_down())
+            is_done = self._thread.join(timeout_s=deadline - time.monotonic())
         except TimeoutError:
             is_done = False
         except JetlakeError:
@@ -202,15 +214,26 @@ class Client(Facade):
 
     def close(self) -> None:
         """Write what waits and close; subscriptions end."""
-        self._end(self._inner.close)
+        if threading.current_thread() is self._thread.port.thread:
+            self._thread.port.leave()  # In an event callback, where waiting would be for ever.
+        else:
+            self._end(self._inner.close)
 
     def _end(self, how: Callable[[], Any]) -> None:
+        async def end() -> None:
+            try:
+                await self._after_queue(how)
+            finally:
+                # Whatever the window had no room for is told that it is too late.
+                if self._inner.is_closed:
+                    await self._thread.port.empty_queues()
+
         try:
-            self._thread.call(self._after_queue(how))
+            self._thread.call(end())
         except ConnectionClosedError:
             pass
         finally:
-            if self._inner.is_closed:
+            if self.is_closed:
                 self._thread.stop()
 
     async def _after_queue(self, work: Callable[[], Any]) -> None:
@@ -245,11 +268,13 @@ def connect(*arguments: Any, **options: Any) -> Client:
 
 
 def _open(options: ConnectOptions) -> Client:
-    thread = LoopThread(f"jetlake-{options.name or 'client'}")
+    name = f"jetlake-{options.name or 'client'}"
+    thread = LoopThread(name)
+    port = thread.port
 
     async def open_client() -> tuple[client.Client, ThreadOutlet]:
         connection = Connection(options, message_type=Message)
-        outlet = ThreadOutlet(thread, connection)
+        outlet = ThreadOutlet(port, connection)
         connection.outlet = outlet
         await connection.open()
         return client.Client(connection), outlet
@@ -259,4 +284,25 @@ def _open(options: ConnectOptions) -> Client:
     except BaseException:
         thread.stop()
         raise
+    port.farewell = partial(_say_farewell, inner._connection, outlet, port)
+    port.sockets = inner._connection.sockets
+    thread.keep(name)
     return Client(inner, thread, outlet)
+
+
+async def _say_farewell(connection: Connection, outlet: ThreadOutlet, port: LoopPort) -> None:
+    """Send what waits and wait for the acknowledgements of what was published, but not for ever; then close."""
+    outlet.flush()
+    try:
+        async with asyncio.timeout(_FAREWELL_S):
+            await port.empty_queues()
+            await asyncio.gather(
+                *(window.complete() for window in connection.receivers() if isinstance(window, PublishWindow)),
+                return_exceptions=True,
+            )
+            if connection.is_connected:
+                await connection.flush(_FAREWELL_S)
+    except (TimeoutError, JetlakeError):
+        pass  # What is not acknowledged is reported by the windows when the connection closes.
+    connection.close()
+    await connection.wait_closed()

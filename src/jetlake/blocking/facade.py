@@ -72,15 +72,21 @@ class Call(Method, Generic[P, R]):
 
 
 class Wrapped(Method, Generic[P, R, W]):
-    """As `Call`, for methods whose result has a blocking form of its own."""
+    """As `Call`, for methods whose result has a blocking form of its own.
+
+    Args:
+        unclaimed: takes a result that came too late for a caller who was interrupted.
+    """
 
     def __init__(
         self,
         method: Callable[Concatenate[Any, P], Awaitable[R]],
         wrap: Callable[[R, LoopThread], W],
+        unclaimed: Callable[[R], object] | None = None,
     ) -> None:
         super().__init__(method)
         self._wrap = wrap
+        self._unclaimed = unclaimed
 
     @overload
     def __get__(self, instance: None, owner: type) -> Wrapped[P, R, W]: ...
@@ -92,7 +98,7 @@ class Wrapped(Method, Generic[P, R, W]):
         return self._bound(instance)
 
     def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
-        result = instance._thread.call(_awaited(self._method, instance._inner, args, kwargs))
+        result = instance._thread.call(_awaited(self._method, instance._inner, args, kwargs), self._unclaimed)
         return self._wrap(result, instance._thread)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import islice
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from jetlake import client
@@ -12,11 +14,13 @@ from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
+from jetlake.client.message import give_back
 from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
+from jetlake.client.pull_options import next_options
 from jetlake.client.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.wire_values import HeadersLike
-from jetlake.errors import ConnectionClosedError, InvalidOptionError
+from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds
 from jetlake.model.stream import StreamConfig, StreamInfo
@@ -33,6 +37,11 @@ def _messages(received: list[client.Message], thread: LoopThread) -> list[Messag
 
 def _message(received: client.Message | None, thread: LoopThread) -> Message | None:
     return cast("Message | None", received)
+
+
+def _give_back(message: client.Message | None) -> None:
+    if message is not None:
+        give_back([message])
 
 
 class _Consume(Method, Generic[P]):
@@ -65,8 +74,8 @@ class Consumer(Facade):
 
     _inner: client.Consumer
 
-    fetch = Wrapped(client.Consumer.fetch, _messages)
-    next = Wrapped(client.Consumer.next, _message)
+    fetch = Wrapped(client.Consumer.fetch, _messages, give_back)
+    next = Wrapped(client.Consumer.next, _message, _give_back)
     consume = _Consume(client.Consumer.consume)
     messages = consume
     info = Call(client.Consumer.info)
@@ -102,12 +111,55 @@ class OrderedConsumer(Facade):
 
     _inner: AsyncOrderedConsumer
 
-    fetch = Wrapped(AsyncOrderedConsumer.fetch, _messages)
-    next = Wrapped(AsyncOrderedConsumer.next, _message)
     consume = _Consume(AsyncOrderedConsumer.consume)
     messages = consume
     info = Call(AsyncOrderedConsumer.info)
     delete = Call(AsyncOrderedConsumer.delete)
+
+    def __init__(self, inner: AsyncOrderedConsumer, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        # What an interrupted call has fetched is what the next one gets: the position is behind it already.
+        self._fetched: deque[Message] = deque()
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        expires: Seconds | None = None,
+        max_bytes: int | None = None,
+        idle_heartbeat: Seconds | None = None,
+        no_wait: bool = False,
+    ) -> list[Message]:
+        """The next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        if not self._fetched:
+            fetch = self._inner.fetch(
+                max_messages, expires=expires, max_bytes=max_bytes, idle_heartbeat=idle_heartbeat, no_wait=no_wait
+            )
+            self._thread.call(self._keep(lambda: fetch))
+        count = len(self._fetched) if max_messages is None else max_messages
+        rest = deque(islice(self._fetched, count, None))
+        messages = [*islice(self._fetched, count)]
+        self._fetched = rest
+        return messages
+
+    def next(self, timeout: Seconds = 5.0) -> Message | None:
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        if not self._fetched:
+            options = next_options(timeout)
+            self._thread.call(self._keep(lambda: self._inner.fetch_once(options)))
+        if not self._fetched:
+            return None
+        message = self._fetched[0]
+        del self._fetched[0]
+        return message
+
+    async def _keep(self, fetch: Callable[[], Awaitable[list[client.Message]]]) -> None:
+        self._fetched.extend(cast("list[Message]", await fetch()))
+
+    @property
+    def name(self) -> str:
+        """The name of the consumer that is used right now; it changes. Empty before the first read."""
+        return self._inner.name
 
     @property
     def stream_name(self) -> str:
@@ -212,7 +264,7 @@ class PullSubscription(Facade):
 
     _inner: AsyncPullSubscription
 
-    fetch = Wrapped(AsyncPullSubscription.fetch, _messages)
+    fetch = Wrapped(AsyncPullSubscription.fetch, _messages, give_back)
     consumer_info = Call(AsyncPullSubscription.consumer_info)
     unsubscribe = Call(AsyncPullSubscription.unsubscribe)
     drain = unsubscribe
@@ -261,7 +313,7 @@ class JetStream(Facade):
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        self._queue = PublishQueue(thread, inner)
+        self._queue = PublishQueue(thread.port, inner)
 
     def publish_async(
         self,
@@ -291,8 +343,6 @@ class JetStream(Facade):
             expected_last_msg_id,
             ttl,
         )
-        if self._inner.is_closed:
-            raise ConnectionClosedError("the client is closed")
         return self._queue.put(subject_bytes, header, content, msg_id is not None)
 
     def publish_async_complete(self, timeout: Seconds | None = None) -> None:
@@ -302,12 +352,7 @@ class JetStream(Facade):
             PublishWindowError: some were not; it lists them.
             PublishTimeoutError: `timeout` seconds have passed.
         """
-
-        async def complete() -> None:
-            await self._queue.empty()
-            await self._inner.publish_async_complete(timeout)
-
-        self._thread.call(complete())
+        self._thread.call(self._queue.complete(timeout))
 
     @property
     def publish_async_pending(self) -> int:

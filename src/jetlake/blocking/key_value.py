@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
 from typing import Self
 
 from jetlake.blocking.facade import Call, Facade, Made
+from jetlake.blocking.taking import Taking
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
 from jetlake.client.kv.entry import Entry
 from jetlake.client.kv.watch import KeyWatch as AsyncKeyWatch
@@ -14,15 +15,28 @@ from jetlake.errors import ConnectionClosedError
 __all__ = ["KeyValue", "KeyWatch"]
 
 
-class KeyWatch(Facade):
+class KeyWatch(Taking[Entry]):
     """The blocking form of `jetlake.client.kv.KeyWatch`: use it as a context manager and iterate over it."""
 
     _inner: AsyncKeyWatch
 
-    current = Call(AsyncKeyWatch.current)
-    next = Call(AsyncKeyWatch.next)
-    next_batch = Call(AsyncKeyWatch.next_batch)
     stop = Call(AsyncKeyWatch.stop)
+
+    def current(self) -> list[Entry]:
+        """What there was when the watch began and was not taken yet; it may be nothing.
+
+        Raises:
+            ConsumeError: the watch ended.
+        """
+        # What an interrupted caller leaves behind is taken by the next one.
+        self._thread.call(self._take_current())
+        fresh: deque[Entry] = deque()
+        entries = [*self._taken]
+        self._taken = fresh
+        return entries
+
+    async def _take_current(self) -> None:
+        self._taken.extend(await self._inner.current())
 
     def start(self) -> Self:
         """Begin; entering the context manager, `current` and iterating do it too."""
@@ -41,10 +55,6 @@ class KeyWatch(Facade):
             self.stop()
         except ConnectionClosedError:
             pass
-
-    def __iter__(self) -> Iterator[Entry]:
-        while entries := self.next_batch():
-            yield from entries
 
 
 class KeyValue(Facade):

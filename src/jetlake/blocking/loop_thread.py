@@ -3,182 +3,105 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+import warnings
+from collections.abc import Callable, Iterable
+from weakref import finalize
 
-from jetlake.errors import ConnectionClosedError, JetlakeError
+from jetlake.blocking.latch import Latch
+from jetlake.blocking.loop_port import LoopPort, open_ports
 
-if TYPE_CHECKING:
-    from jetlake.client.connection import Connection
-    from jetlake.client.message import Message
+__all__ = ["LoopThread", "Worker"]
 
-__all__ = ["LoopThread", "ThreadOutlet"]
+_EXIT_S = 5.0
 
-T = TypeVar("T")
 
-_QUEUED_BYTES_MAX = 1024 * 1024
+class Worker(threading.Thread):
+    """A thread that takes messages and calls the user's function with each.
+
+    Attributes:
+        ended: set when it has ended, or waits for the others itself: nobody has to wait for it any more.
+    """
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._work = work
+        self.ended = Latch()
+
+    def run(self) -> None:
+        """Do the work."""
+        try:
+            self._work()
+        finally:
+            del self._work
+            self.ended.set()
 
 
 class LoopThread:
-    """An event loop in a thread of its own; a daemon, so it never keeps a program alive."""
+    """An event loop in a thread of its own; a daemon, so it never keeps a program alive.
+
+    Everything that a user holds of a client holds this object, and the loop does not: when it is garbage while the
+    loop runs, nobody can close the client any more, so it writes what waits and closes itself.
+    """
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._workers: set[threading.Thread] = set()
-        self._workers_lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self.port = LoopPort(asyncio.new_event_loop(), name)
+        # Bound once: whoever calls through the thread does so with one call.
+        self.call = self.port.call
+        self.call_soon = self.port.post
+        self._workers: set[Worker] = set()
+        self.port.thread.start()
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop."""
-        return self._loop
+    def keep(self, name: str) -> None:
+        """Close the client that it runs when the last reference to it goes."""
+        finalize(self, _unreferenced, self.port, name).atexit = False
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            _cancel_all(self._loop)
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result; Ctrl-C cancels it.
-
-        Raises:
-            ConnectionClosedError: the client was closed.
-            JetlakeError: called from the loop's own thread, which would wait for itself for ever.
-        """
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise JetlakeError("a blocking call from the client's own thread would wait for ever; use another thread")
-        if self._loop.is_closed() or not self._thread.is_alive():
-            work.close()
-            raise ConnectionClosedError("the client is closed")
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def start(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine on the loop, without waiting.
-
-        Raises:
-            ConnectionClosedError: the client was closed.
-        """
-        try:
-            asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise ConnectionClosedError("the client is closed") from None
-
-    def call_soon(self, action: Callable[[], None]) -> None:
-        """Run a function on the loop, without waiting.
-
-        Raises:
-            ConnectionClosedError: the client was closed.
-        """
-        try:
-            self._loop.call_soon_threadsafe(action)
-        except RuntimeError:
-            raise ConnectionClosedError("the client is closed") from None
-
-    def start_worker(self, work: Callable[[], None], name: str) -> threading.Thread:
+    def start_worker(self, work: Callable[[], None], name: str) -> Worker:
         """Run a function that takes messages in a thread of its own."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                self._workers.discard(worker)
-
-        worker = threading.Thread(target=run, name=name, daemon=True)
-        # Whoever waits for the workers sees none that has not begun.
-        with self._workers_lock:
-            self._workers.add(worker)
-            worker.start()
+        worker = Worker(work, name)
+        self._workers = {known for known in self._workers if not known.ended.is_set} | {worker}
+        worker.start()
         return worker
 
-    def join_workers(self, timeout_s: float) -> bool:
-        """Wait until the workers have ended, but for the one that waits here itself; False if time ran out."""
-        deadline = time.monotonic() + timeout_s
-        with self._workers_lock:
-            workers = list(self._workers)
-        for worker in workers:
-            if worker is not threading.current_thread():
-                worker.join(max(0.0, deadline - time.monotonic()))
-                if worker.is_alive():
-                    return False
+    def join(self, workers: Iterable[Worker] | None = None, timeout_s: float | None = None) -> bool:
+        """Wait until these workers (or all) have ended, or wait here themselves; False if time ran out."""
+        current = threading.current_thread()
+        if isinstance(current, Worker):
+            current.ended.set()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for worker in self._workers if workers is None else workers:
+            if not worker.ended.wait(None if deadline is None else deadline - time.monotonic()):
+                return False
         return True
 
     def stop(self) -> None:
         """End the loop and wait for the thread."""
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        self.port.shut()
+        if threading.current_thread() is not self.port.thread:
+            self.port.has_ended.wait()
 
 
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+def _unreferenced(port: LoopPort, name: str) -> None:
+    if not port.is_shut:
+        port.leave()
+        _warn(name)
 
 
-class ThreadOutlet:
-    """Where messages of a blocking client send their answers: from any thread, many with one wake-up of the loop."""
+def _warn(name: str) -> None:
+    warnings.warn(
+        f"the client {name!r} was never closed: use `with`, drain() or close()", ResourceWarning, stacklevel=2
+    )
 
-    def __init__(self, thread: LoopThread, connection: Connection) -> None:
-        self._thread = thread
-        self._connection = connection
-        self._frames: deque[bytes] = deque()
-        self._bytes = 0
-        self._is_scheduled = False
 
-    def send(self, frame: bytes) -> None:
-        """Queue a frame for the loop; whoever queues too much waits for the socket.
-
-        Raises:
-            ConnectionClosedError: the client is closed.
-        """
-        if self._connection.is_closed:
-            raise ConnectionClosedError("the client is closed")
-        self._frames.append(frame)
-        self._bytes += len(frame)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._thread.call_soon(self._write)
-        if self._bytes > _QUEUED_BYTES_MAX and threading.current_thread() is not self._thread._thread:
-            self._thread.call(self._connection.relieve())
-
-    def _write(self) -> None:
-        # First the flag: what is queued after this line schedules a write of its own.
-        self._is_scheduled = False
-        self._bytes = 0
-        frames = self._frames
-        try:
-            while frames:
-                self._connection.send(frames.popleft())
-        except JetlakeError as error:
-            frames.clear()
-            self._connection.signal(error)
-
-    def flush(self) -> None:
-        """Write what is queued; on the loop's thread."""
-        self._write()
-
-    async def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Publish and wait for the answer; on the loop's thread."""
-        return await self._connection.request_raw(subject, header, payload, timeout_s)
-
-    def request_and_wait(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Publish and wait for the answer, from any other thread."""
-        return self._thread.call(self._connection.request_raw(subject, b"", payload, timeout_s))
+@atexit.register
+def _leave_all() -> None:
+    """The program ends: what was published and waits is sent first."""
+    ports = open_ports()
+    deadline = time.monotonic() + _EXIT_S
+    for port in ports:
+        port.leave()
+    for port in ports:
+        port.has_ended.wait(deadline - time.monotonic())
+        _warn(port.thread.name)

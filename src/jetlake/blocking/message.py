@@ -9,7 +9,7 @@ from jetlake.client.options import timeout_s
 from jetlake.model.durations import Seconds
 
 if TYPE_CHECKING:
-    from jetlake.blocking.loop_thread import ThreadOutlet
+    from jetlake.blocking.outlet import ThreadOutlet
 
 __all__ = ["Message"]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from jetlake.blocking.loop_thread import LoopThread
-from jetlake.errors import ConnectionClosedError, JetlakeError
+from jetlake.blocking.loop_port import LoopPort
+from jetlake.client.options import timeout_s
+from jetlake.errors import ConnectionClosedError, JetlakeError, PublishTimeoutError, PublishWindowError
+from jetlake.model.durations import Seconds
 from jetlake.model.publish import PubAck
 
 if TYPE_CHECKING:
@@ -18,21 +19,28 @@ if TYPE_CHECKING:
 __all__ = ["PendingAck", "PublishQueue"]
 
 _QUEUED_MAX = 1000
+_FAILURES_KEPT_MAX = 10_000
 
 
 class PendingAck:
     """The acknowledgement of a message under way: `result()` waits for it."""
 
-    __slots__ = ("_error", "_inner", "_queue", "has_id", "header", "payload", "subject")
+    __slots__ = ("_error", "_inner", "_is_observed", "_queue", "has_id", "header", "payload", "raw_subject")
 
     def __init__(self, queue: PublishQueue, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> None:
-        self.subject = subject
+        self.raw_subject = subject
         self.header = header
         self.payload = payload
         self.has_id = has_id
         self._queue = queue
         self._inner: AsyncPendingAck | None = None
         self._error: JetlakeError | None = None
+        self._is_observed = False
+
+    @property
+    def subject(self) -> str:
+        """Where the message went."""
+        return self.raw_subject.decode("utf-8", "replace")
 
     @property
     def is_done(self) -> bool:
@@ -41,7 +49,7 @@ class PendingAck:
 
     def __repr__(self) -> str:
         outcome = f"failed: {self._error}" if self._error is not None else "known" if self.is_done else "under way"
-        return f"<PendingAck on {self.subject.decode('utf-8', 'replace')!r} {outcome}>"
+        return f"<PendingAck on {self.subject!r} {outcome}>"
 
     def result(self) -> PubAck:
         """The acknowledgement.
@@ -50,31 +58,47 @@ class PendingAck:
             ApiError: the stream refused the message.
             JetlakeError: there was no acknowledgement.
         """
-        return self._queue.thread.call(self._wait())
+        self._is_observed = True
+        if not self.is_done:
+            return self._queue.port.call(self._wait())
+        return self._known()
+
+    async def left_queue(self) -> None:
+        """Wait until it is in the window, or was refused; on the loop's thread."""
+        while self._inner is None and self._error is None:
+            await self._queue.moved()
 
     async def _wait(self) -> PubAck:
-        if self._inner is None:
-            await self._queue.empty()
+        await self.left_queue()
+        if self._inner is not None:
+            return await self._inner
+        return self._known()
+
+    def _known(self) -> PubAck:
         if self._error is not None:
             raise self._error
         assert self._inner is not None
-        return await self._inner
+        return self._inner.known()
 
 
 class PublishQueue:
     """What was published and is not in the window yet; one wake-up of the loop for many.
 
+    One task of the loop's own empties it, so a caller who is interrupted takes nobody's message away.
+
     Attributes:
-        thread: where the loop runs.
+        port: the way into the loop.
     """
 
-    def __init__(self, thread: LoopThread, js: JetStream) -> None:
-        self.thread = thread
+    def __init__(self, port: LoopPort, js: JetStream) -> None:
+        self.port = port
         self._js = js
         self._waiting: deque[PendingAck] = deque()
-        self._lock = threading.Lock()
         self._is_scheduled = False
-        self._turn = asyncio.Lock()
+        self._mover: asyncio.Task[None] | None = None
+        self._moved: asyncio.Future[None] | None = None
+        self._failures: deque[PendingAck] = deque(maxlen=_FAILURES_KEPT_MAX)
+        port.queues.add(self)
 
     @property
     def waiting(self) -> int:
@@ -87,28 +111,96 @@ class PublishQueue:
         Raises:
             ConnectionClosedError: the client is closed.
         """
+        if self.port.is_shut:
+            self.port.refuse()
+        if self._js.is_closed:
+            raise ConnectionClosedError("the client is closed")
         pending = PendingAck(self, subject, header, payload, has_id)
-        with self._lock:
-            # Under the lock, so that messages of one thread keep their order.
-            self._waiting.append(pending)
-            is_first, self._is_scheduled = not self._is_scheduled, True
-        if is_first:
-            self.thread.start(self.empty())
+        self._waiting.append(pending)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            try:
+                self.port.post(self._move)
+            except BaseException:
+                self._is_scheduled = False
+                raise
         if len(self._waiting) > _QUEUED_MAX:
-            self.thread.call(self.empty())
+            self.port.call(pending.left_queue())
         return pending
 
-    async def empty(self) -> None:
-        """Put everything that waits into the window, one after the other; on the loop's thread."""
-        async with self._turn:
-            self._is_scheduled = False
-            waiting = self._waiting
+    # On the loop's thread
+
+    def _move(self) -> None:
+        # First the flag: what is queued after this line schedules a move of its own.
+        self._is_scheduled = False
+        if self._mover is None and self._waiting:
+            self._mover = self.port.loop.create_task(self._move_all())
+
+    async def _move_all(self) -> None:
+        waiting = self._waiting
+        refused: list[tuple[str, Exception]] = []
+        try:
             while waiting:
-                pending = waiting.popleft()
+                pending = waiting[0]
                 try:
                     pending._inner = await self._js.put_async(
-                        pending.subject, pending.header, pending.payload, pending.has_id
+                        pending.raw_subject, pending.header, pending.payload, pending.has_id
                     )
-                except ConnectionClosedError as error:
+                except JetlakeError as error:
                     pending._error = error
+                    refused.append((pending.subject, error))
+                    self._failures.append(pending)
                 pending.header = pending.payload = b""
+                # Only now: until it has an outcome, whoever ends this task finds it here.
+                waiting.popleft()
+                if self._moved is not None:
+                    self._wake()
+        finally:
+            self._mover = None
+            self._wake()
+        if refused:
+            self._js._connection.signal(PublishWindowError(refused))
+
+    async def emptied(self) -> None:
+        """Wait until everything that waits now has gone into the window, or was refused."""
+        if self._waiting:
+            await self._waiting[-1].left_queue()
+
+    async def moved(self) -> None:
+        """Wait until something has gone into the window."""
+        self._move()
+        if self._waiting:
+            if self._moved is None:
+                self._moved = self.port.loop.create_future()
+            await asyncio.shield(self._moved)
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, None
+        if moved is not None and not moved.done():
+            moved.set_result(None)
+
+    async def complete(self, timeout: Seconds | None) -> None:
+        """Wait until all messages are acknowledged or given up.
+
+        Raises:
+            PublishWindowError: some were given up since the last call and nobody asked for their result.
+            PublishTimeoutError: `timeout` seconds have passed.
+        """
+        wait_s = timeout_s(timeout)
+        told: list[tuple[str, Exception]] = []
+        try:
+            async with asyncio.timeout(wait_s):
+                await self.emptied()
+                await self._js.publish_async_complete()
+        except PublishWindowError as error:
+            told = error.failures
+        except TimeoutError as error:
+            if isinstance(error, PublishTimeoutError):
+                raise
+            waiting = self.waiting + self._js.publish_async_pending
+            raise PublishTimeoutError(f"{waiting} messages are not acknowledged yet") from None
+        failures = list(self._failures)
+        self._failures.clear()
+        told += [(one.subject, one._error) for one in failures if one._error is not None and not one._is_observed]
+        if told:
+            raise PublishWindowError(told)

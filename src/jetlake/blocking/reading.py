@@ -1,16 +1,15 @@
-"""Blocking iteration: lists of messages come from the loop's thread, and are handed out one by one here."""
+"""Blocking forms of subscriptions and of continuous reads, whose callbacks and handlers run in threads."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
-from jetlake.blocking.facade import Facade
-from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
+from jetlake.blocking.taking import Taking
 from jetlake.client.message import give_back
 from jetlake.client.options import duration_s
 from jetlake.client.reading import Reading as AsyncReading
@@ -26,77 +25,20 @@ MessageHandler = Callable[[Message], Any]
 """A plain function that takes a message; it runs in a thread of its own and may block."""
 
 
-class _Taking(Facade):
-    """What subscriptions and continuous reads share: a list at a time, from whichever thread asks."""
-
-    def __init__(self, inner: Any, thread: LoopThread) -> None:
-        super().__init__(inner, thread)
-        self._taken: deque[Message] = deque()
-        self._lock = threading.Lock()
-
-    def next_batch(self) -> list[Message]:
-        """All messages that are there, at least one; an empty list once it ended.
-
-        Raises:
-            JetlakeError: it ended for a reason.
-        """
-        with self._lock:
-            if not self._taken:
-                self._wait()
-            taken, self._taken = list(self._taken), deque()
-            return taken
-
-    def _wait(self) -> None:
-        self._thread.call(self._fill())
-
-    async def _fill(self) -> None:
-        # Here, on the loop's thread, so that a caller who is interrupted while it waits loses no message.
-        self._taken.extend(await self._inner.next_batch())
-
-    def batches(self) -> Iterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
-        while batch := self.next_batch():
-            yield batch
-
-    def __iter__(self) -> Iterator[Message]:
-        while True:
-            with self._lock:
-                if not self._taken:
-                    self._wait()
-                if not self._taken:
-                    return
-                message = self._taken.popleft()
-            yield message
-
-    def next(self, timeout: Seconds | None = None) -> Message:
-        """The next message.
-
-        Args:
-            timeout: seconds to wait; for ever when None.
-
-        Raises:
-            RequestTimeoutError: none came in time.
-            JetlakeError: it ended.
-        """
-        with self._lock:
-            if self._taken:
-                return self._taken.popleft()
-            return cast("Message", self._thread.call(self._inner.next(timeout)))
-
-
-class Subscription(_Taking):
+class Subscription(Taking[Message]):
     """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
 
     _inner: AsyncSubscription
 
     def run(self, callback: MessageHandler, name: str) -> None:
         """Hand every message to the callback, in a thread of its own."""
+        self._has_callback = True
         self._thread.start_worker(partial(self._work, callback), name)
 
     def _work(self, callback: MessageHandler) -> None:
         connection = self._inner._connection
         try:
-            for message in self:
+            for message in self._each():
                 try:
                     callback(message)
                 except Exception as error:
@@ -143,7 +85,7 @@ class Subscription(_Taking):
             self.unsubscribe()
 
 
-class Reading(_Taking):
+class Reading(Taking[Message]):
     """Messages of a consumer, without end: use it as a context manager and iterate over it, or over `batches()`.
 
     With a handler, `concurrency` threads call it; `wait` waits for the end.
@@ -155,10 +97,12 @@ class Reading(_Taking):
         self, inner: AsyncReading, thread: LoopThread, handler: MessageHandler | None = None, concurrency: int = 1
     ) -> None:
         super().__init__(inner, thread)
+        self._has_callback = handler is not None
         self._handler = handler
         self._concurrency = concurrency
         inner.is_emptied = handler is not None
-        self._workers: list[threading.Thread] = []
+        self._workers: list[Worker] = []
+        self._handled = 0
         self._error: Exception | None = None
         self._is_started = False
 
@@ -170,11 +114,10 @@ class Reading(_Taking):
 
         self._thread.call(start())
         self._is_started = True
-        if self._handler is not None and not self._workers:
-            self._workers = [
-                self._thread.start_worker(partial(self._work, self._handler), f"jetlake-handler-{number}")
-                for number in range(self._concurrency)
-            ]
+        with self._lock:
+            while self._handler is not None and len(self._workers) < self._concurrency:
+                name = f"jetlake-handler-{len(self._workers)}"
+                self._workers.append(self._thread.start_worker(partial(self._work, self._handler), name))
         return self
 
     def __iter__(self) -> Iterator[Message]:
@@ -187,8 +130,8 @@ class Reading(_Taking):
     def _until_left(self, taken: Iterator[T]) -> Iterator[T]:
         """Without the context manager, leaving the loop stops the read."""
         own = not self._is_started
-        self.start()
         try:
+            self.start()
             yield from taken
         finally:
             if own:
@@ -197,9 +140,11 @@ class Reading(_Taking):
     def _work(self, handler: MessageHandler) -> None:
         try:
             # Not over `self`, which starts what is started already.
-            for message in super().__iter__():
+            for message in self._each():
                 try:
                     handler(message)
+                    with self._lock:
+                        self._handled += 1
                 except Exception as error:
                     error.add_note(f"while handling {message!r}")
                     self._thread.call_soon(partial(self._inner._connection.signal, error))
@@ -215,33 +160,37 @@ class Reading(_Taking):
             RequestTimeoutError: `timeout` seconds have passed.
         """
         self.start()
-        timeout_s = None if timeout is None else duration_s("timeout", timeout)
-        for worker in self._workers:
-            worker.join(timeout_s)
-            if worker.is_alive():
-                raise RequestTimeoutError(f"consumption goes on after {timeout} s")
+        if not self._thread.join(self._workers, None if timeout is None else duration_s("timeout", timeout)):
+            raise RequestTimeoutError(f"consumption goes on after {timeout} s")
         if self._error is not None:
             raise self._error
 
     def stop(self) -> list[Message]:
         """Stop at once; what was received and not handed out goes back to the server, and is returned."""
         left = cast("list[Message]", self._thread.call(self._inner.stop()))
-        # A worker that waits for more holds the lock until the line above has ended its wait.
-        with self._lock:
-            taken, self._taken = list(self._taken), deque()
+        taken, self._taken = self._taken, deque()
         give_back(taken)
-        self._join()
-        return taken + left
+        self._thread.join(self._workers)
+        return [*taken, *left]
+
+    def unsubscribe(self) -> None:
+        """The same as `stop`."""
+        self.stop()
 
     def drain(self) -> None:
         """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
         self._thread.call(self._inner.drain())
-        self._join()
+        self._thread.join(self._workers)
 
-    def _join(self) -> None:
-        for worker in self._workers:
-            if worker is not threading.current_thread():
-                worker.join()
+    @property
+    def handled(self) -> int:
+        """Messages that the handler has finished."""
+        return self._handled
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages received and not handed out."""
+        return self._inner.pending_messages + len(self._taken)
 
     @property
     def is_stopped(self) -> bool:

@@ -127,6 +127,12 @@ class Connection:
         """Whether there is a server right now."""
         return self._wire is not None
 
+    def sockets(self) -> list[int]:
+        """The file descriptors of the open sockets."""
+        transport = self._wire.transport if self._wire is not None else None
+        sock = transport.get_extra_info("socket") if transport is not None else None
+        return [sock.fileno()] if sock is not None else []
+
     def describe(self) -> str:
         """What it is doing and where, in two words."""
         return f"{self.state.value} {self.address or ''}".rstrip()

@@ -76,6 +76,11 @@ class PendingAck(Struct, eq=False):
             if self._waiter is None:
                 self._waiter = self._window.loop.create_future()
             await asyncio.shield(self._waiter)
+        return self.known()
+
+    def known(self) -> PubAck:
+        """The answer that is there already; raises what `await` would."""
+        self._observed = True
         if self._error is not None:
             raise self._error
         assert self._answer is not None
@@ -205,8 +210,10 @@ class PublishWindow(Receiver):
             raise PublishWindowError(told)
 
     async def settle(self) -> None:
-        while self._pending:
-            await self._changed()
+        # Only what is under way now: others may go on publishing.
+        for pending in list(self._pending.values()):
+            while not pending.is_done:
+                await self._changed()
 
     def release(self) -> None:
         """End the subscription as soon as nothing is under way: nobody can publish through this window any more."""

@@ -34,7 +34,6 @@ class Requests(Receiver):
     __slots__ = (
         "_connection",
         "_denied",
-        "_idle",
         "_loop",
         "_next",
         "_prefix",
@@ -54,7 +53,6 @@ class Requests(Receiver):
         self._waiting: dict[bytes, _Request] = {}
         self._next = 0
         self._denied = Denial()
-        self._idle: asyncio.Future[None] | None = None
         self._sweep_at = _NEVER
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -80,19 +78,11 @@ class Requests(Receiver):
         """Nobody waits for this answer any more; a request that was not sent yet is not sent later."""
         self._waiting.pop(reply[self._prefix_length :], None)
         self._connection.withdraw(reply)
-        self._look_idle()
 
     async def settle(self) -> None:
-        """Wait until no request waits for an answer."""
-        while self._waiting:
-            if self._idle is None:
-                self._idle = self._loop.create_future()
-            await asyncio.shield(self._idle)
-
-    def _look_idle(self) -> None:
-        if self._idle is not None and not self._waiting:
-            idle, self._idle = self._idle, None
-            idle.set_result(None)
+        """Wait until the requests that wait now have their answers; others may go on asking."""
+        if answers := [request.answer for request in self._waiting.values()]:
+            await asyncio.wait(answers)
 
     def receive(self, messages: list[Message]) -> None:
         start = self._prefix_length
@@ -104,8 +94,6 @@ class Requests(Receiver):
                 request.answer.set_exception(NoRespondersError(request.subject.decode("utf-8", "replace")))
             else:
                 request.answer.set_result(message)
-        if self._idle is not None:
-            self._look_idle()
 
     def disconnected(self) -> None:
         """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
@@ -128,7 +116,6 @@ class Requests(Receiver):
                 del self._waiting[token]
                 if not request.answer.done():
                     request.answer.set_exception(error)
-        self._look_idle()
 
     def _fail_all(self, reason: str, error: Exception | None = None) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -136,7 +123,6 @@ class Requests(Receiver):
             if not request.answer.done():
                 subject = request.subject.decode("utf-8", "replace")
                 request.answer.set_exception(error or DisconnectedError(f"{reason} on {subject!r}"))
-        self._look_idle()
 
     def _arm(self, deadline: float) -> None:
         if self._sweeper is not None:
@@ -160,6 +146,5 @@ class Requests(Receiver):
                 request.answer.set_exception(
                     RequestTimeoutError(f"no answer on {subject!r} within {request.timeout_s:g} s")
                 )
-        self._look_idle()
         if earliest != _NEVER:
             self._arm(earliest)

@@ -1,0 +1,73 @@
+"""Where messages of a blocking client send their answers, and what it publishes waits for the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jetlake.blocking.loop_port import LoopPort
+from jetlake.errors import ConnectionClosedError, JetlakeError
+
+if TYPE_CHECKING:
+    from jetlake.client.connection import Connection
+    from jetlake.client.message import Message
+
+__all__ = ["ThreadOutlet"]
+
+_QUEUED_BYTES_MAX = 1024 * 1024
+
+
+class ThreadOutlet:
+    """Frames from any thread, many with one wake-up of the loop."""
+
+    def __init__(self, port: LoopPort, connection: Connection) -> None:
+        self._port = port
+        self._connection = connection
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._is_scheduled = False
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame for the loop; whoever queues too much waits for the socket.
+
+        Raises:
+            ConnectionClosedError: the client is closed.
+        """
+        if self._port.is_shut:
+            self._port.refuse()
+        if self._connection.is_closed:
+            raise ConnectionClosedError("the client is closed")
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            try:
+                self._port.post(self.flush)
+            except BaseException:
+                self._is_scheduled = False
+                raise
+        if self._bytes > _QUEUED_BYTES_MAX and threading.current_thread() is not self._port.thread:
+            self._port.call(self._connection.relieve())
+
+    def flush(self) -> None:
+        """Write what is queued; on the loop's thread."""
+        # First the flag: what is queued after this line schedules a write of its own.
+        self._is_scheduled = False
+        self._bytes = 0
+        frames = self._frames
+        while frames:
+            try:
+                self._connection.send(frames.popleft())
+            except JetlakeError as error:
+                self._connection.signal(error)
+                if self._connection.is_closed:
+                    frames.clear()
+
+    async def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Message:
+        """Publish and wait for the answer; on the loop's thread."""
+        return await self._connection.request_raw(subject, header, payload, timeout_s)
+
+    def request_and_wait(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
+        """Publish and wait for the answer, from any other thread."""
+        return self._port.call(self._connection.request_raw(subject, b"", payload, timeout_s))
