@@ -29,6 +29,9 @@ DEFAULT_STORE_DIR = "jetlake-data"
 KIB = 1024
 MIB = 1024 * 1024
 
+STORED_PAYLOAD_MAX = 64 * MIB
+"""The highest `max_payload` that goes with JetStream: streams store what clients may publish."""
+
 
 class Secret:
     """A password or token: it never shows itself in a log, a report or a traceback."""
@@ -187,7 +190,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     # Limits
     max_payload: int = 1 * MIB
-    """Bytes of header and payload of one message."""
+    """Bytes of header and payload of one message; with JetStream at most 64 MiB."""
     max_pending: int = 64 * MIB
     """Bytes that may wait to be written to one connection; beyond, it is cut off."""
     max_control_line: int = 4 * KIB
@@ -247,6 +250,11 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.max_payload > self.max_pending:
             raise ConfigError(
                 f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
+            )
+        if self.jetstream is not None and self.max_payload > STORED_PAYLOAD_MAX:
+            raise ConfigError(
+                f"max_payload ({self.max_payload}) cannot be higher than {STORED_PAYLOAD_MAX} with JetStream, "
+                "whose streams store no longer message"
             )
         for name in ("max_payload", "max_pending", "max_control_line", "ping_max"):
             if getattr(self, name) <= 0:

@@ -23,8 +23,8 @@ __all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission"]
 
 HEADER_BYTES_MAX = 65_535
 """The longest header block that a stream takes."""
-RECORD_BYTES_MAX = 32 * 1024 * 1024
-"""The longest record that a stream takes."""
+RECORD_BYTES_MAX = 65 * 1024 * 1024
+"""The longest record that a stream takes: the highest `max_payload` that goes with JetStream, and a subject."""
 
 # Bytes that a message takes in the store besides its own: without headers, with headers.
 _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}

@@ -259,6 +259,7 @@ REFUSED = {
     'server_name: "a b"': "server name cannot contain spaces",
     "max_payload: 100MB": "cannot be higher than max_pending",
     "max_payload: 0": "max_payload must be above zero",
+    "max_payload: 65MB, max_pending: 100MB, jetstream: enabled": "cannot be higher than 67108864 with JetStream",
     "port: 70000": "port must be between",
 }
 

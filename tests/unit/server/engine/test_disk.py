@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from jetlake.errors import StoreError
+from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer import Consumer
 from jetlake.server.engine.folder_storage import FolderStorage
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
@@ -481,3 +482,12 @@ def test_a_disk_that_cannot_be_read_keeps_neither_start_nor_stop_from_coming_to_
     machine.start()
     assert machine.server.api("STREAM.INFO.S")["state"]["messages"] == 1
     assert machine.server.api("STREAM.INFO.T")["state"]["messages"] == 2
+
+
+def test_the_longest_payload_that_goes_with_jetstream_is_stored(machine):
+    machine.server.create()
+    payload = bytes(STORED_PAYLOAD_MAX)
+    assert machine.server.store("s.a", payload)["seq"] == 1
+    machine.kill()
+    message = machine.server.jetstream.streams["S"].store.get(1)
+    assert message is not None and message.payload == payload
