@@ -42,7 +42,13 @@ class SmallStreamFolder(StreamFolder):
     segment_bytes = 1200
 
     def open_store(self, **_):
-        return FileStore(self.disk, self.path / "msgs", segment_bytes=self.segment_bytes, tail_bytes=300)
+        return FileStore(
+            self.disk,
+            self.path / "msgs",
+            segment_bytes=self.segment_bytes,
+            tail_bytes=300,
+            segment_list=self.path / "segments",
+        )
 
     def consumer(self, name):
         return SmallConsumerFolder(self.disk, super().consumer(name).path)

@@ -10,6 +10,7 @@ from jetlake.errors import StoreError
 from jetlake.store.disk import Disk
 from jetlake.store.mark import MarkFile
 from jetlake.store.segment import Segment
+from jetlake.store.segment_list import SegmentList
 
 __all__ = ["Durability"]
 
@@ -23,13 +24,14 @@ class Durability:
         failure: set for good when a sync fails: nobody knows then what the disk has.
     """
 
-    def __init__(self, disk: Disk, folder: Path, mark: MarkFile) -> None:
+    def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
         self.flushed = 0
         self.synced = 0
         self.failure: StoreError | None = None
         self._disk = disk
         self._folder = folder
         self._mark = mark
+        self._segments = segments
         self._last_sequence = 0
         self._dirty: dict[Segment, None] = {}
         # The same for the names in the folder: how often they changed, and up to which change they are safe.
@@ -99,6 +101,7 @@ class Durability:
                 flushed = self.flushed
                 last_sequence = self._last_sequence
                 names_changed = self._names_changed
+                listing = self._segments.take()
                 dirty = list(self._dirty)
                 self._dirty.clear()
             try:
@@ -109,6 +112,8 @@ class Durability:
             except OSError as error:
                 self.failure = StoreError.of("make the stream's log safe", error)
                 raise self.failure from error
+            if listing is not None:
+                self._segments.write(listing)
             if dirty:
                 self._mark.synced(last_sequence)
             # Last: from here on the other thread may take the handles away.

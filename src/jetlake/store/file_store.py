@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,8 @@ from jetlake.store.open_files import OpenFiles, files_max
 from jetlake.store.recovery import Recovered, recover
 from jetlake.store.scan import headers_in, scan
 from jetlake.store.segment import HEADER_SIZE, DamagedSegmentError, Segment
-from jetlake.store.sequence_ranges import merged, without
+from jetlake.store.segment_list import SegmentList
+from jetlake.store.sequence_ranges import merged, ranges_of, told, without
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["FileStore"]
@@ -39,6 +40,7 @@ _DROPS_PER_FLUSH = 8
 _SNAPSHOT_STEPS = 32
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
+_LIST_NAME = "segments"
 
 
 class FileStore(LoggedStore):
@@ -55,7 +57,9 @@ class FileStore(LoggedStore):
         snapshot_bytes: how much is written before house-keeping writes the index down.
         open_files: which of its files are open, and those of the stores that share it; None for a store alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
+        segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: told of what recovery removed, and of what is not the store's.
+        report: told of messages that are found to be lost.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -71,19 +75,26 @@ class FileStore(LoggedStore):
         snapshot_bytes: int = SNAPSHOT_BYTES,
         open_files: OpenFiles | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        segment_list: Path | None = None,
         note: Callable[[str], None] = lambda _text: None,
+        report: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._open_files = open_files or OpenFiles(files_max())
+        self._report = report
+        segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
+        listed = segments.read()
         try:
             if not disk.is_folder(folder):
+                if listed is not None and listed.segments:
+                    raise StoreError(f"read {folder}", "it is gone, though there were messages in it")
                 disk.make_folder(folder)
         except OSError as error:
             raise StoreError.of(f"make the folder {folder}", error) from error
         self._mark = MarkFile(disk, folder / _MARK_NAME, 0)
-        mark = self._mark.read()
+        mark = self._mark.read(listed.key if listed is not None else 0)
         try:
             found = recover(
-                disk, folder, mark, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME, note
+                disk, folder, mark, listed, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME, note
             )
         except OSError as error:
             raise StoreError.of(f"read what is in {folder}", error) from error
@@ -94,7 +105,9 @@ class FileStore(LoggedStore):
         super().__init__(
             found.segments[-1],
             self._mark,
+            segments,
             next_number=found.next_number,
+            taken_numbers=found.taken_numbers,
             segment_bytes=segment_bytes,
             tail_bytes=tail_bytes,
             random_bytes=random_bytes,
@@ -122,14 +135,29 @@ class FileStore(LoggedStore):
         for first, last in gone:
             self._kill_range(first, last)
         self._settle_first()
-        self.lost = [sequence for sequence in without(found.missing, gone, LOST_MAX) if not self.has(sequence)]
+        missing = [sequence for sequence in without(found.missing, gone, LOST_MAX) if not self.has(sequence)]
+        safe = bisect_right(missing, found.safe_sequence)
+        self.lost = missing[:safe]
         self.lost_bytes = found.lost_bytes
+        if self.lost:
+            self._report_lost(self.lost)
+        listed = {segment.number: segment.first for segment in found.segments if segment.size}
+        self._segments.use(self._key, listed, ranges_of(self.lost))
         self._dead = [segment for segment in self._blocks[:-1] if not segment.live_count]
+        # Said in the log, so that the next start does not take them for lost.
+        for first, last in ranges_of(missing[safe:]):
+            self._removals.add(first, last)
         if found.dropped is not None:
-            # Said in the log, so that the next start does not take them for lost.
             self._removals.add(*found.dropped)
         self._resume()
         self._make_safe(found.unsynced)
+
+    def _report_lost(self, sequences: list[int]) -> None:
+        count = f"{len(sequences):,} messages" if len(sequences) > 1 else "1 message"
+        self._report(
+            f"{count} in {self._folder} can not be read and are lost: sequences {told(ranges_of(sequences))}. "
+            "A purge up to the last of them ends this report"
+        )
 
     def _kill_range(self, first: int, last: int) -> None:
         if first <= self.first_sequence <= last and self.messages:
@@ -233,13 +261,45 @@ class FileStore(LoggedStore):
             for row in segment.live_rows(0, len(segment.live))
             if segment.offsets[row] < segment.size and good.get(segment.sequence_of(row)) != segment.offsets[row]
         ]
-        for row in lost:
-            sequence = segment.sequence_of(row)
+        lost_sequences = [segment.sequence_of(row) for row in lost]
+        for row, sequence in zip(lost, lost_sequences, strict=True):
             self.lost_bytes += segment.sizes[row]
             insort(self.lost, sequence)
             self._kill(segment, row, sequence)
+        if lost:
+            self._report_lost(lost_sequences)
+            self._segments.lose(ranges_of(self.lost))
         self._settle_first()
         return not lost
+
+    # Removing
+
+    def purge(
+        self,
+        subject_filter: SubjectFilter | None = None,
+        *,
+        below: int | None = None,
+        keep: int | None = None,
+        follows_append: bool = False,
+    ) -> int:
+        count = super().purge(subject_filter, below=below, keep=keep, follows_append=follows_append)
+        if self.lost and subject_filter is None:
+            self._forget_lost(self.first_sequence if below is None or keep else below)
+        return count
+
+    def _remove_below(self, sequence: int, follows_append: bool) -> int:
+        count = super()._remove_below(sequence, follows_append)
+        if self.lost and count:
+            self._forget_lost(sequence)
+        return count
+
+    def _forget_lost(self, below: int) -> None:
+        """Take lost messages for removed: they would be gone now if they had not been lost."""
+        place = bisect_left(self.lost, below)
+        for first, last in ranges_of(self.lost[:place]):
+            self._removals.add(first, last)
+        self.lost = self.lost[place:]
+        self._segments.lose(ranges_of(self.lost))
 
     # Handles
 
@@ -274,6 +334,11 @@ class FileStore(LoggedStore):
         for segment in self._dead[:_DROPS_PER_FLUSH]:
             self._dead.remove(segment)
             if not self._can_go(segment):
+                self._dead.append(segment)
+                continue
+            # Off the list first, and for good, or its absence would be taken for a loss.
+            self._segments.strike(segment.number)
+            if not self._segments.is_struck(segment.number):
                 self._dead.append(segment)
                 continue
             try:
@@ -325,11 +390,9 @@ class FileStore(LoggedStore):
         return False
 
     def _forget_segment(self, segment: Segment) -> None:
+        self._segments.forget(segment.number)
         self._open_files.forget((segment,))
         segment.close()
-        if self.lost:
-            last = self._last_of(segment)
-            self.lost = [sequence for sequence in self.lost if not segment.first <= sequence <= last]
         place = self._blocks.index(segment)
         del self._blocks[place], self._starts[place]
         self._durability.forget(segment)
@@ -341,6 +404,9 @@ class FileStore(LoggedStore):
             return False
         self.flush()
         if self._index_file.go_on():
+            return True
+        if self._dead and self._segments.needs_sync():
+            self.sync()
             return True
         for segment in self._blocks:
             if segment is self._active or not segment.size:
@@ -364,10 +430,16 @@ class FileStore(LoggedStore):
             and self._durability.is_safe(segment)
             and not self._is_held_back(segment)
             and self._may_forget(segment)
+            and not self._lost_in(segment)
         )
 
     def _may_forget(self, segment: Segment) -> bool:
         return self.may_forget is None or self.may_forget(segment.first, self._last_of(segment))
+
+    def _lost_in(self, segment: Segment) -> bool:
+        """Whether messages of the segment are lost: a rewritten one would say that they were removed."""
+        place = bisect_left(self.lost, segment.first)
+        return place < len(self.lost) and self.lost[place] <= self._last_of(segment)
 
     def _rewrite(self, segment: Segment) -> None:
         """Write a segment anew without what died in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from xxhash import xxh3_64_digest
@@ -19,8 +19,9 @@ from jetlake.store.mark import MarkFile
 from jetlake.store.record import HEADER_FLAG, HEADER_OVERHEAD, OVERHEAD, pack_tombstone
 from jetlake.store.removals import Removals
 from jetlake.store.segment import Segment
+from jetlake.store.segment_list import SegmentList
 from jetlake.store.sequence_list import CHUNK
-from jetlake.store.sequence_ranges import Range
+from jetlake.store.sequence_ranges import Range, ranges_of
 
 __all__ = ["LoggedStore"]
 
@@ -38,7 +39,9 @@ class LoggedStore(IndexedStore[Segment]):
 
     Args:
         segment: the one to append to.
+        segments: the list of them all.
         next_number: that of the segment after all that are there.
+        taken_numbers: those that a file has which is not the store's.
     """
 
     durable = True
@@ -47,8 +50,10 @@ class LoggedStore(IndexedStore[Segment]):
         self,
         segment: Segment,
         mark: MarkFile,
+        segments: SegmentList,
         *,
         next_number: int,
+        taken_numbers: Collection[int],
         segment_bytes: int,
         tail_bytes: int,
         random_bytes: Callable[[int], bytes] = os.urandom,
@@ -58,10 +63,12 @@ class LoggedStore(IndexedStore[Segment]):
         self._folder: Path = segment.path.parent
         self._key = segment.key
         self._next_number = next_number
+        self._taken_numbers = taken_numbers
+        self._segments = segments
         self._segment_bytes = segment_bytes
         self._tail_bytes = tail_bytes
         self._random_bytes = random_bytes
-        self._durability = Durability(self._disk, self._folder, mark)
+        self._durability = Durability(self._disk, self._folder, mark, segments)
         self._removals = Removals()
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
@@ -210,6 +217,8 @@ class LoggedStore(IndexedStore[Segment]):
         return count
 
     def _new_segment(self, first: int) -> Segment:
+        while self._next_number in self._taken_numbers:
+            self._next_number += 1
         segment = Segment(self._disk, self._folder, self._key, self._next_number, first)
         self._next_number += 1
         return segment
@@ -252,8 +261,9 @@ class LoggedStore(IndexedStore[Segment]):
     # Removing
 
     def _log_removed(self, first: int, last: int, follows_append: bool) -> None:
-        if self.lost:
+        if self.lost and any(first <= sequence <= last for sequence in self.lost):
             self.lost = [sequence for sequence in self.lost if not first <= sequence <= last]
+            self._segments.lose(ranges_of(self.lost))
         if follows_append:
             self._removals.hold_back(first, last, self._durability.flushed)
         else:
@@ -309,6 +319,7 @@ class LoggedStore(IndexedStore[Segment]):
             self._log_bytes += segment.size - size
             if not size:
                 segment.birth_generation = number
+                self._segments.add(segment.number, segment.first)
         self._unflushed = []
         self._flushed_sequence = self.last_sequence
         self._flushed_time_ns = self.last_time_ns

@@ -62,8 +62,12 @@ class MarkFile:
         except OSError:
             pass
 
-    def read(self) -> Mark:
-        """The newest whole slots; where there is none, the mark is zero."""
+    def read(self, key: int = 0) -> Mark:
+        """The newest whole slots; where there is none, the mark is zero.
+
+        Args:
+            key: the stream's, when it is known: slots of another stream count only when there are no others.
+        """
         try:
             handle = self._disk.open(self._path)
         except OSError:
@@ -74,8 +78,7 @@ class MarkFile:
             return Mark()
         finally:
             self._disk.close(handle)
-        key = 0
-        last = [0, 0]
+        marks: dict[int, list[int]] = {}
         for slot in range(4):
             body = data[slot * _SLOT_SIZE : slot * _SLOT_SIZE + _SLOT.size]
             stored = data[slot * _SLOT_SIZE + _SLOT.size : slot * _SLOT_SIZE + _SLOT.size + 8]
@@ -84,10 +87,12 @@ class MarkFile:
             magic, version, kind, slot_key, turn, sequence = _SLOT.unpack(body)
             if magic != _MAGIC or version != FORMAT_VERSION or kind not in (_FLUSHED, _SYNCED):
                 continue
-            key = slot_key
             self._turns[kind] = max(self._turns[kind], turn)
+            last = marks.setdefault(slot_key, [0, 0])
             last[kind] = max(last[kind], sequence)
-        return Mark(key, last[_FLUSHED], last[_SYNCED])
+        if key not in marks:
+            key = next(reversed(marks), 0)
+        return Mark(key, *marks.get(key, (0, 0)))
 
     def use_key(self, key: int) -> None:
         """Write under this key from now on."""

@@ -36,7 +36,7 @@ class Layout:
         return self._folders.get("*") if "*" in self._folders and _FOLDER.fullmatch(name) else self._folders.get(name)
 
 
-MESSAGE_FILES = Layout(r"(\d{10}\.seg|mark|index)(\.tmp)?")
+MESSAGE_FILES = Layout(r"([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?")
 """A stream's `msgs`."""
 CONSUMER_FILES = Layout(r"(meta\.json|meta\.copy\.json|\d{10}\.journal)(\.tmp)?")
 """The folder of one consumer."""

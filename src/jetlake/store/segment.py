@@ -28,6 +28,8 @@ HEADER_SIZE = _HEADER.size + _HASH.size
 
 _COMPACTED = 1
 _SUFFIX = ".seg"
+NUMBER_MAX = (1 << 32) - 1
+"""The highest number that a segment can have."""
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
@@ -79,6 +81,12 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
         return msgspec.structs.replace(self, generation=generation)
 
     @staticmethod
+    def begins_with(data: bytes) -> bool:
+        """Whether a header may begin with these bytes, however few they are."""
+        start = _MAGIC + FORMAT_VERSION.to_bytes(2, "little")
+        return data[: len(start)] == start[: len(data)]
+
+    @staticmethod
     def unpack(data: bytes) -> SegmentHeader | None:
         """The header, or None when these bytes are none of this version."""
         if len(data) < HEADER_SIZE:
@@ -99,7 +107,9 @@ def segment_name(number: int) -> str:
 def segment_number(name: str) -> int | None:
     """The number in a file name, or None when it is not a segment's."""
     stem, dot, suffix = name.partition(".")
-    return int(stem) if dot + suffix == _SUFFIX and stem.isascii() and stem.isdigit() and len(stem) == 10 else None
+    if dot + suffix != _SUFFIX or not stem.isascii() or not stem.isdigit() or len(stem) != 10:
+        return None
+    return int(stem) if int(stem) <= NUMBER_MAX else None
 
 
 class Segment(Block):

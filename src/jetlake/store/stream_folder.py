@@ -175,17 +175,30 @@ class StreamFolder(_Folder):
         super().__init__(disk, path)
         self._open_files = open_files
 
-    def open_store(self, *, segment_bytes: int = SEGMENT_BYTES, note: Callable[[str], None] = _ignore) -> FileStore:
+    def open_store(
+        self,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        note: Callable[[str], None] = _ignore,
+        report: Callable[[str], None] = _ignore,
+    ) -> FileStore:
         """The stream's messages, recovered if there are any.
 
         Args:
             note: told of what recovery removed, and of what is not the store's.
+            report: told of messages that are found to be lost.
 
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.
         """
         return FileStore(
-            self.disk, self.path / "msgs", segment_bytes=segment_bytes, open_files=self._open_files, note=note
+            self.disk,
+            self.path / "msgs",
+            segment_bytes=segment_bytes,
+            open_files=self._open_files,
+            segment_list=self.path / "segments",
+            note=note,
+            report=report,
         )
 
     def consumer(self, name: str) -> ConsumerFolder:

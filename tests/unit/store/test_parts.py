@@ -192,7 +192,7 @@ def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
     for path in (folder, folder / "b", folder / "b" / "msgs"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
     files = list((folder / "b" / "msgs").iterdir())
-    assert {path.name for path in files} == {"0000000001.seg", "mark", "index"}
+    assert {path.name for path in files} == {"0000000001.seg", "mark", "index", "segments"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 

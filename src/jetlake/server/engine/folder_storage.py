@@ -75,7 +75,7 @@ class _StreamHome:
         self._note = note
         # Before the messages: a stream whose consumers are unknown would take what they need for done.
         self._consumers = folder.consumers(note)
-        self.store: MessageStore = folder.open_store(note=note)
+        self.store: MessageStore = folder.open_store(note=note, report=report)
         self.id_log: IdLog | None = IdLog(folder.disk, folder.path)
         self.missing: set[str] = set()
 
@@ -177,20 +177,23 @@ class FolderStorage:
 
     Args:
         folder: the server's.
-        report: told of streams that are there and cannot be opened; they stay where they are.
-        note: told of what was removed at the start, and of what is not the store's; `report` when there is none.
+        report: told of streams that are there and cannot be opened, which stay where they are, and of lost messages.
+        note: told of what was removed at the start, and of what is not the store's.
 
     Attributes:
         set_aside: what could not be opened, by account and folder, and why.
     """
 
     def __init__(
-        self, folder: StoreFolder, report: Callable[[str], None], note: Callable[[str], None] | None = None
+        self,
+        folder: StoreFolder,
+        report: Callable[[str], None],
+        note: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.set_aside: dict[tuple[str, str], str] = {}
         self._folder = folder
         self._report = report
-        self._note = note or report
+        self._note = note
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
         """Make the place of a new stream.
