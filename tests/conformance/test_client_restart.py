@@ -52,6 +52,10 @@ async def test_consume_of_new_messages_goes_on(server, client):
         for round_ in range(3):
             await js.publish("s.1", b"%d" % round_)
             message = await messages.next(10)
+            while not server.is_embedded and int(message.payload) < round_:
+                # nats-server may forget a confirmed acknowledgement when it is killed.
+                await message.ack_sync()
+                message = await messages.next(10)
             assert int(message.payload) == round_
             await message.ack_sync()
             if round_ < 2:

@@ -1,12 +1,24 @@
 """The client off the beaten path on both servers: drained at once, denied, cut off, given up."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
-from client_support import until
+from client_support import filled, until
 
 import jetlake
-from jetlake.errors import PermissionsError, PublishTimeoutError
+from jetlake.errors import (
+    ApiError,
+    BadSubjectError,
+    ConnectionClosedError,
+    DisconnectedError,
+    InvalidOptionError,
+    JetlakeError,
+    PermissionsError,
+    PublishTimeoutError,
+    RequestTimeoutError,
+)
+from jetlake.model.durations import nanoseconds, parse_duration
 
 NO_INBOX = (
     "authorization { users: [ { user: u, password: p, permissions: "
@@ -78,3 +90,162 @@ async def test_a_denied_inbox_is_told_every_time(restrictive, clients):
             await (await js.publish_async("s.1"))
     with pytest.raises(PermissionsError):
         await js.publish_async("s.1")
+
+
+async def test_a_denied_pull_is_told(start, clients):
+    server = await start(
+        "authorization { users: [ { user: admin, password: p }, { user: u, password: p, "
+        'permissions: { publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" } } } ] }'
+    )
+    stream = await (await clients(server, user="admin", password="p")).jetstream().create_stream("S", subjects=["s.>"])
+    await stream.create_consumer("c")
+    client = await clients(server, user="u", password="p", on_error=lambda error: None)
+    consumer = await client.jetstream().consumer("S", "c")
+    older = await client.jetstream().pull_subscribe("s.>", stream="S", consumer="c")
+    async with asyncio.timeout(10):
+        for pull in (
+            lambda: consumer.fetch(5, expires=60),
+            lambda: consumer.next(60),
+            lambda: older.fetch(1, timeout=60),
+            lambda: older.fetch(5, timeout=60),
+            lambda: consumer.consume().next(),
+            lambda: consumer.consume(lambda message: None).wait(),
+        ):
+            with pytest.raises(PermissionsError, match=r"MSG\.NEXT"):
+                await pull()
+
+
+async def test_a_fetch_without_a_server_is_told(start, clients):
+    server = await start(process=True)
+    client = await clients(server)
+    stream = await client.jetstream().create_stream("S", subjects=["s.>"])
+    consumer = await stream.create_consumer("c")
+    older = await client.jetstream().pull_subscribe("s.>", stream="S", consumer="c")
+    await server.kill()
+    await until(lambda: not client.is_connected)
+    for pull in (lambda: consumer.fetch(5), consumer.next, older.fetch, lambda: older.fetch(5)):
+        with pytest.raises(DisconnectedError):
+            await pull()
+    await client.close()
+    for pull in (lambda: consumer.fetch(5), older.fetch):
+        with pytest.raises(ConnectionClosedError):
+            await pull()
+
+
+# Limits
+
+
+async def test_what_the_server_would_not_take_is_refused_before_it_is_sent(start, clients):
+    server = await start("max_payload: 1024", ["no_jetstream"])
+    client = await clients(server)
+    subscription = await client.subscribe("a")
+    await client.publish("a", reply="b")
+    message = await subscription.next(5)
+    for call in (
+        lambda: message.respond(b"x" * 1025),
+        lambda: message.respond(b"x" * 1000, headers={"A": "b" * 20}),
+        lambda: client.publish("s" * 5000),
+        lambda: client.publish("s" * 3000, reply="r" * 3000),
+        lambda: client.request("s" * 5000),
+        lambda: client.subscribe("s" * 5000),
+        lambda: client.subscribe("s", queue="q" * 5000),
+    ):
+        with pytest.raises((InvalidOptionError, BadSubjectError)):
+            await call()
+    # What is just below goes through, with whatever the client adds.
+    longest = "s" * 3584
+    subscription = await client.subscribe(longest, queue="q" * 400)
+    await client.publish(longest, reply="r" * 400)
+    assert (await subscription.next(5)).reply == "r" * 400
+    with pytest.raises(RequestTimeoutError):
+        await client.request(longest, timeout=0.01)
+    assert client.reconnects == 0
+
+
+@pytest.mark.parametrize("ttl", [1_000_000, 2_592_000.5, 1.5, timedelta(days=400)])
+async def test_lives_of_any_length(js, ttl):
+    stream = await js.create_stream("S", subjects=["s.>"], allow_msg_ttl=True)
+    await js.publish("s.1", ttl=ttl)
+    header = (await stream.get(1)).headers.get("Nats-TTL")
+    assert parse_duration(header) == nanoseconds(ttl)
+
+
+async def test_other_event_loops_are_refused(core, clients):
+    client = await clients(core)
+    subscription = await client.subscribe("a")
+    await client.publish("a", reply="b")
+    message = await subscription.next(5)
+
+    async def elsewhere():
+        for call in (
+            lambda: client.publish("a"),
+            lambda: client.request("a"),
+            lambda: client.subscribe("a"),
+            client.flush,
+            client.drain,
+            client.close,
+            message.respond,
+        ):
+            with pytest.raises(JetlakeError, match="event loop"):
+                await call()
+
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    assert client.is_connected
+
+
+# Leftovers
+
+
+async def test_handles_leave_no_subscriptions(js, clients, server):
+    stream = await filled(js, 50)
+    await stream.create_consumer("c")
+    client = await clients(server)
+    for _ in range(30):
+        mine = client.jetstream()
+        consumer = await mine.consumer("S", "c")
+        await (await consumer.fetch(1))[0].ack()
+        await (await mine.publish_async("s.1"))
+        await (await mine.pull_subscribe("s.>", stream="S", consumer="c")).fetch(1)
+    mine = consumer = None
+    await client.flush()
+    # That of requests, and one of fetches.
+    assert len(client._connection.receivers()) <= 2
+
+
+# Key-value buckets
+
+
+async def test_entries_that_vanish_while_they_are_read(js):
+    bucket = await js.create_key_value("B")
+    for number in range(2500):
+        await js.publish_async(f"$KV.B.k{number}", b"v")
+    await js.publish_async_complete()
+    async with bucket.watch() as watch:
+        assert await watch._reading.pending_at_start() == 2500
+        await bucket.stream.purge()
+        async with asyncio.timeout(20):
+            assert len(await watch.current()) < 2500
+        await bucket.put("new", b"1")
+        while (await watch.next(5)).key != "new":
+            pass
+
+
+async def test_a_mirrored_bucket_reads_as_its_origin(js, server):
+    origin = await js.create_key_value("B")
+    await origin.put("a", b"1")
+    creating = js.create_stream("KV_M", mirror={"name": "KV_B"}, max_msgs_per_subject=1, allow_direct=True)
+    if server.is_embedded:
+        with pytest.raises(ApiError, match="mirror"):
+            await creating
+        return
+    await creating
+    mirror = await js.key_value("M")
+
+    async def has(key):
+        return key in await mirror.keys()
+
+    await until(lambda: has("a"))
+    assert (await mirror.get("a")).value == b"1"
+    await mirror.put("b", b"2")
+    assert (await origin.get("b")).value == b"2"
+    await until(lambda: has("b"))

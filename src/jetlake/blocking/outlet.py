@@ -24,6 +24,7 @@ class ThreadOutlet:
     def __init__(self, port: LoopPort, connection: Connection) -> None:
         self._port = port
         self._connection = connection
+        self.check_size = connection.check_size
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._is_scheduled = False

@@ -18,6 +18,7 @@ from jetlake.client.wire_values import (
     payload_bytes,
     publish_subject,
     queue_bytes,
+    reply_subject,
     subscribe_subject,
 )
 from jetlake.errors import ClientConnectionError, DrainTimeoutError, RequestTimeoutError
@@ -111,7 +112,7 @@ class Client:
         raw_subject = publish_subject(subject)
         if type(payload) is not bytes:
             payload = payload_bytes(payload)
-        raw_reply = publish_subject(reply) if reply else b""
+        raw_reply = reply_subject(reply, raw_subject) if reply else b""
         connection = self._connection
         if headers:
             header = header_bytes(headers)

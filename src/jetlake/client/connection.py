@@ -12,13 +12,14 @@ import weakref
 from collections.abc import Callable
 from enum import Enum
 from random import Random
+from typing import TYPE_CHECKING
 
 from jetlake.client.endings import Endings
 from jetlake.client.events import Events
 from jetlake.client.handshake import ServerInfo, complaint, read_info
 from jetlake.client.message import Message, Outlet
 from jetlake.client.options import ConnectOptions
-from jetlake.client.outbox import Outbox
+from jetlake.client.outbox import Outbox, check_loop
 from jetlake.client.pings import Pings
 from jetlake.client.receiver import Receiver
 from jetlake.client.requests import Requests
@@ -40,6 +41,9 @@ from jetlake.errors import (
 )
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
+
+if TYPE_CHECKING:
+    from jetlake.client.fetch import FetchInbox
 
 __all__ = ["Connection", "ConnectionState"]
 
@@ -86,7 +90,7 @@ class Connection:
             shuffle=options.shuffle_servers,
         )
         self._wire: WireProtocol | None = None
-        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.request_raw)
+        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.request_raw, self.check_size)
         # Bound once: whoever writes through the connection does so with one call.
         self.send = self._outbox.send
         self.send_now = self._outbox.send_now
@@ -101,6 +105,7 @@ class Connection:
         )
         self.endings = Endings(self.loop)
         self._events = Events(self.endings)
+        self.idle_inboxes: list[FetchInbox] = []
         self._reconnect_task: asyncio.Task[None] | None = None
         self._connected_at = 0.0
         self._reading_paused_by: set[Receiver] = set()
@@ -238,6 +243,7 @@ class Connection:
 
     def close(self) -> None:
         """Write what is buffered and end everything; calling it again does nothing."""
+        check_loop(self.loop)
         self._close(None)
 
     def _close(self, error: Exception | None) -> None:
@@ -284,6 +290,19 @@ class Connection:
                 f"headers and payload of {size} bytes: the server takes {self.max_payload} at most"
             )
 
+    def check_connected(self) -> None:
+        """Refuse what makes no sense without a server.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+            DisconnectedError: there is no server right now.
+        """
+        check_loop(self.loop)
+        if self.state is ConnectionState.CLOSED:
+            raise ConnectionClosedError("the connection is closed")
+        if self._wire is None:
+            raise DisconnectedError("no server is connected")
+
     async def flush(self, timeout_s: float) -> None:
         """Wait until the server has processed everything that was written.
 
@@ -291,10 +310,7 @@ class Connection:
             RequestTimeoutError: it took too long.
             DisconnectedError: the connection was lost meanwhile.
         """
-        if self.state is ConnectionState.CLOSED:
-            raise ConnectionClosedError("the connection is closed")
-        if self._wire is None:
-            raise DisconnectedError("no server is connected")
+        self.check_connected()
         pong = self._pings.ping()
         self.end_turn()
         try:
@@ -311,6 +327,7 @@ class Connection:
         Raises:
             ConnectionClosedError: the connection is closed.
         """
+        check_loop(self.loop)
         if self.state is ConnectionState.CLOSED:
             raise ConnectionClosedError("the connection is closed")
         self._subscriptions.add(receiver)
@@ -335,6 +352,7 @@ class Connection:
 
     async def wind_down(self) -> None:
         """End everything that receives, without loss; then wait for the answers to what was published."""
+        check_loop(self.loop)
         await asyncio.gather(*(receiver.wind_down() for receiver in self.receivers()))
         await asyncio.gather(*(receiver.settle() for receiver in self.receivers()))
 
@@ -407,6 +425,7 @@ class Connection:
             DisconnectedError: the connection was lost meanwhile.
             PermissionsError: the server refuses the subject, or the inbox for the answer.
         """
+        check_loop(self.loop)
         reply, answer = self.requests.begin(subject, timeout_s or self.options.request_timeout_s)
         try:
             if header:

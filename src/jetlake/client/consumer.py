@@ -51,7 +51,6 @@ class Consumer:
 
     __slots__ = (
         "_api",
-        "_idle_inboxes",
         "_needs_no_ack",
         "cached_info",
         "connection",
@@ -71,7 +70,6 @@ class Consumer:
         self.stream_name = info.stream_name
         self.name = info.name
         self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
-        self._idle_inboxes: list[FetchInbox] = []
         self._take_info(info)
 
     def _take_info(self, info: ConsumerInfo) -> None:
@@ -103,7 +101,8 @@ class Consumer:
     ) -> Fetch:
         """Ask for some messages once.
 
-        `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes.
+        `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes. A pull
+        that is refused, or that no server can take right now, is an error, not an empty list.
 
         Args:
             max_messages: most messages; this or `max_bytes` is needed.
@@ -149,6 +148,8 @@ class Consumer:
 
         Raises:
             ConsumeError: the consumer is gone or the server stalls.
+            DisconnectedError: there is no server, or the connection was lost meanwhile.
+            PermissionsError: the user may not pull.
         """
         self._refuse_pinned("next")
         groups = self._groups(group, min_pending, min_ack_pending, priority)
@@ -291,9 +292,10 @@ class Consumer:
                 message._settled = True
 
     def take_inbox(self) -> FetchInbox:
-        """An inbox that no other fetch uses, subscribed."""
-        while self._idle_inboxes:
-            inbox = self._idle_inboxes.pop()
+        """An inbox of the connection that no other fetch uses, subscribed."""
+        idle = self.connection.idle_inboxes
+        while idle:
+            inbox = idle.pop()
             if inbox.sid:
                 return inbox
         inbox = FetchInbox(self.connection.options.inbox_prefix)
@@ -302,8 +304,9 @@ class Consumer:
 
     def return_inbox(self, inbox: FetchInbox, *, reusable: bool) -> None:
         """The fetch is over; an inbox to which the server may still send is not used again."""
-        if reusable and len(self._idle_inboxes) < _IDLE_INBOXES_MAX:
-            self._idle_inboxes.append(inbox)
+        idle = self.connection.idle_inboxes
+        if reusable and len(idle) < _IDLE_INBOXES_MAX:
+            idle.append(inbox)
         else:
             self.connection.unsubscribe(inbox)
 

@@ -12,7 +12,7 @@ from jetlake.client.message import Message, give_back
 from jetlake.client.pull_options import FetchOptions
 from jetlake.client.pull_status import PullStatus, read_status
 from jetlake.client.receiver import Receiver
-from jetlake.errors import DisconnectedError, PullStatusError
+from jetlake.errors import DisconnectedError, PermissionsError, PullStatusError
 from jetlake.model.codec import encode
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
@@ -49,7 +49,12 @@ class FetchInbox(Receiver):
             self.fetch.receive(messages)
 
     def ended(self, error: Exception | None) -> None:
+        self.sid = b""
         if self.fetch is not None:
+            self.fetch.ended(error)
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        if self.fetch is not None and self.fetch.pull_subject == subject:
             self.fetch.ended(error)
 
     def disconnected(self) -> None:
@@ -80,6 +85,11 @@ class Fetch:
         self._state: FetchState | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.error: Exception | None = None
+
+    @property
+    def pull_subject(self) -> bytes:
+        """Where the pull goes."""
+        return self._consumer.pull_subject
 
     @property
     def status(self) -> PullStatus | None:
@@ -132,6 +142,7 @@ class Fetch:
         if self._mailbox is not None:
             raise RuntimeError("a fetch is one pull: call fetch again for the next")
         connection = self._consumer.connection
+        connection.check_connected()
         loop = connection.loop
         self._mailbox = Mailbox(loop)
         self._state = FetchState(self._options, self._consumer.stream_name, self._consumer.name, loop.time())

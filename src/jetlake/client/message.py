@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,6 +24,10 @@ _SHOWN_MAX = 40
 
 class Outlet(Protocol):
     """Where a message's answers go."""
+
+    @property
+    def check_size(self) -> Callable[[int], None]:
+        """Refuses headers and payloads of more bytes than the server takes."""
 
     def send(self, frame: bytes) -> None:
         """Write the frame, soon and in order."""
@@ -138,9 +142,13 @@ class Message(Struct, gc=False, eq=False):
 
     def term(self, reason: str = "") -> Ready:
         """Never deliver it again, though it was not done; the reason goes into the server's advisory."""
+        if not reason:
+            return self._settle(b"+TERM")
         if "\r" in reason or "\n" in reason:
             raise InvalidOptionError("reason is one line")
-        return self._settle(b"+TERM " + reason.encode() if reason else b"+TERM")
+        body = b"+TERM " + reason.encode()
+        self._answerable()[0].check_size(len(body))
+        return self._settle(body)
 
     def in_progress(self) -> Ready:
         """Still at work: the wait for the acknowledgement starts anew."""
@@ -154,13 +162,16 @@ class Message(Struct, gc=False, eq=False):
 
         Raises:
             JetlakeError: the sender waits for no answer.
+            InvalidOptionError: headers and payload are larger than the server takes.
         """
         if not self.raw_reply or self._outlet is None:
             raise JetlakeError(f"the message on {self.subject!r} asks for no answer: it has no reply subject")
         if type(payload) is not bytes:
             payload = payload_bytes(payload)
-        if headers:
-            self._outlet.send(encoder.hpub(self.raw_reply, b"", encode_headers(headers), payload))
+        header = encode_headers(headers) if headers else b""
+        self._outlet.check_size(len(header) + len(payload))
+        if header:
+            self._outlet.send(encoder.hpub(self.raw_reply, b"", header, payload))
         else:
             self._outlet.send(encoder.pub(self.raw_reply, b"", payload))
         return READY

@@ -129,6 +129,18 @@ class OrderedConsume(Reading):
             await self._mailbox.wait()
         return pending
 
+    async def is_caught_up(self) -> bool:
+        """Ask the server whether everything that there is to read has come and was taken."""
+        consumer = self._consumer
+        if consumer is None:
+            return False
+        try:
+            info = await consumer.info()
+        except JetlakeError:
+            return False
+        is_same = consumer is self._consumer
+        return is_same and not info.num_pending and self._ordered.has_all(info) and not self._mailbox.messages
+
     def _source(self) -> str:
         return repr(self._stream)
 

@@ -90,6 +90,10 @@ class OrderedState:
         if not self.last_stream_seq and self._is_past_snapshot:
             self._begin_at = info.delivered.stream_seq + 1
 
+    def has_all(self, info: ConsumerInfo) -> bool:
+        """Whether everything came that the consumer has delivered."""
+        return info.delivered.consumer_seq < self._expected
+
     def check_stream(self, info: StreamInfo) -> None:
         """Make sure that the stream is the one that the read began with.
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.client.ready import READY, Ready
-from jetlake.errors import ConnectionClosedError, OutboundBufferFullError
+from jetlake.errors import ConnectionClosedError, JetlakeError, OutboundBufferFullError
 
 if TYPE_CHECKING:
     from jetlake.client.message import Message
     from jetlake.client.wire_protocol import WireProtocol
 
-__all__ = ["Outbox", "Relief"]
+__all__ = ["Outbox", "Relief", "check_loop"]
 
 _TURN_BYTES_MAX = 64 * 1024
 
@@ -33,6 +33,7 @@ class Outbox:
         loop: the event loop.
         kept_bytes_max: most bytes that are kept while there is no server.
         request_raw: publishes and waits for the answer.
+        check_size: refuses headers and payloads of more bytes than the server takes.
     """
 
     __slots__ = (
@@ -46,13 +47,21 @@ class Outbox:
         "_next_key",
         "_turn_bytes",
         "_wire",
+        "check_size",
         "request_raw",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, kept_bytes_max: int, request_raw: Ask) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        kept_bytes_max: int,
+        request_raw: Ask,
+        check_size: Callable[[int], None],
+    ) -> None:
         self._loop = loop
         self._kept_bytes_max = kept_bytes_max
         self.request_raw = request_raw
+        self.check_size = check_size
         self._wire: WireProtocol | None = None
         self._frames: list[bytes] = []
         self._is_scheduled = False
@@ -79,6 +88,7 @@ class Outbox:
             self._send_first(frame)
 
     def _send_first(self, frame: bytes) -> None:
+        check_loop(self._loop)
         if self._wire is not None:
             self._frames.append(frame)
             if not self._is_scheduled:
@@ -191,6 +201,19 @@ class Outbox:
     def _forget_kept(self) -> None:
         self._kept = {}
         self._kept_bytes = 0
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Refuse calls from another thread or event loop, which would be seen late or never.
+
+    Raises:
+        JetlakeError: this is not the event loop that the client was made on.
+    """
+    if asyncio._get_running_loop() is not loop:
+        raise JetlakeError(
+            "the client belongs to the event loop that it was made on: call it there (by "
+            "asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe), or use jetlake.blocking from any thread"
+        )
 
 
 def _reply(frame: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jetlake.client.wire_values import HeadersLike, header_bytes
 from jetlake.errors import InvalidOptionError
+from jetlake.model.durations import Seconds, format_duration, nanoseconds
 from jetlake.protocol.headers import append_pair
 
 __all__ = ["publish_header"]
@@ -17,7 +18,7 @@ def publish_header(
     expected_last_sequence: int | None,
     expected_last_subject_sequence: int | None,
     expected_last_msg_id: str | None,
-    ttl: float | str | None = None,
+    ttl: Seconds | str | None = None,
 ) -> bytes:
     """The header block of a message for a stream, with what the keyword arguments stand for.
 
@@ -42,7 +43,7 @@ def publish_header(
     if expected_last_msg_id is not None:
         added.append(("Nats-Expected-Last-Msg-Id", expected_last_msg_id))
     if ttl is not None:
-        added.append(("Nats-TTL", ttl if isinstance(ttl, str) else f"{ttl:g}s"))
+        added.append(("Nats-TTL", ttl if isinstance(ttl, str) else format_duration(nanoseconds(ttl))))
     header = header_bytes(headers)
     if not added:
         return header

@@ -43,7 +43,7 @@ class Publishing:
         expected_last_sequence: int | None = None,
         expected_last_subject_sequence: int | None = None,
         expected_last_msg_id: str | None = None,
-        ttl: float | str | None = None,
+        ttl: Seconds | str | None = None,
         timeout: Seconds | None = None,
         retries: int = _RETRIES,
     ) -> PubAck:
@@ -108,7 +108,7 @@ class Publishing:
         expected_last_sequence: int | None = None,
         expected_last_subject_sequence: int | None = None,
         expected_last_msg_id: str | None = None,
-        ttl: float | str | None = None,
+        ttl: Seconds | str | None = None,
     ) -> PendingAck:
         """Publish without waiting for the stream; waits only while the window is full.
 
@@ -175,7 +175,7 @@ class Publishing:
         expected_last_sequence: int | None,
         expected_last_subject_sequence: int | None,
         expected_last_msg_id: str | None,
-        ttl: float | str | None,
+        ttl: Seconds | str | None,
     ) -> tuple[bytes, bytes, bytes]:
         """Subject, header block and payload as they are sent, checked; needs no event loop.
 

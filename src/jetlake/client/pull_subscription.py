@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetlake.client.mailbox import Mailbox
@@ -12,11 +13,13 @@ from jetlake.client.options import timeout_s
 from jetlake.client.pull_status import PullOutcome, PullStatus, classify, read_status
 from jetlake.client.receiver import Receiver
 from jetlake.errors import (
+    ConnectionClosedError,
     ConsumerDeletedError,
     DisconnectedError,
     InvalidOptionError,
     NoRespondersError,
     NotFoundError,
+    PermissionsError,
     PullStatusError,
     SubscriptionClosedError,
 )
@@ -97,17 +100,22 @@ class TwoStepPull:
 class _Inbox(Receiver):
     """Where the answers of one fetch come to."""
 
-    __slots__ = ("mailbox",)
+    __slots__ = ("_pull_subject", "mailbox")
 
-    def __init__(self, subject: bytes, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, subject: bytes, pull_subject: bytes, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(subject)
+        self._pull_subject = pull_subject
         self.mailbox = Mailbox(loop)
 
     def receive(self, messages: list[Message]) -> None:
         self.mailbox.put(messages)
 
     def ended(self, error: Exception | None) -> None:
-        if error is not None:
+        if error is not None or not self.delivered_max:
+            self.mailbox.end(error or ConnectionClosedError("the connection was closed during the fetch"))
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        if subject == self._pull_subject:
             self.mailbox.end(error)
 
     def disconnected(self) -> None:
@@ -169,13 +177,15 @@ class PullSubscription:
             PullStatusError: the server refused the pull.
             ConsumerDeletedError: the consumer is gone.
             NoRespondersError: nobody answers for the consumer.
-            DisconnectedError: the connection was lost before any message came.
+            DisconnectedError: there is no server, or the connection was lost before any message came.
+            PermissionsError: the user may not pull.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidOptionError(f"batch is 1 or more, not {batch!r}")
         wait_s = timeout_s(timeout) or _TIMEOUT_S
         if self._is_closed:
             raise SubscriptionClosedError("the pull subscription was unsubscribed")
+        self._connection.check_connected()
         if batch == 1 and not self._single_busy:
             return await self._fetch_one(wait_s)
         return await self._fetch_many(batch, wait_s)
@@ -184,9 +194,9 @@ class PullSubscription:
         """Pull(1): the first try goes through one wildcard inbox for all such fetches, without SUB and UNSUB."""
         started = self._connection.loop.time()
         if self._single is None:
-            prefix = new_inbox(self._connection.options.inbox_prefix).encode()
-            self._single = _Inbox(prefix + b".*", self._connection.loop)
-            self._connection.subscribe(self._single)
+            self._single = self._open_inbox(b".*")
+            # A handle that nobody holds any more cannot unsubscribe.
+            self._connection.when_gone(self, partial(self._connection.unsubscribe, self._single))
         inbox = self._single
         self._single_next += 1
         reply = b"%b%d" % (inbox.subject[:-1], self._single_next)
@@ -208,9 +218,16 @@ class PullSubscription:
         left_s = timeout_s - (self._connection.loop.time() - started)
         return await self._linger(pull, left_s) if left_s > 0 else []
 
+    def _open_inbox(self, suffix: bytes = b"") -> _Inbox:
+        connection = self._connection
+        inbox = _Inbox(
+            new_inbox(connection.options.inbox_prefix).encode() + suffix, self._pull_subject, connection.loop
+        )
+        connection.subscribe(inbox)
+        return inbox
+
     async def _linger(self, pull: TwoStepPull, timeout_s: float) -> list[Message]:
-        inbox = _Inbox(new_inbox(self._connection.options.inbox_prefix).encode(), self._connection.loop)
-        self._connection.subscribe(inbox)
+        inbox = self._open_inbox()
         try:
             self._ask(pull.second_request(timeout_s), inbox.subject)
             messages = await self._collect(pull, inbox, timeout_s, until=PullPhase.LINGER)
@@ -221,9 +238,8 @@ class PullSubscription:
     async def _fetch_many(self, batch: int, timeout_s: float) -> list[Message]:
         """Pull(n): an inbox for this fetch, with an automatic end behind the last message."""
         started = self._connection.loop.time()
-        inbox = _Inbox(new_inbox(self._connection.options.inbox_prefix).encode(), self._connection.loop)
         pull = TwoStepPull(batch)
-        self._connection.subscribe(inbox)
+        inbox = self._open_inbox()
         try:
             self._ask(pull.first_request(), inbox.subject)
             messages = await self._collect(pull, inbox, timeout_s, until=PullPhase.NO_WAIT)

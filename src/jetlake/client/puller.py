@@ -30,6 +30,7 @@ class Puller:
         on_silence: called when the server was silent for too long.
 
     Attributes:
+        pull_subject: where pulls go.
         state: what was asked for and what came of it.
         refill_at: how many messages may wait at most for `handed_out` to be due; negative for never.
     """
@@ -45,6 +46,7 @@ class Puller:
         "_on_silence",
         "_timer",
         "_timer_at",
+        "pull_subject",
         "refill_at",
         "state",
     )
@@ -58,6 +60,7 @@ class Puller:
         self._on_silence = on_silence
         self._heartbeat_s = options.idle_heartbeat_s
         self._head = b""
+        self.pull_subject = b""
         self._buffered_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -74,6 +77,7 @@ class Puller:
 
     def aim(self, pull_subject: bytes, inbox: bytes) -> None:
         """From now on pull from this consumer, to this inbox."""
+        self.pull_subject = pull_subject
         self._head = b"PUB %b %b " % (pull_subject, inbox)
 
     def pause(self) -> None:

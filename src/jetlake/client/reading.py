@@ -20,6 +20,7 @@ from jetlake.errors import (
     ConnectionClosedError,
     ConsumeError,
     InvalidOptionError,
+    PermissionsError,
     RequestTimeoutError,
     SubscriptionClosedError,
 )
@@ -352,6 +353,10 @@ class Reading(Receiver):
     def ended(self, error: Exception | None) -> None:
         self._stop_asking()
         self._mailbox.end(error)
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        if subject == self._puller.pull_subject and not self._mailbox.is_ended:
+            self._fail(error)
 
     def disconnected(self) -> None:
         if self._is_started:

@@ -8,12 +8,25 @@ from jetlake.errors import BadSubjectError, InvalidOptionError
 from jetlake.protocol.headers import Headers, encode_headers
 from jetlake.protocol.subjects import is_valid_publish, is_valid_subscribe
 
-__all__ = ["HeadersLike", "header_bytes", "payload_bytes", "publish_subject", "queue_bytes", "subscribe_subject"]
+__all__ = [
+    "HeadersLike",
+    "header_bytes",
+    "payload_bytes",
+    "publish_subject",
+    "queue_bytes",
+    "reply_subject",
+    "subscribe_subject",
+]
 
 HeadersLike = Mapping[str, "str | list[str]"] | Headers
 """What callers may write for headers: a mapping, whose values may be lists for repeated keys, or received headers."""
 
 _KNOWN_MAX = 8192
+
+# A server ends the connection at a control line above 4096 bytes (its default): room for the sizes, and for an inbox or
+# queue beside the subject.
+_CONTROL_LINE_MAX = 4096 - 32
+_SUBJECT_BYTES_MAX = 4096 - 512
 
 # Subjects that were checked: most programs publish to few of them, very often.
 _known: dict[str, bytes] = {}
@@ -33,11 +46,26 @@ def _check_publish(subject: str) -> bytes:
     if not isinstance(subject, str):
         raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
     raw = _encode(subject)
+    _check_length(raw)
     if not is_valid_publish(raw):
         raise BadSubjectError(subject, "one publishes to dot-separated tokens without blanks and wildcards")
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
     _known[subject] = raw
+    return raw
+
+
+def reply_subject(reply: str, subject: bytes) -> bytes:
+    """The bytes of a reply subject that goes with a subject; empty for none.
+
+    Raises:
+        BadSubjectError: nobody can publish to it, or both together are longer than a server takes.
+    """
+    if not reply:
+        return b""
+    raw = publish_subject(reply)
+    if len(raw) + len(subject) > _CONTROL_LINE_MAX:
+        raise BadSubjectError(reply, f"subject and reply together are longer than {_CONTROL_LINE_MAX} bytes")
     return raw
 
 
@@ -50,6 +78,7 @@ def subscribe_subject(subject: str) -> bytes:
     if not isinstance(subject, str):
         raise InvalidOptionError(f"subject is a str, not {type(subject).__name__}")
     raw = _encode(subject)
+    _check_length(raw)
     if not is_valid_subscribe(raw):
         raise BadSubjectError(subject, "one subscribes to dot-separated tokens without blanks, `>` only as the last")
     return raw
@@ -62,6 +91,8 @@ def queue_bytes(queue: str) -> bytes:
         InvalidOptionError: it holds blanks.
     """
     raw = _encode(queue)
+    if len(raw) > _CONTROL_LINE_MAX - _SUBJECT_BYTES_MAX:
+        raise InvalidOptionError(f"queue is longer than {_CONTROL_LINE_MAX - _SUBJECT_BYTES_MAX} bytes")
     if raw and not is_valid_publish(raw):
         raise InvalidOptionError(f"queue {queue!r} is not a name without blanks and wildcards")
     return raw
@@ -92,6 +123,11 @@ def header_bytes(headers: HeadersLike | None) -> bytes:
     if isinstance(headers, Headers):
         return headers.raw
     return encode_headers(headers)
+
+
+def _check_length(raw: bytes) -> None:
+    if len(raw) > _SUBJECT_BYTES_MAX:
+        raise BadSubjectError(raw[:64] + b"...", f"a subject has {_SUBJECT_BYTES_MAX} bytes at most, not {len(raw)}")
 
 
 def _encode(text: str) -> bytes:

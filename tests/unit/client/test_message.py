@@ -14,6 +14,10 @@ class Outlet:
         self.requests = []
         self.error = None
 
+    def check_size(self, size):
+        if size > 100:
+            raise InvalidOptionError(f"{size} bytes")
+
     def send(self, frame):
         if self.error is not None:
             raise self.error
@@ -179,3 +183,17 @@ def test_messages_are_equal_only_to_themselves(outlet):
     one, other = received(outlet), received(outlet)
     assert one != other
     assert len({one, other}) == 2
+
+
+def test_what_the_server_would_not_take_is_refused():
+    outlet = Outlet()
+    message = received(outlet)
+    for call in (
+        lambda: message.respond(b"x" * 101),
+        lambda: message.respond(b"x" * 90, headers={"A": "b" * 10}),
+        lambda: message.term("x" * 100),
+    ):
+        with pytest.raises(InvalidOptionError, match="bytes"):
+            call()
+    assert outlet.frames == []
+    assert not message.is_settled

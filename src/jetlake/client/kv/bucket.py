@@ -48,7 +48,11 @@ class KeyValue:
         self._publisher = publisher
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
-        self._prefix = subject_prefix(self.bucket)
+        # A mirror holds the entries under the subjects of its origin, and takes no writes: they go to the origin.
+        mirror = stream.config.mirror
+        self._prefix = subject_prefix(self.bucket if mirror is None else mirror.name.removeprefix(STREAM_PREFIX))
+        if mirror is not None and mirror.external is not None and mirror.external.api:
+            api_prefix = mirror.external.api
         # Through another prefix than the server's own, only what begins with it gets there.
         self._write_prefix = self._prefix if api_prefix == API_PREFIX else f"{api_prefix}.{self._prefix}"
 
@@ -251,6 +255,6 @@ class KeyValue:
             value,
             headers=headers,
             expected_last_subject_sequence=revision,
-            ttl=None if ttl is None else nanoseconds(ttl) / 1e9,
+            ttl=ttl,
         )
         return ack.seq

@@ -8,9 +8,13 @@ from typing import Self
 from jetlake.client.kv.entry import Entry, from_delivery
 from jetlake.client.message import Message
 from jetlake.client.ordered_consume import OrderedConsume
+from jetlake.errors import RequestTimeoutError
 from jetlake.model.durations import Seconds
 
 __all__ = ["KeyWatch"]
+
+_LOOK_FIRST_S = 0.1
+_LOOK_MAX_S = 2.0
 
 
 class KeyWatch:
@@ -57,8 +61,16 @@ class KeyWatch:
         self.start()
         if not await self._reading.pending_at_start():
             self._is_current = True
+        wait_s = _LOOK_FIRST_S
         while not self._is_current:
-            entry = self._entry(await self._reading.next())
+            try:
+                entry = self._entry(await self._reading.next(wait_s))
+            except RequestTimeoutError:
+                # What was counted at the start may have been purged or have expired since.
+                self._is_current = await self._reading.is_caught_up()
+                wait_s = min(_LOOK_MAX_S, wait_s * 2)
+                continue
+            wait_s = _LOOK_FIRST_S
             if self._wants(entry):
                 entries.append(entry)
         return entries
