@@ -5,9 +5,6 @@ The public names are loaded when they are first used, so that importing the clie
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 __version__ = "0.1.0"
 
 # Where each public name lives.
@@ -19,6 +16,8 @@ _HOMES = {
 
 __all__ = ["Client", "Server", "__version__", "connect"]
 
+# As type checkers know it; `typing` itself takes longer to load than all else before a command begins.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jetlake.client import Client as Client
     from jetlake.client import connect as connect
@@ -29,6 +28,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'jetlake' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(home), name)
 
 

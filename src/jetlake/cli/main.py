@@ -23,14 +23,26 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:  # noqa: RET503 - the tree of commands ends by SystemExit
     if arguments[:1] == ["serve"]:
-        # Straight to the server: it must be ready before a command-line library would be loaded.
-        from jetlake.cli.served_dashboard import pages
-        from jetlake.server.command import serve
-
-        return serve(arguments[1:], pages)
+        return _serve(arguments[1:])
     from jetlake.cli.app import app
 
     app.main(arguments, prog_name="jetlake")
+
+
+def _serve(arguments: list[str]) -> int:
+    """Run the server straight away: it must be ready before a command-line library would be loaded."""
+    import signal
+
+    # A signal that comes while modules are loaded waits until the server has its handlers, and then stops it cleanly.
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    try:
+        from jetlake.cli.served_dashboard import pages
+        from jetlake.server.command import serve
+
+        return serve(arguments, pages)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 if __name__ == "__main__":

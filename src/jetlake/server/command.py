@@ -22,6 +22,8 @@ from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
 
 __all__ = ["serve"]
 
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
 _SIGNALS = {
     "ldm": "SIGUSR2",
     "stop": "SIGTERM",
@@ -128,6 +130,8 @@ async def _serve(
     gc.collect()
     gc.freeze()
     await server.wait_stopped()
+    # One more signal must not meet a loop that is being taken apart.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     log.info("Server Exiting..")
     log.close()
     return 0
@@ -163,6 +167,8 @@ def _handle_signals(server: Server, flags: dict[str, Any], log: LineLog) -> None
     loop.add_signal_handler(signal.SIGHUP, _reload, server, flags, log)
     loop.add_signal_handler(signal.SIGUSR1, log.reopen)
     loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
+    # Whoever started the server may have kept signals waiting for these handlers.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
 
 
 async def _stop(server: Server) -> None:
