@@ -1,13 +1,13 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz simulate soak bench clean
+.PHONY: help setup demo test check format fuzz fuzz-client simulate soak bench clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
 SECONDS ?= 60
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 setup: ## make the environment in .venv (and install Java when there is none)
 	@tools/setup.sh
@@ -32,6 +32,9 @@ fuzz: setup ## throw garbage at every input from outside, a minute a target (SEC
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet "atheris>=3" \
 		|| echo "fuzz: atheris can't be installed here; going on without the guidance of coverage"
 	@$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+
+fuzz-client: setup ## drive both clients at random against a model, on both servers (SECONDS=60 SEED=1)
+	@$(BIN)/python tests/fuzz/run_client.py --seconds $(SECONDS) --seed $(SEED)
 
 simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
 	@$(BIN)/python tests/simulation/run.py --seed $(SEED) --steps $(STEPS)
