@@ -124,6 +124,12 @@ class Admin:
             acks += [json.loads(self._message()[1]) for _ in chunk]
         return acks
 
+    def publish_block(self, subject: str, block: bytes, payload: bytes) -> None:
+        """Publish with a header block as it is."""
+        sizes = (len(block), len(block) + len(payload))
+        self._socket.sendall(b"HPUB %b answer.p %d %d\r\n%b%b\r\n" % (subject.encode(), *sizes, block, payload))
+        self._message()
+
     def fill(self, stream: str, count: int, start: int = 0, subjects: int = 3) -> None:
         """Publish `count` numbered messages, spread over some subjects."""
         numbers = range(start, start + count)

@@ -51,6 +51,7 @@ def pipeline() -> None:
     metavar="[SIZE]",
     help="Afterwards, put files together that are smaller than this (128MiB).",
 )
+@click.option("--raw-headers", is_flag=True, help="Keep the headers' own bytes too, in column headers_raw.")
 @pipeline_options()
 def archive(
     run: PipelineRun,
@@ -61,6 +62,7 @@ def archive(
     subjects: tuple[str, ...],
     start: str,
     compact: int | None,
+    raw_headers: bool,
 ) -> None:
     """Copy STREAM into files below the folder TARGET, every message once."""
 
@@ -68,7 +70,22 @@ def archive(
         from jetlake.spark.pipelines.archive import Archive
         from jetlake.spark.pipelines.partitioning import parse_partitioning
 
-        return Archive(stream, target, format_name, parse_partitioning(by), subjects, start, compact or 0)
+        return Archive(stream, target, format_name, parse_partitioning(by), subjects, start, compact or 0, raw_headers)
+
+    run.start(build)
+
+
+@pipeline.command()
+@click.argument("stream")
+@click.argument("target")
+@pipeline_options(follows=False)
+def verify(run: PipelineRun, stream: str, target: str) -> None:
+    """Compare the archive TARGET with STREAM by sequence; exit code 1 when a message is missing, twice or different."""
+
+    def build() -> Pipeline:
+        from jetlake.spark.pipelines.verify import Verify
+
+        return Verify(stream, target)
 
     run.start(build)
 

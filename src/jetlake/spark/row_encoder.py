@@ -50,6 +50,7 @@ SINK_COLUMNS: dict[str, tuple[str, str]] = {
         "the message's headers. `Nats-Msg-Id`, `Nats-Stream-Source` and `Nats-Expected-…` among them are left out: "
         "they are about the publish that they came with",
     ),
+    "headers_raw": ("binary", "a header block as on the wire, in place of `headers` where it is not null"),
     "msg_id": ("string", "`Nats-Msg-Id`, by which the stream knows a message that it has already"),
     "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
     "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),
@@ -62,7 +63,7 @@ _EXPECTATIONS = {
     "expected_last_sequence": b"Nats-Expected-Last-Sequence",
     "expected_last_subject_sequence": b"Nats-Expected-Last-Subject-Sequence",
 }
-_SPECIAL = {"subject", "headers", "msg_id", *_EXPECTATIONS}
+_SPECIAL = {"subject", "headers", "headers_raw", "msg_id", *_EXPECTATIONS}
 
 
 class RowIds(NamedTuple):
@@ -146,11 +147,17 @@ class RowEncoder:
 
     def _own_header_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array | None:
         """The lines of the rows' own headers, if they can have some."""
-        if "headers" not in self._names:
+        if not {"headers", "headers_raw"} & set(self._names):
             return None
+        none = [None] * batch.num_rows
+        maps, blocks = (
+            batch.column(name).to_pylist() if name in self._names else none for name in ("headers", "headers_raw")
+        )
         lines = [
-            self._own_headers(value, first_row + index, subject[index]) if value else b""
-            for index, value in enumerate(batch.column("headers").to_pylist())
+            _own_lines(block)
+            if block is not None
+            else (self._own_headers(value, first_row + index, subject[index]) if value else b"")
+            for index, (value, block) in enumerate(zip(maps, blocks, strict=True))
         ]
         return pa.array(lines, pa.binary())
 
@@ -193,6 +200,14 @@ class RowEncoder:
         content = join(payload, b"\0", subject, *([b"\0", own] if own is not None else []))
         rows = texts(arrow_of(np.arange(first_row, first_row + batch.num_rows)))
         return join(f"{ids.run}/{ids.partition}/".encode(), rows, b"-", _hashes(content))
+
+
+def _own_lines(block: bytes) -> bytes:
+    """The lines of a header block, byte for byte, but for those that are about another publish."""
+    left_out = tuple(key.encode() + b":" for key in _NOT_COPIED)
+    lines = block.split(b"\r\n")[1:]
+    kept = [line for line in lines if line and not line.startswith((*left_out, _NOT_COPIED_PREFIX.encode()))]
+    return b"".join(line + b"\r\n" for line in kept)
 
 
 def _repeat(value: bytes, count: int) -> pa.Array:
@@ -239,6 +254,8 @@ def _check_schema(schema: StructType, options: SinkOptions) -> str:
         raise ConfigError("there is no column to publish: payloadFormat=json writes all columns but those with a role")
     if not options.subject:
         _expect(kinds, "subject", (StringType,), "or give option subject")
+    if "headers_raw" in kinds:
+        _expect(kinds, "headers_raw", (BinaryType,), "")
     if "headers" in kinds and not _is_header_map(kinds["headers"]):
         raise ConfigError(
             f"column headers is {kinds['headers'].simpleString()}, not map<string,array<string>> or map<string,string>"

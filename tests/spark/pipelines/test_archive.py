@@ -1,19 +1,26 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from jetlake.errors import ConfigError
+from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.archive import Archive
 from jetlake.spark.pipelines.compaction import compact, finish_compaction
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.lake_lock import locked
 from jetlake.spark.pipelines.pacing import Pace
 from jetlake.spark.pipelines.partitioning import Partitioning
 from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.selection import Selection
+from jetlake.spark.pipelines.settings import PipelineSettings
+from jetlake.spark.pipelines.verify import Verify
 
 pytestmark = pytest.mark.spark
 
@@ -98,6 +105,84 @@ def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_pat
     (tmp_path / "other" / "file.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds other files"):
         run_on(server, Archive("A", str(tmp_path / "other")))
+
+
+def test_a_folder_has_one_writer_and_says_who_it_is(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.fill("A", 10)
+    lake = tmp_path / "lake"
+    files = FileSystem(spark, str(lake))
+    with locked(files, "archive B") as lock:
+        with pytest.raises(ConfigError, match=rf"is being written by archive B \(process {os.getpid()} of .* since 20"):
+            run_on(server, Archive("A", str(lake)))
+        with pytest.raises(ConfigError, match="is being written by archive B"):
+            Run(spark, PipelineSettings(), ()).closing.enter_context(locked(files, "sql"))
+        lock.require()
+        note = json.loads((lake / "_jetlake" / "lock.json").read_text())
+        # A process that was killed, and whose pid another one has now.
+        files.overwrite_json("_jetlake/lock.json", {**note, "token": "x", "started": "1"})
+        with pytest.raises(SparkError, match="taken over by another writer"):
+            lock.require()
+    run_on(server, Archive("A", str(lake)))
+    assert not (lake / "_jetlake" / "lock.json").exists()
+    assert spark.read.parquet(str(lake)).count() == 10
+
+
+def test_an_archive_is_compared_with_its_stream(spark, own_server, run_on, tmp_path):
+    admin = own_server.admin()
+    admin.create_stream("A")
+    admin.publish([(f"A.{number % 3}", b"%d" % number, {"K": f"v{number}", "Q": "1"}) for number in range(30)])
+    lake = tmp_path / "lake"
+    run_on(own_server, Archive("A", str(lake), "json", Partitioning(())))
+    admin.api("STREAM.MSG.DELETE.A", {"seq": 4})
+    admin.fill("A", 5, 100)
+    verify = Verify("A", str(lake))
+    same = dict(run_on(own_server, verify).summary.facts)
+    assert same == {"gone from the stream": 1, "the same": 29, "not archived yet": 5}
+    (file,) = lake.glob("batch-*.gz")
+    lines = gzip.decompress(file.read_bytes()).decode().splitlines()
+    spoiled = [line for line in lines if '"sequence":7,' not in line]
+    spoiled = [line.replace('"v8"', '"w8"') for line in spoiled] + [line for line in lines if '"sequence":12,' in line]
+    (lake / f".{file.name}.crc").unlink()
+    file.write_bytes(gzip.compress("\n".join(spoiled).encode()))
+    with pytest.raises(SparkError) as caught:
+        run_on(own_server, verify)
+    said = "1 missing (sequence 7); 1 twice (sequence 12); 1 different (sequence 9)"
+    assert str(caught.value).endswith(f"is not as stream A: {said}")
+    admin.api("STREAM.DELETE.A")
+    admin.create_stream("A")
+    with pytest.raises(SparkError, match="was made again"):
+        run_on(own_server, verify)
+    for wrong, complaint in ((Verify("A", str(tmp_path)), "is no archive"), (Verify("B", str(lake)), "of stream A")):
+        admin.create_stream("B", subjects=["b"])
+        with pytest.raises(ConfigError, match=complaint):
+            run_on(own_server, wrong)
+
+
+def test_headers_are_kept_byte_for_byte_when_asked_for_and_told_of_otherwise(spark, server_of, run_on, tmp_path):
+    server = server_of("embedded")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.create_stream("B", subjects=["B.>"])
+    block = b"NATS/1.0\r\nK: \xff\xfe\r\nk:no blank\r\nNats-Msg-Id: 1\r\nK: two\r\n\r\n"
+    admin.publish_block("A.1", block, b"x")
+    admin.publish([("A.2", b"y")])
+    plain = dict(run_on(server, Archive("A", str(tmp_path / "plain"))).summary.facts)
+    assert plain["messages with bytes that are not UTF-8"] == 1
+    assert "--raw-headers keeps" in plain["their bytes"]
+    lake = str(tmp_path / "raw")
+    assert run_on(server, Archive("A", lake, raw_headers=True)).summary.facts == ()
+    rows = spark.read.parquet(lake).orderBy("sequence").collect()
+    assert [bytes(row.headers_raw) for row in rows] == [block, b""]
+    with pytest.raises(ConfigError, match="archive with raw_headers True"):
+        run_on(server, Archive("A", lake))
+    run_on(server, Replay(lake, "B", subject_map=(("A.>", "B.>"),)))
+    first, second = admin.messages("B")
+    own = b"Nats-Expected-Stream: B\r\nNats-Msg-Id: A:1\r\n"
+    assert base64.b64decode(first["hdrs"]) == b"NATS/1.0\r\n" + own + b"K: \xff\xfe\r\nk:no blank\r\nK: two\r\n\r\n"
+    assert b"Nats-Msg-Id: A:2\r\n" in base64.b64decode(second["hdrs"])
 
 
 def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):

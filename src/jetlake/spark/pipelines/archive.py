@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.nuid import next_nuid
@@ -15,7 +16,9 @@ from jetlake.spark.pipelines.compaction import Compacted, compact, finish_compac
 from jetlake.spark.pipelines.delta_sink import DeltaSink, compact_delta
 from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import FORMATS, NOTES, FolderSink
+from jetlake.spark.pipelines.lake_lock import LakeLock, locked
 from jetlake.spark.pipelines.partitioning import Partitioning
+from jetlake.spark.pipelines.replay_target import find_target
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
 
@@ -30,6 +33,7 @@ RAW_HEADERS = "headers_raw binary"
 """The column that an archive has when the headers' own bytes were asked for."""
 ARCHIVE_FORMATS = (*FORMATS, "delta")
 
+_REPLACEMENT = "\ufffd"
 _DESCRIPTION = f"{NOTES}/archive.json"
 # The driver writes Delta tables and holds a batch in memory meanwhile.
 _DELTA_BATCH_MAX = 100_000
@@ -44,6 +48,7 @@ class Archive:
         subjects: only messages of these, when given.
         start: where a new archive begins, as the source's `startingPosition`.
         compact_bytes: put files together afterwards that are smaller than this; 0 leaves them.
+        raw_headers: keep the headers' own bytes too, in column `headers_raw`.
     """
 
     stream: str
@@ -53,6 +58,7 @@ class Archive:
     subjects: tuple[str, ...] = ()
     start: str = "earliest"
     compact_bytes: int = 0
+    raw_headers: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in ARCHIVE_FORMATS:
@@ -82,6 +88,11 @@ class Archive:
             "checkpoint": self.checkpoint(settings),
         }
 
+    @property
+    def columns(self) -> str:
+        """The columns of its messages, before those of its folders."""
+        return f"{ARCHIVE_COLUMNS}, {RAW_HEADERS}" if self.raw_headers else ARCHIVE_COLUMNS
+
     def check(self, settings: PipelineSettings) -> None:
         """Find a wrong option or a missing stream."""
         check_source(self._source_options(settings))
@@ -98,6 +109,7 @@ class Archive:
     def run(self, run: Run) -> None:
         """Archive until the end of the stream, or until stopped."""
         settings = run.settings
+        lock = self._lock(run)
         identity = self._claim(run)
         partition_by = self.partitioning.columns
         sink: FolderSink | DeltaSink
@@ -106,16 +118,43 @@ class Archive:
         else:
             sink = FolderSink(run.spark, self.target, self.format, partition_by)
         options = self._source_options(settings)
-        messages = run.spark.readStream.format("jetstream").schema(ARCHIVE_COLUMNS).options(**options).load()
+        messages = run.spark.readStream.format("jetstream").schema(self.columns).options(**options).load()
 
         def add(frame: DataFrame, batch: int) -> None:
-            sink.add(self._arranged(frame), batch)
+            lock.require()
+            odd = Observation()
+            if sink.add(self._arranged(frame).observe(odd, sql.expr(self._oddity()).alias("messages")), batch):
+                self._count_odd(run, odd.get["messages"])
 
         writer = settings.triggered(messages, self.name, self.checkpoint(settings))
         run.watch([writer.foreachBatch(add).start()])
         if self.compact_bytes:
             compacted = self._compact(run)
             run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
+
+    def _oddity(self) -> str:
+        """Counts messages whose texts are not what was published, for their bytes are not UTF-8."""
+        odd = f"contains(subject, '{_REPLACEMENT}')"
+        if not self.raw_headers:
+            odd = f"{odd} or (size(headers) > 0 and contains(to_json(map_entries(headers)), '{_REPLACEMENT}'))"
+        return f"count_if({odd})"
+
+    def _count_odd(self, run: Run, messages: int) -> None:
+        told = "messages with bytes that are not UTF-8"
+        if messages:
+            known = run.facts.get(told, 0) + messages
+            run.facts[told] = known
+            run.facts["their bytes"] = (
+                "U+FFFD stands for them in subjects"
+                if self.raw_headers
+                else "U+FFFD stands for them in headers and subjects; --raw-headers keeps those of headers"
+            )
+
+    def _lock(self, run: Run) -> LakeLock:
+        files = FileSystem(run.spark, self.target)
+        if files.is_file():
+            raise ConfigError(f"{self.target} is a file: an archive needs a folder")
+        return run.closing.enter_context(locked(files, self.name))
 
     def _arranged(self, frame: DataFrame) -> DataFrame:
         """The batch with its folders' columns; a task writes one file per folder, not every task one."""
@@ -134,8 +173,6 @@ class Archive:
             ConfigError: the folder holds the archive of another stream, or was written otherwise or elsewhere.
         """
         files = FileSystem(run.spark, self.target)
-        if files.is_file():
-            raise ConfigError(f"{self.target} is a file: an archive needs a folder")
         finish_compaction(files)
         wanted = {
             "stream": self.stream,
@@ -143,17 +180,19 @@ class Archive:
             "by": str(self.partitioning),
             "subjects": list(self.subjects),
             "checkpoint": run.settings.checkpoint,
+            "raw_headers": self.raw_headers,
         }
         found = files.read_json(_DESCRIPTION)
         if found is None:
             if _holds_data(files):
                 raise ConfigError(f"folder {self.target} holds other files: an archive begins in an empty folder")
-            found = {"version": 1, "id": next_nuid(), **wanted}
+            created = find_target(run.settings.connection_options, self.stream).created
+            found = {"version": 1, "id": next_nuid(), "created": created, "start": self.start, **wanted}
             files.write_json(_DESCRIPTION, found)
         for key, value in wanted.items():
-            if found[key] != value:
+            if found.get(key, False) != value:
                 raise ConfigError(
-                    f"folder {self.target} holds an archive with {key} {found[key] or 'not given'}, not "
+                    f"folder {self.target} holds an archive with {key} {found.get(key) or 'not given'}, not "
                     f"{value or 'left out'}: go on with that, or choose another folder"
                 )
         checkpoint = self.checkpoint(run.settings)

@@ -30,16 +30,16 @@ class DeltaSink:
         self._application = application
         self._partition_by = list(partition_by)
 
-    def add(self, frame: DataFrame, batch: int) -> None:
-        """Add the rows of a batch, unless the table has it already."""
+    def add(self, frame: DataFrame, batch: int) -> bool:
+        """Add the rows of a batch, unless the table has it already; says whether they were computed."""
         delta = self._deltalake
         if delta.DeltaTable.is_deltatable(self._path):
             done = delta.DeltaTable(self._path).transaction_version(self._application)
             if done is not None and done >= batch:
-                return
+                return False
         rows = frame.toArrow()
         if rows.num_rows == 0:
-            return
+            return True
         delta.write_deltalake(
             self._path,
             rows,
@@ -49,6 +49,7 @@ class DeltaSink:
                 app_transactions=[delta.Transaction(app_id=self._application, version=batch)]
             ),
         )
+        return True
 
 
 def compact_delta(path: str, target_bytes: int) -> Compacted:

@@ -79,10 +79,29 @@ class FileSystem:
         self._utilities.copyBytes(stream, collected, 65536, True)
         return json.loads(bytes(collected.toByteArray()))
 
+    def create_json(self, relative: str, value: Any) -> bool:
+        """Put the value into a file that does not exist yet; says whether it did not."""
+        if self.exists(relative):
+            return False
+        try:
+            self._write(relative, value, overwrite=False)
+        except Py4JJavaError as error:
+            if "FileAlreadyExistsException" in str(error.java_exception.getClass().getName()):
+                return False
+            raise
+        return True
+
+    def overwrite_json(self, relative: str, value: Any) -> None:
+        """Put the value into a file in place; whoever reads it at this moment may find half of it."""
+        self._write(relative, value, overwrite=True)
+
+    def _write(self, relative: str, value: Any, *, overwrite: bool) -> None:
+        stream = self._system.create(self._at(relative), overwrite)
+        stream.write(bytearray(json.dumps(value, indent=1).encode()))
+        stream.close()
+
     def write_json(self, relative: str, value: Any) -> None:
         """Put the value into a file, which afterwards has either the old or the new content."""
         aside = f"{relative}.new"
-        stream = self._system.create(self._at(aside), True)
-        stream.write(bytearray(json.dumps(value, indent=1).encode()))
-        stream.close()
+        self._write(aside, value, overwrite=True)
         self.move(aside, relative)

@@ -68,9 +68,10 @@ class FolderSink:
         self._format = format_name
         self._partition_by = list(partition_by)
 
-    def add(self, frame: DataFrame, batch: int) -> None:
-        """Add the rows of a batch; adding it again replaces what it added before."""
+    def add(self, frame: DataFrame, batch: int) -> bool:
+        """Add the rows of a batch; adding it again replaces what it added before. Says that they were computed."""
         self._place(self._stage(frame, batch), batch)
+        return True
 
     def replace_all(self, frame: DataFrame, batch: int) -> None:
         """Let the folder hold the rows of this batch only."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -67,7 +67,7 @@ class Pipeline(Protocol):
 
 @dataclass
 class Run:
-    """One run of a pipeline: what it works with and what it has done so far."""
+    """One run of a pipeline: what it works with, what it has done so far, and what is let go at its end."""
 
     spark: SparkSession
     settings: PipelineSettings
@@ -76,6 +76,7 @@ class Run:
     batches: int = 0
     rows: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None) -> None:
         """Count a batch and tell everybody."""
@@ -175,7 +176,8 @@ def run_pipeline(
     try:
         pipeline.check(settings)
         run.note("preparing")
-        pipeline.run(run)
+        with run.closing:
+            pipeline.run(run)
     except BaseException as error:
         text = str(error) if isinstance(error, JetlakeError) else explain(error)
         _ended(run, "failed", now_s() - began_s, text)

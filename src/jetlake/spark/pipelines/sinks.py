@@ -14,6 +14,7 @@ from jetlake.spark.connection import retrying
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import ConnectionOptions, SinkOptions
 from jetlake.spark.pipelines.folder_sink import FolderSink
+from jetlake.spark.pipelines.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.stream_api import StreamApi
@@ -36,8 +37,10 @@ def start_folder(
 ) -> StreamingQuery:
     """Add every batch to the folder once; in mode `complete` the folder always holds the latest result."""
     sink = FolderSink(run.spark, target.value, target.kind, partition_by)
+    lock = run.closing.enter_context(locked(sink.files, name))
 
     def add(batch_frame: DataFrame, batch: int) -> None:
+        lock.require()
         # Results are small, and a batch that only closes windows brings none: no file for nothing.
         kept = batch_frame.persist()
         try:
