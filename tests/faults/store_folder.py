@@ -13,9 +13,10 @@ from jetlake.server.shell.log import Log
 from jetlake.server.shell.metrics import metrics_text
 from jetlake.server.shell.query import Query
 
-PAYLOAD = bytes(1 << 20)
+PAYLOAD = bytes(2048)
 MESSAGES = 20
-"""Of one MiB each, so that a stream has three segments."""
+SEGMENT_BYTES = 16_384
+"""So short that the messages take three segments."""
 
 
 class Lines(Log):
@@ -67,7 +68,7 @@ class Running:
     async def lost(self, stream="A"):
         """What stream info says is lost."""
         answer = await self.client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=20)
-        return nats_json(answer).get("state", {}).get("lost", {}).get("msgs", [])
+        return nats_json(answer).get("state", {}).get("lost", {}).get("msgs") or []
 
 
 def nats_json(answer):

@@ -2,16 +2,31 @@
 
 import asyncio
 import os
+import re
 import shutil
+from pathlib import Path
 
 import pytest
-from store_folder import MESSAGES, everything_in, make_folder, running, streams_of
+from killable import KillableServer
+from store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, running, streams_of
+
+from jetlake.dashboard.board import Board
+from jetlake.server.shell.jetstream_reports import health_report
+from jetlake.server.shell.query import Query
+from jetlake.store.stream_folder import StreamFolder
 
 ALL = list(range(1, MESSAGES + 1))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def short_segments():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(StreamFolder.open_store.__kwdefaults__, "segment_bytes", SEGMENT_BYTES)
+        yield
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, short_segments):
     """The folders of a killed and of a stopped server, made once."""
     folders = asyncio.run(make_folder(tmp_path_factory.mktemp("store")))
     return dict(zip(("killed", "stopped"), folders, strict=True))
@@ -217,3 +232,153 @@ async def test_a_stream_that_cannot_be_opened_is_set_aside_and_the_rest_starts(s
         with pytest.raises(Exception, match="move it away first"):
             await server.jetstream.add_stream(name="A", subjects=["a.>"])
     assert (streams / "A").exists()
+
+
+# The files of a stream's messages
+
+
+def segments_of(folder):
+    return sorted((streams_of(folder) / "A" / "msgs").glob("*.seg"))
+
+
+def cut_to_nothing(place):
+    return lambda folder: os.truncate(segments_of(folder)[place], 0)
+
+
+def take_away(place):
+    return lambda folder: segments_of(folder)[place].unlink()
+
+
+def put_another_streams(place):
+    return lambda folder: shutil.copy(streams_of(folder) / "B" / "msgs" / "0000000001.seg", segments_of(folder)[place])
+
+
+def put_text(place):
+    return lambda folder: segments_of(folder)[place].write_bytes(b"my notes, which are not a segment. " * 100_000)
+
+
+def first_sequences(folder):
+    return [int.from_bytes(path.read_bytes()[24:32], "little") for path in segments_of(folder)]
+
+
+@pytest.mark.parametrize("damage", [cut_to_nothing, take_away, put_another_streams, put_text])
+@pytest.mark.parametrize("place", [0, 1, -1])
+async def test_a_segment_that_is_gone_is_told_everywhere(folder, damage, place):
+    firsts = [*first_sequences(folder), MESSAGES + 1]
+    assert len(firsts) == 4
+    index = place % 3
+    gone = list(range(firsts[index], firsts[index + 1]))
+    damage(place)(folder)
+    for _ in range(2):
+        async with running(folder) as server:
+            assert server.streams == ["A", "B", "C"]
+            assert await server.lost() == gone
+            assert await server.sequences() == [sequence for sequence in ALL if sequence not in gone]
+            words = f"sequences {gone[0]}-{gone[-1]}"
+            assert server.log.about(words)
+            status, error = server.health()
+            assert status == 503
+            assert f"stream A of account $G lost {len(gone)} messages: {words}" in error
+            assert server.metric("jetlake_stream_lost_messages") == len(gone)
+            board = Board()
+            board.health = health_report(server.server, Query(""))[1]
+            assert any(words in found["text"] for found in board.overview(0.0)["attention"])
+    async with running(folder) as server:
+        assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1
+        await server.jetstream.purge_stream("A", seq=gone[-1] + 1)
+        assert server.health() == (200, "")
+        assert await server.lost() == []
+    async with running(folder) as server:
+        assert server.health() == (200, "")
+        assert await server.lost() == []
+
+
+async def test_swapped_segments_cost_nothing(folder):
+    first, second, _ = segments_of(folder)
+    first.rename(first.with_suffix(".aside"))
+    second.rename(first)
+    first.with_suffix(".aside").rename(second)
+    async with running(folder) as server:
+        assert await server.sequences() == ALL
+        assert len(server.log.about("under a wrong name")) == 2
+        assert server.health() == (200, "")
+
+
+@pytest.mark.parametrize("name", ["9999999999.seg", "4294967295.seg", "0000000000.seg", "0000000002.seg.tmp.old"])
+async def test_files_with_odd_names_are_no_matter(folder, name):
+    (streams_of(folder) / "A" / "msgs" / name).write_text("mine")
+    async with running(folder) as server:
+        assert await server.sequences() == ALL
+        assert server.log.about(name)
+        assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1
+    assert (streams_of(folder) / "A" / "msgs" / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["msgs/mark", "msgs/index", "segments", "ids", "lifetimes", "meta.json"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(missing_ok=True),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(os.urandom(5000)),
+        lambda path: path.touch() or os.truncate(path, 1 << 42),
+        lambda path: (path.unlink(missing_ok=True), path.symlink_to(path.name)),
+        lambda path: (path.unlink(missing_ok=True), path.mkdir()),
+    ],
+    ids=["missing", "empty", "garbage", "huge", "loop", "folder"],
+)
+async def test_one_of_the_other_files_costs_no_message(folder, name, damage):
+    damage(streams_of(folder) / "A" / name)
+    async with running(folder) as server:
+        assert server.streams == ["A", "B", "C"]
+        assert (await server.sequences(), await server.lost()) == (ALL, [])
+        assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1
+        assert (await server.jetstream.consumer_info("A", "c1")).ack_floor.stream_seq == 4
+
+
+@pytest.mark.parametrize("name", ["mark", "index", "../segments"])
+async def test_another_streams_files_are_not_believed(stopped, name):
+    folder = stopped
+    shutil.copy(streams_of(folder) / "B" / "msgs" / name, streams_of(folder) / "A" / "msgs" / name)
+    async with running(folder) as server:
+        if name == "../segments":
+            assert server.streams == ["B", "C"]
+            assert server.log.about("streams/A can not be opened", "another stream's")
+        else:
+            assert (await server.sequences(), await server.lost()) == (ALL, [])
+            assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1
+
+
+@pytest.mark.parametrize("emptied", [True, False], ids=["emptied", "removed"])
+async def test_a_stream_whose_messages_are_all_gone_is_set_aside(folder, emptied):
+    place = streams_of(folder) / "A" / "msgs"
+    shutil.rmtree(place)
+    if emptied:
+        place.mkdir()
+    async with running(folder) as server:
+        assert server.streams == ["B", "C"]
+        assert server.log.about("streams/A can not be opened", "gone")
+        assert server.health()[0] == 503
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_gigabytes_of_nothing_are_read_in_little_memory(made, place):
+    """A process of its own, whose memory is its own."""
+    with KillableServer("jetlake") as server:
+        server.stop()
+        shutil.rmtree(server.folder / "data")
+        shutil.copytree(made["killed"], server.folder / "data")
+        usual_kib = highest_memory_kib(server)
+        server.stop()
+        shutil.rmtree(server.folder / "data")
+        shutil.copytree(made["killed"], server.folder / "data")
+        segment = segments_of(server.folder / "data")[place]
+        os.truncate(segment, 1 << 40)
+        assert highest_memory_kib(server) < usual_kib + 64 * 1024
+        server.kill()
+
+
+def highest_memory_kib(server):
+    server.start()
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])

@@ -36,6 +36,10 @@ class Disk(Protocol):
         """How long the file is."""
         ...
 
+    def data_size(self, handle: int) -> int:
+        """How long the file is without what was never written at its end."""
+        ...
+
     def read(self, handle: int, size: int, offset: int) -> bytes:
         """So many bytes from there; fewer only at the end of the file."""
         ...
@@ -112,6 +116,16 @@ class RealDisk:
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size
+
+    def data_size(self, handle: int) -> int:
+        end = 0
+        try:
+            while True:
+                end = os.lseek(handle, os.lseek(handle, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return end  # Nothing but a hole follows, or nothing at all.
+            raise
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         data = os.pread(handle, size, offset)

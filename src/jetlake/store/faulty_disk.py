@@ -106,6 +106,9 @@ class FaultyDisk:
     def size(self, handle: int) -> int:
         return len(self._file(handle)[0].data)
 
+    def data_size(self, handle: int) -> int:
+        return len(self._file(handle)[0].data.rstrip(b"\0"))
+
     def read(self, handle: int, size: int, offset: int) -> bytes:
         file, path = self._file(handle)
         self._before("read", path)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from xxhash import xxh3_64
 
-from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file
+from jetlake.store.atomic_file import ASIDE_SUFFIX, SMALL_FILE_BYTES_MAX, read_file
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.disk import Disk
 from jetlake.store.segment import Segment
@@ -32,6 +32,7 @@ _WRITE_BYTES = 1024 * 1024
 _ITEM_SIZES = {"I": 4, "q": 8, "Q": 8}
 _SPARSE, _DEAD_RECORDS, _HAS_DIGEST = 1, 2, 4
 _NO_SEQUENCES = 1
+_LOG_SHARE_MAX = 4
 
 
 class IndexSnapshot:
@@ -198,10 +199,14 @@ class _FrozenSegment:
             yield column_bytes(self._sequences[:rows])
 
 
-def read_snapshot(disk: Disk, folder: Path, name: str) -> IndexSnapshot | None:
-    """The snapshot in a store's folder; None when there is none that is whole."""
+def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> IndexSnapshot | None:
+    """The snapshot in a store's folder; None when there is none that is whole.
+
+    Args:
+        log_bytes: how long the log is, to which no index is out of all proportion.
+    """
     try:
-        data = read_file(disk, folder / name)
+        data = read_file(disk, folder / name, max(SMALL_FILE_BYTES_MAX, _LOG_SHARE_MAX * log_bytes))
     except OSError:
         return None
     if len(data) < _HEAD.size + _HASH.size:

@@ -15,7 +15,7 @@ from jetlake.store.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.mark import Mark
 from jetlake.store.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.record import OVERHEAD, SEQUENCE_MASK
-from jetlake.store.scan import Scan, scan
+from jetlake.store.scan import WINDOW_BYTES, Scan, scan, scan_long
 from jetlake.store.segment import HEADER_SIZE, Segment, segment_name, segment_number
 from jetlake.store.segment_files import SegmentFile, find_segments
 from jetlake.store.segment_list import Listed
@@ -87,7 +87,7 @@ def recover(
     found = Recovered()
     found.key = files.key or new_key()
     found.taken_numbers = {number for name in names if (number := segment_number(name)) is not None}
-    snapshot = read_snapshot(disk, folder, snapshot_name)
+    snapshot = read_snapshot(disk, folder, snapshot_name, sum(file.size for file in files.own.values()))
     if snapshot is None or snapshot.key != found.key:
         snapshot = IndexSnapshot()
     recovery = _Recovery(disk, folder, found, files.own, snapshot, listed, note)
@@ -211,7 +211,10 @@ class _Recovery:
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
         """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
-        data = known.read_all()
+        size = max(known.data_size(), known.size)
+        if size > WINDOW_BYTES:
+            return None
+        data = known.read_all(size)
         known.hasher = xxh3_64(data[: known.size])
         if known.digest is None or known.hasher.intdigest() != known.digest:
             return None
@@ -290,10 +293,15 @@ class _Recovery:
 
     def _scan(self, segment: Segment, position: int | None) -> Scan:
         try:
-            data = segment.read_all()
+            size = segment.data_size()
+            if size > WINDOW_BYTES:
+                content = scan_long(segment.read_all, size, HEADER_SIZE, segment.seed, position)
+                segment.hasher = None
+            else:
+                data = segment.read_all(size)
+                content = scan(data, HEADER_SIZE, segment.seed, position)
         finally:
             segment.close()
-        content = scan(data, HEADER_SIZE, segment.seed, position)
         self._found.unsynced.append(segment)
         segment.size = segment.end = max(content.end, HEADER_SIZE)
         if segment.hasher is not None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from xxhash import xxh3_64_digest
 
 from jetlake.store.record import ERASED, HEADER_FLAG, OVERHEAD, SEQUENCE_MASK, TOMBSTONE, find_record
 
-__all__ = ["Scan", "headers_in", "scan"]
+__all__ = ["WINDOW_BYTES", "Scan", "headers_in", "scan", "scan_long"]
+
+WINDOW_BYTES = 160 * 1024 * 1024
+"""How much of a file is read at once: more than twice the longest record."""
+_GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
+"""When so many bytes hold no record, none follows."""
+_OFFSET_MAX = (1 << 32) - 1
 
 _unpack_head = struct.Struct("<IQqH").unpack_from
 _unpack_number = struct.Struct("<I").unpack_from
@@ -76,13 +82,62 @@ class Scan:
         part.subjects = [self.subjects[place] for place in places]
         return part
 
+    def append(self, following: Scan, offset: int) -> None:
+        """Take over what a scan found that went on behind this one, in bytes that begin at that offset."""
+        self.sequences.extend(following.sequences)
+        self.offsets.extend(offset + each for each in following.offsets)
+        self.sizes.extend(following.sizes)
+        self.times.extend(following.times)
+        self.subjects += following.subjects
+        self.tombstones += following.tombstones
+        self.missing += following.missing
+        self.damaged_bytes += following.damaged_bytes
+        self.position, self.open_damage = following.position, following.open_damage
+        self.highest = max(self.highest, following.highest)
+        self.last_time_ns = max(self.last_time_ns, following.last_time_ns)
+        self.end = offset + following.end
 
-def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
+
+def scan_long(
+    read: Callable[[int, int], bytes],
+    size: int,
+    start: int,
+    seed: int,
+    position: int | None,
+    window: int = WINDOW_BYTES,
+) -> Scan:
+    """Read all good records of a file that is too long to be read at once.
+
+    Args:
+        read: gives so many bytes of the file, from an offset on.
+        size: how long the file is.
+    """
+    found = Scan(position or 0, start)
+    size = min(size, _OFFSET_MAX)
+    at = start
+    while at < size:
+        data = read(min(window, size - at), at)
+        before = None if position is None and not found.sequences else found.position
+        part = scan(data, 0, seed, before, found.open_damage)
+        if part.end:
+            found.append(part, at)
+        is_last = at + len(data) >= size
+        if is_last or not data or at - found.end > _GARBAGE_BYTES_MAX:
+            break
+        # The window's end may lie in a record, which the next one has whole.
+        at = found.end if part.end else at + window // 2
+        found.open_damage = found.open_damage or not part.end
+    found.torn_bytes = max(size - found.end, 0)
+    return found
+
+
+def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool = False) -> Scan:
     """Read all good records.
 
     Args:
         start: where the first record begins.
         position: the last sequence before these records; None when nobody knows it.
+        damaged: whether there is damage before these bytes.
     """
     is_first = position is None
     start_position = position = position or 0
@@ -96,7 +151,6 @@ def scan(data: bytes, start: int, seed: int, position: int | None) -> Scan:
     size = len(data)
     time_ns = 0
     highest = position
-    damaged = False
     in_order = True
     at = start
     while at < size:

@@ -34,6 +34,7 @@ NUMBER_MAX = (1 << 32) - 1
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
 _PIECE = 4096
+_ZEROS_BYTES = 16 * 1024 * 1024
 
 
 class DamagedSegmentError(Exception):
@@ -450,22 +451,40 @@ class Segment(Block):
                 break
         return messages
 
-    def read_all(self, size: int | None = None) -> bytes:
-        """The whole file, with zeros for what the disk does not give back.
+    def data_size(self) -> int:
+        """How long the file is without nothing at its end, be it a hole or zeros.
+
+        Raises:
+            OSError: the file cannot be opened, or the disk refused.
+        """
+        handle = self.open()
+        size = self.disk.size(handle)
+        if size <= _ZEROS_BYTES:
+            return size
+        end = min(self.disk.data_size(handle) + 8, size)
+        while end > 0:
+            start = max(end - _ZEROS_BYTES, 0)
+            data = self.read_all(end - start, start)
+            if data.count(0) < len(data):
+                # A record ends with a hash, whose last bytes may be zeros.
+                return min(start + len(data.rstrip(b"\0")) + 8, size)
+            end = start
+        return 0
+
+    def read_all(self, size: int, start: int = 0) -> bytes:
+        """So much of the file, with zeros for what the disk does not give back.
 
         Raises:
             OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
         """
         handle = self.open()
-        if size is None:
-            size = self.disk.size(handle)
         try:
-            return self.disk.read(handle, size, 0)
+            return self.disk.read(handle, size, start)
         except OSError as error:
             pieces = []
             is_readable = False
-            for offset in range(0, size, _PIECE):
-                length = min(_PIECE, size - offset)
+            for offset in range(start, start + size, _PIECE):
+                length = min(_PIECE, start + size - offset)
                 try:
                     pieces.append(self.disk.read(handle, length, offset).ljust(length, b"\0"))
                     is_readable = True
