@@ -132,6 +132,38 @@ async def test_a_fetch_without_a_server_is_told(start, clients):
             await pull()
 
 
+# Deliveries
+
+
+@pytest.mark.parametrize("max_deliver", [1, 2, 3])
+async def test_taking_one_and_leaving_shows_every_message(js, max_deliver):
+    stream = await filled(js, 25)
+    consumer = await stream.create_consumer("c", max_deliver=max_deliver)
+    seen = []
+    for _ in range(25):
+        async with asyncio.timeout(10):
+            async for message in consumer.consume():
+                seen.append(int(message.payload))
+                await message.ack_sync()
+                break
+    assert sorted(seen) == list(range(25))
+
+
+async def test_a_read_with_few_deliveries_left_reads_all(js):
+    stream = await filled(js, 300)
+    consumer = await stream.create_consumer("c", max_deliver=3)
+    async with consumer.consume() as messages:
+        await messages.next(5)  # The rest goes back unseen.
+    seen = set()
+
+    async def handle(message):
+        seen.add(int(message.payload))
+        message.ack()
+
+    async with consumer.consume(handle, concurrency=4):
+        await until(lambda: len(seen) == 299)
+
+
 # Limits
 
 

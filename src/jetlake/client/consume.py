@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
+from jetlake.client.ordered_state import delivery_count
 from jetlake.client.pull_options import ConsumeOptions
 from jetlake.client.pull_status import PullOutcome, PullStatus
 from jetlake.client.reading import Reading
 from jetlake.errors import (
     ConnectionClosedError,
+    ConsumeError,
     ConsumerDeletedError,
     HeartbeatMissedError,
     JetlakeError,
     NotFoundError,
+    NotJetStreamMessageError,
     PermissionsError,
     PullStatusError,
 )
@@ -40,7 +43,7 @@ _RECOVER_WAIT_MAX_S = 2.0
 class Consume(Reading):
     """Messages of a consumer, without end; see `Consumer.consume`."""
 
-    __slots__ = ("_consumer", "_on_pinned", "_on_unpinned")
+    __slots__ = ("_ahead_deliveries_max", "_consumer", "_deliveries_max", "_on_pinned", "_on_unpinned")
 
     def __init__(
         self,
@@ -56,6 +59,12 @@ class Consume(Reading):
         self._consumer = consumer
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
+        self._deliveries_max = max(0, consumer.config.max_deliver) if not options.max_bytes else 0
+        # What is given back unseen has used up a delivery; so much of it leaves some for being seen.
+        self._ahead_deliveries_max = max(1, self._deliveries_max - 2) if self._deliveries_max > 1 else 0
+        if self._deliveries_max:
+            self._puller.state.wanted = 0
+            self._mailbox.on_wait = self._want
 
     @property
     def pin_id(self) -> str:
@@ -81,7 +90,37 @@ class Consume(Reading):
         self._consumer.prepare(messages)
         if self._options.group.group:
             self._read_pin(messages[-1])
-        return messages
+        return self._look_at_deliveries(messages) if self._deliveries_max else messages
+
+    # Consumers that give up after some deliveries
+
+    def _want(self, waiting: int) -> None:
+        """Pull for those who wait, when nothing is fetched ahead."""
+        if self._puller.state.wanted is not None:
+            self._puller.state.wanted = waiting
+            self._puller.refill()
+
+    def _look_at_deliveries(self, messages: list[Message]) -> list[Message]:
+        """Fetch ahead only while what comes has deliveries left; what has none left is handed out first."""
+        counts = [_deliveries(message) for message in messages]
+        self._puller.state.wanted = None if max(counts) <= self._ahead_deliveries_max else 0
+        if max(counts) < self._deliveries_max:
+            return messages
+        pairs = list(zip(counts, messages, strict=True))
+        self._mailbox.messages.extendleft(
+            reversed([message for count, message in pairs if count >= self._deliveries_max])
+        )
+        return [message for count, message in pairs if count < self._deliveries_max]
+
+    def _give_back(self, messages: list[Message]) -> None:
+        super()._give_back(messages)
+        if self._deliveries_max:
+            used_up = sum(_deliveries(message) >= self._deliveries_max for message in messages)
+            if used_up:
+                told = f"{used_up} messages of {self._source()} were not handed out in their last delivery"
+                self._connection.signal(ConsumeError(f"{told}: fetch fewer ahead (max_messages), or use next()"))
+
+    # Statuses
 
     def _heard(self, status: PullStatus, now: float) -> None:
         state = self._puller.state
@@ -141,3 +180,10 @@ class Consume(Reading):
             callback(*arguments)
         except Exception as error:
             self._connection.signal(error)
+
+
+def _deliveries(message: Message) -> int:
+    try:
+        return delivery_count(message.raw_reply)
+    except NotJetStreamMessageError:
+        return 1  # Somebody published to the inbox itself.

@@ -177,6 +177,10 @@ class Consumer:
     ) -> Consume:
         """Read without end, with messages fetched ahead.
 
+        What was fetched ahead and not handed out goes back when the read ends, and that delivery counts. From a
+        consumer with `max_deliver` nothing is therefore fetched ahead while messages come that have few deliveries left
+        (with `max_deliver=1` never), which costs a round trip for each; with `max_bytes` this is left to you.
+
         ::
 
             async with consumer.consume() as messages:

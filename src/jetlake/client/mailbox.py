@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from jetlake.client.message import Message
 
@@ -18,9 +18,10 @@ class Mailbox:
         messages: those not taken yet.
         is_ended: no more will come.
         error: why, if there is a reason to tell.
+        on_wait: called with the number of those who wait whenever one more begins to.
     """
 
-    __slots__ = ("_waiters", "error", "is_ended", "loop", "messages")
+    __slots__ = ("_waiters", "error", "is_ended", "loop", "messages", "on_wait")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -28,6 +29,7 @@ class Mailbox:
         self.messages: deque[Message] = deque()
         self.is_ended = False
         self.error: Exception | None = None
+        self.on_wait: Callable[[int], None] | None = None
 
     def put(self, messages: Iterable[Message]) -> None:
         """Add what one read brought and wake whoever waits, once."""
@@ -53,6 +55,8 @@ class Mailbox:
         """Wait until something has changed since the last look."""
         waiter = self.loop.create_future()
         self._waiters.append(waiter)
+        if self.on_wait is not None:
+            self.on_wait(len(self._waiters))
         try:
             await waiter
         finally:

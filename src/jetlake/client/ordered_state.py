@@ -16,7 +16,7 @@ from jetlake.model.enums import DeliverPolicy
 from jetlake.model.stream import StreamInfo
 from jetlake.model.times import parse_time
 
-__all__ = ["OrderedState", "consumer_sequence"]
+__all__ = ["OrderedState", "consumer_sequence", "delivery_count"]
 
 
 def consumer_sequence(reply: bytes) -> int:
@@ -31,6 +31,19 @@ def consumer_sequence(reply: bytes) -> int:
     if token.isdigit():
         return int(token)
     return parse_ack_subject(reply).consumer_seq
+
+
+def delivery_count(reply: bytes) -> int:
+    """How often the message was delivered, from the reply subject in either version.
+
+    Raises:
+        NotJetStreamMessageError: it is not such a subject.
+    """
+    tokens = reply.split(b".", 7)
+    token = tokens[4] if reply.count(b".") == 8 else tokens[6] if len(tokens) > 7 else b""
+    if token.isdigit():
+        return int(token)
+    return parse_ack_subject(reply).delivered
 
 
 class OrderedState:

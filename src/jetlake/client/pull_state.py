@@ -30,6 +30,7 @@ class PullState:
         outstanding: messages (or bytes) asked for and not received.
         pin_id: the pin of this client in its priority group; empty while it has none.
         is_connected: pulls can be sent.
+        wanted: how many messages are waited for, when nothing may be fetched ahead of them; None fetches ahead.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class PullState:
         "is_connected",
         "outstanding",
         "pin_id",
+        "wanted",
     )
 
     def __init__(self, options: ConsumeOptions, now: float) -> None:
@@ -68,6 +70,7 @@ class PullState:
         self.outstanding = 0
         self.pin_id = ""
         self.is_connected = True
+        self.wanted: int | None = None
 
     @property
     def silence_s(self) -> float:
@@ -78,7 +81,7 @@ class PullState:
 
     def refill_at(self) -> int:
         """How much may wait to be handed out, at most, for a pull to be due; negative when none is."""
-        return self._threshold - self.outstanding if self.is_connected else -1
+        return self._threshold - self.outstanding if self.is_connected and self.wanted is None else -1
 
     def next_request(self, buffered: int, now: float) -> PullRequest | None:
         """The pull to send now, if one is due; it counts as sent.
@@ -90,10 +93,15 @@ class PullState:
         if not self.is_connected or now < self._retry_at:
             return None
         pending = self.outstanding + buffered
-        room = self._limit - pending
-        # A message that did not fit into so many bytes will not fit now.
-        if pending > self._threshold or room <= self._misfit:
-            return None
+        if self.wanted is None:
+            room = self._limit - pending
+            # A message that did not fit into so many bytes will not fit now.
+            if pending > self._threshold or room <= self._misfit:
+                return None
+        else:
+            room = min(self._limit, self.wanted) - pending
+            if room <= 0:
+                return None
         if not self.outstanding:
             self._last_heard = now
         self.outstanding += room

@@ -266,10 +266,14 @@ class Reading(Receiver):
             await self._end_delivery()
         finally:
             left = self._mailbox.take_all()
-            give_back(left)
+            self._give_back(left)
             self._mailbox.end()
         await self._handlers.finished()
         return left
+
+    def _give_back(self, messages: list[Message]) -> None:
+        """Refuse what was fetched ahead, so that somebody else may have it at once."""
+        give_back(messages)
 
     async def drain(self) -> None:
         """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""

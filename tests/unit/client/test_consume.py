@@ -569,3 +569,58 @@ async def test_next_gives_up_in_time(fake, clock):
         await clock.advance(5)
         with pytest.raises(RequestTimeoutError):
             await waiting
+
+
+# Consumers that give up after some deliveries
+
+
+def again(number, deliveries):
+    frame = delivery(number)
+    return lambda sid: frame(sid).replace(b"$JS.ACK.S.C.1.", b"$JS.ACK.S.C.%d." % deliveries)
+
+
+async def test_nothing_is_fetched_ahead_of_messages_with_few_deliveries_left(fake, clock):
+    consumer = await consumer_of(fake, max_deliver=4)
+    async with consumer.consume(max_messages=10) as messages:
+        await clock.settle()
+        assert fake.pulls() == []
+        waiting = asyncio.create_task(messages.next())
+        await clock.settle()
+        assert [pull.batch for pull in fake.pulls()] == [1]
+        fake.deliver(fake.pull_reply(), again(1, 3))
+        assert (await waiting).metadata.delivered == 3
+        await clock.settle()
+        assert len(fake.pulls()) == 1
+        waiting = asyncio.create_task(messages.next())
+        await clock.settle()
+        fake.deliver(fake.pull_reply(), again(2, 2))
+        await waiting
+        # This one could be given back and come again twice.
+        assert [pull.batch for pull in fake.pulls()] == [1, 1, 9]
+
+
+async def test_what_is_on_its_last_delivery_is_handed_out_first_and_not_lost_in_silence(fake, clock):
+    consumer = await consumer_of(fake, max_deliver=4)
+    messages = consumer.consume(max_messages=10).start()
+    waiting = asyncio.create_task(messages.next())
+    await clock.settle()
+    fake.deliver(fake.pull_reply(), delivery(1))
+    await waiting
+    fake.deliver(fake.pull_reply(), delivery(2), again(3, 4), again(4, 4), delivery(5))
+    assert (await messages.next()).metadata.stream_seq == 3
+    assert len(await messages.stop()) == 3
+    assert "1 messages of 'C' of 'S' were not handed out in their last delivery" in str(fake.errors[0])
+
+
+async def test_each_handler_that_waits_is_pulled_for(fake, clock):
+    consumer = await consumer_of(fake, max_deliver=1)
+    busy = asyncio.Event()
+    async with consumer.consume(lambda message: busy.wait(), concurrency=3):
+        await clock.settle()
+        assert [pull.batch for pull in fake.pulls()] == [1, 1, 1]
+        fake.deliver(fake.pull_reply(), delivery(1), delivery(2))
+        await clock.settle()
+        assert len(fake.pulls()) == 3
+        busy.set()
+        await clock.settle()
+        assert [pull.batch for pull in fake.pulls()][3:] in ([1, 1], [2])

@@ -198,8 +198,12 @@ class Outgoing(asyncio.Protocol, Subscriber):
             transport.close()
             self.server.loop.call_later(_LINGER_S, transport.abort)
         elif self.tls is None and transport.can_write_eof():
-            transport.write_eof()
-            self.server.loop.call_later(_LINGER_S, transport.close)
+            try:
+                transport.write_eof()
+            except OSError:
+                transport.abort()  # The client has gone first.
+            else:
+                self.server.loop.call_later(_LINGER_S, transport.close)
         else:
             transport.close()
 
