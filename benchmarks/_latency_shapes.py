@@ -133,7 +133,7 @@ def create_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
 def delete_consumers(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     """The deletion of a stream with 2,000 consumers."""
     client = RawClient(port)
-    _create_stream(client, "CROWD")
+    client.request(*_stream_call("CROWD", max_consumers=2000))
     for start in range(0, scaled(2000), 100):
         names = [f"c{number}" for number in range(start, start + 100)]
         client.requests([(f"{API}CONSUMER.DURABLE.CREATE.CROWD.{name}", _durable("CROWD", name)) for name in names])

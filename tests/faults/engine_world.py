@@ -42,13 +42,15 @@ class SmallStreamFolder(StreamFolder):
     segment_bytes = 1200
 
     def open_store(self, **_):
-        return FileStore(
+        store = FileStore(
             self.disk,
             self.path / "msgs",
             segment_bytes=self.segment_bytes,
             tail_bytes=300,
             segment_list=self.path / "segments",
         )
+        store.removals_per_step = 2
+        return store
 
     def consumer(self, name):
         return SmallConsumerFolder(self.disk, super().consumer(name).path)
@@ -177,6 +179,8 @@ class World:
         self._begun, self._ended = [], {}
         storage = FolderStorage(SmallStoreFolder(self.disk, Path("/data")), lambda text: None)
         self.engine = Engine(self.clock, self.options, storage)
+        if self.random.random() < 0.5:
+            self.engine.long_work.slice_ns = 0  # One step a turn, so that everything else happens in between.
         self.account = Account("$G")
         self.client = Client()
         self.jetstream = self.engine.enable(self.account)

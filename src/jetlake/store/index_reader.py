@@ -12,6 +12,7 @@ from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.block import Block
 from jetlake.store.interface import Run
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 from jetlake.store.subject_index import SubjectIndex
 
@@ -19,6 +20,7 @@ __all__ = ["BlockType", "IndexReader"]
 
 _SCAN_ROWS = 1024
 _SCAN_PATIENCE = 4096
+_GROUP = 1024
 
 BlockType = TypeVar("BlockType", bound=Block)
 
@@ -264,20 +266,49 @@ class IndexReader(ABC, Generic[BlockType]):
 
     # Subjects and counts
 
+    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
+        if subject_filter is not None:
+            yield from self._subjects.prepare(subject_filter)
+
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
     ) -> list[int]:
+        return finish(self.last_per_subject_in_steps(subject_filter, up_to_sequence))
+
+    def last_per_subject_in_steps(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> Steps[list[int]]:
+        yield from self.prepare(subject_filter)
         index = self._subjects
+        last = self.last_sequence if up_to_sequence is None else min(up_to_sequence, self.last_sequence)
         numbers = index.ids.values() if subject_filter is None else index.passing(subject_filter)
-        if up_to_sequence is None or up_to_sequence >= self.last_sequence:
-            return sorted(map(index.last, numbers))
-        return sorted(filter(None, (index.at_or_before(number, up_to_sequence) for number in numbers)))
+        found: list[int] = []
+        for group in in_groups(list(numbers), _GROUP):
+            for number in group:
+                sequence = index.last(number)
+                if sequence > last:
+                    sequence = index.at_or_before(number, last)
+                if sequence:
+                    found.append(sequence)
+            yield
+        return (yield from sort_in_steps(found))
 
     def subjects(self, pattern: bytes | None = None) -> dict[bytes, int]:
+        return {name: self.count_on(name) for name in finish(self.subjects_in_steps(pattern))}
+
+    def subjects_in_steps(self, pattern: bytes | None = None) -> Steps[list[bytes]]:
         index = self._subjects
+        names: list[bytes]
         if pattern is None or pattern == b">":
-            return {name: index.count(number) for name, number in index.ids.items()}
-        return {index.names[number]: index.count(number) for number in index.covered(pattern)}
+            names = list(index.ids)
+        else:
+            yield from self.prepare(SubjectFilter((pattern,)))
+            names = [index.names[number] for number in index.covered(pattern)]
+        return (yield from sort_in_steps(names))
+
+    def count_on(self, subject: bytes) -> int:
+        number = self._subjects.ids.get(subject)
+        return self._subjects.count(number) if number is not None else 0
 
     def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
         if first_sequence > self.last_sequence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,15 +11,21 @@ from itertools import compress
 from jetlake.errors import StoreError
 from jetlake.store.index_reader import BlockType, IndexReader
 from jetlake.store.interface import BULK_REMOVAL, Incoming, StoreLimits
+from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["IndexedStore"]
+
+# How many subjects a step of a purge looks at.
+_STEP_SUBJECTS = 1024
 
 
 class IndexedStore(IndexReader[BlockType]):
     """A store over blocks of rows and an index of subjects; see `interface.MessageStore` for the promises."""
 
     durable = False
+    removals_per_step = 512
+    """How many messages a step of a purge removes."""
 
     def __init__(self, first_block: BlockType) -> None:
         super().__init__(first_block)
@@ -88,18 +95,38 @@ class IndexedStore(IndexReader[BlockType]):
     ) -> int:
         if follows_append:
             self.flush()
+        return finish(self._purge(subject_filter, below, keep, follows_append, sys.maxsize))
+
+    def purge_in_steps(
+        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
+    ) -> Steps[int]:
+        return self._purge(subject_filter, below, keep, False, self.removals_per_step)
+
+    def _purge(
+        self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None, follows_append: bool, step: int
+    ) -> Steps[int]:
+        end = self.last_sequence + 1
+        count = 0
         if subject_filter is not None:
-            return self._remove_many(self._purgeable(subject_filter, below, keep), follows_append)
-        if below is not None and below > self.last_sequence + 1:
-            count = self.messages
-            self.advance_to(below)
+            found = yield from self._purgeable(subject_filter, end if below is None else min(below, end), end, keep)
+            for group in in_groups(found, step):
+                count += self._remove_many(group, follows_append)
+                yield
             return count
-        if keep:
-            below = min(below or self.last_sequence + 1, self._newest(keep))
         if self.last_sequence and not self.messages:
-            self.first_sequence = self.last_sequence + 1
-        count = self._remove_below(self.last_sequence + 1 if below is None else below, follows_append)
-        if not self.messages:
+            self.first_sequence = end
+        if below is not None:
+            end = min(below, end)
+        if keep:
+            end = min(end, self._newest(keep))
+        if end > self.last_sequence:  # all of them go, which is quick
+            step = sys.maxsize
+        while self.messages and self.first_sequence < end:
+            count += self._remove_below(min(end, self.first_sequence + step), follows_append)
+            yield
+        if below is not None and not keep and below > self.last_sequence + 1:
+            self.advance_to(below)
+        elif not self.messages:
             self.first_sequence = self.last_sequence + 1
         return count
 
@@ -198,10 +225,7 @@ class IndexedStore(IndexReader[BlockType]):
             if block.live_count <= excess:
                 excess -= block.live_count
                 continue
-            row = block.next_live(0)
-            for _ in range(excess):
-                row = block.next_live(row + 1)
-            return block.sequence_of(row)
+            return block.sequence_of(block.live_rows(0, len(block.live))[excess])
         return self.last_sequence + 1
 
     def _newest_bytes(self, limit: int) -> int:
@@ -219,18 +243,21 @@ class IndexedStore(IndexReader[BlockType]):
                 return block.sequence_of(row)
         return self.last_sequence + 1
 
-    def _purgeable(self, subject_filter: SubjectFilter, below: int | None, keep: int | None) -> list[int]:
-        """The sequences that a purge by subject removes, ascending."""
+    def _purgeable(self, subject_filter: SubjectFilter, below: int, end: int, keep: int | None) -> Steps[list[int]]:
+        """The sequences that a purge by subject removes, ascending; from `end` on there was nothing at its start."""
         index = self._subjects
+        yield from self.prepare(subject_filter)
         found: list[int] = []
-        for number in index.passing(subject_filter):
-            count = index.count(number)
-            if below is not None:
-                count -= index.count_from(number, below)
-            found += index.from_(number, 0, count)
-        found.sort()
+        total = 0
+        for group in in_groups(list(index.passing(subject_filter)), _STEP_SUBJECTS):
+            for number in group:
+                if index.names[number]:  # else the subject has gone since
+                    count = index.count(number)
+                    total += count - index.count_from(number, end)
+                    found += index.from_(number, 0, count - index.count_from(number, below))
+            yield
+        found = yield from sort_in_steps(found)
         if keep:
-            total = self.count(0, subject_filter)
             del found[max(total - keep, 0) :]
         return found
 
@@ -243,10 +270,12 @@ class IndexedStore(IndexReader[BlockType]):
         if in_bulk:
             self.on_removed = None
         first = before = sequences[0]
+        count = 0
         for sequence in sequences:
             found = self._locate(sequence)
             if found is not None:
                 self._kill(found[0], found[1], sequence)
+                count += 1
             if sequence > before + 1:
                 self._log_removed(first, before, follows_append)
                 first = sequence
@@ -256,7 +285,7 @@ class IndexedStore(IndexReader[BlockType]):
         self.on_removed = on_removed
         if in_bulk and self.on_purged is not None:
             self.on_purged()
-        return len(sequences)
+        return count
 
     def _remove_below(self, sequence: int, follows_append: bool) -> int:
         """Remove every message below a sequence."""
@@ -309,18 +338,21 @@ class IndexedStore(IndexReader[BlockType]):
     def _kill_below(self, sequence: int) -> None:
         """Take all messages below a sequence out of the index, block by block."""
         numbers: set[int] = set()
+        keeps_some = sequence <= self.last_sequence
         for block in [block for block in self._blocks if block.first < sequence and block.live_count]:
-            end = block.row_at_or_after(sequence)
-            live = block.live[:end]
+            start, end = block.next_live(0), block.row_at_or_after(sequence)
+            live = block.live[start:end]
             count = block.count_live(0, end)
-            size = block.live_bytes if count == block.live_count else sum(compress(block.sizes, live))
-            numbers.update(compress(block.subject_ids, live))
-            block.live[:end] = bytes(end)
+            is_emptied = count == block.live_count
+            size = block.live_bytes if is_emptied else sum(compress(block.sizes[start:end], live))
+            if keeps_some:
+                numbers.update(compress(block.subject_ids[start:end], live))
+            block.live[start:end] = bytes(end - start)
             block.live_count -= count
             block.live_bytes -= size
             self.messages -= count
             self.bytes -= size
-            block.forget(0, end)
+            block.forget(start, end)
             if not block.live_count:
                 self._emptied(block)
         if self.messages:

@@ -10,6 +10,7 @@ import msgspec
 
 from jetlake.errors import StoreError
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreLimits"]
@@ -211,8 +212,26 @@ class MessageStore(Protocol):
         """
         ...
 
+    def last_per_subject_in_steps(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> Steps[list[int]]:
+        """The same in steps; what is removed meanwhile may be among them or not."""
+        ...
+
+    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
+        """Find in steps which subjects pass a filter, so that questions with that filter are quick."""
+        ...
+
     def subjects(self, pattern: builtins.bytes | None = None) -> dict[builtins.bytes, int]:
         """The subjects that the pattern covers, each with the number of its messages."""
+        ...
+
+    def subjects_in_steps(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
+        """The subjects that the pattern covers, sorted."""
+        ...
+
+    def count_on(self, subject: builtins.bytes) -> int:
+        """How many messages one subject has."""
         ...
 
     def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
@@ -245,6 +264,12 @@ class MessageStore(Protocol):
         Raises:
             StoreError: with `follows_append`, the flush of the appends failed and nothing was removed.
         """
+        ...
+
+    def purge_in_steps(
+        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
+    ) -> Steps[int]:
+        """The same in steps; what is appended meanwhile stays."""
         ...
 
     @property

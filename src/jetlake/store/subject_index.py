@@ -9,12 +9,14 @@ from itertools import accumulate
 
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.sequence_list import CHUNK, SequenceList
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["SubjectIndex"]
 
 _CACHED_IDS_MAX = 2_000_000
 _CHANGES_MIN = 4096
+_PREPARED = 2048
 
 
 class _Matching:
@@ -348,6 +350,24 @@ class SubjectIndex:
             oldest = next(iter(self._matching))
             self._cached_ids -= len(self._matching.pop(oldest).ids)
         return matching.ids
+
+    def prepare(self, subject_filter: SubjectFilter) -> Steps[None]:
+        """Find in steps which subjects pass the filter, so that `passing` has little left to do."""
+        matching = self._matching.get(subject_filter)
+        if subject_filter.literals is not None or (matching is not None and matching.seen >= self._changes_base):
+            return
+        fresh = _Matching()
+        fresh.seen = self._changes_base + len(self._changes)
+        matches = subject_filter.matches
+        start = 0
+        while start < len(self.names):
+            end = start + _PREPARED
+            fresh.ids.update(n for n, name in enumerate(self.names[start:end], start) if name and matches(name))
+            start = end
+            yield
+        before = self._matching.pop(subject_filter, None)
+        self._cached_ids += len(fresh.ids) - (len(before.ids) if before is not None else 0)
+        self._matching[subject_filter] = fresh  # `passing` adds what has changed meanwhile
 
     def covered(self, pattern: bytes) -> set[int] | tuple[int, ...]:
         """The numbers of the subjects that one pattern covers."""

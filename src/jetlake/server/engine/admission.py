@@ -126,7 +126,7 @@ class Admission:
         store = self._store
         displaces = False
         if config.max_msgs_per_subject > 0:
-            displaces = store.subjects(subject).get(subject, 0) >= config.max_msgs_per_subject
+            displaces = store.count_on(subject) >= config.max_msgs_per_subject
             if displaces and config.discard_new_per_subject and not rollup:
                 return api_error(10077, err="maximum messages per subject exceeded")
         if config.max_msgs > 0 and store.messages >= config.max_msgs and not displaces:

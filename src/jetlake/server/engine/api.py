@@ -2,12 +2,15 @@
 
 Handlers return the reply or raise the `ApiError`; they are listed by verb, one table for streams and one for consumers.
 An answer leaves when everything written before it is durable, so that it shows nothing that a crash could undo.
+A handler that may take long returns steps, between which others go first; requests about the same stream wait then,
+so that nobody is told of a stream that is half purged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +22,7 @@ from jetlake.protocol.headers import find_value
 from jetlake.server.engine.commit import Action
 from jetlake.server.engine.subscription import Subscriber
 from jetlake.server.version import API_LEVEL
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.jetstream import JetStream
@@ -61,8 +65,22 @@ class ApiRequest(msgspec.Struct, frozen=True):
     origin: Subscriber | None
 
 
-Handler = Callable[[ApiRequest], Value]
-"""Does what a request asks and returns the reply; raises `ApiError` to refuse."""
+Handler = Callable[[ApiRequest], Value | Steps[Value]]
+"""Does what a request asks and returns the reply, or steps that end with it; raises `ApiError` to refuse."""
+
+# Requests about one stream that wait for an earlier one; more are refused.
+_WAITING_MAX = 10_000
+
+
+class _Call(NamedTuple):
+    """A request as it came."""
+
+    found: Match
+    subject: bytes
+    reply: bytes
+    header: bytes
+    payload: bytes
+    origin: Subscriber | None
 
 
 class Api:
@@ -82,23 +100,66 @@ class Api:
         self.errors = 0
         self._jetstream = jetstream
         self._handlers: dict[str, Handler] = {**STREAM_HANDLERS, **CONSUMER_HANDLERS}
+        # By the name of a stream about which a request is being worked on: those that came after it.
+        self._waiting: dict[str, deque[_Call]] = {}
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """Answer a request; an unknown subject gets no answer at all, but was for the API all the same."""
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
-        kind = found.route.reply
-        audited = True
+        call = _Call(found, subject, reply, header, payload, origin)
+        waiting = self._waiting.get(found.stream)
+        if waiting is not None:
+            if len(waiting) < _WAITING_MAX:
+                waiting.append(call)
+            else:
+                self._respond(call, api_error(10008))
+            return True
+        work = self._serve(call)
+        long_work = self._jetstream.engine.long_work
+        if not long_work.advance(work):
+            if found.stream:
+                self._waiting[found.stream] = deque()
+                work = self._serve_waiting(found.stream, work)
+            long_work.go_on_with(work)
+        return True
+
+    def _serve(self, call: _Call) -> Steps[None]:
+        """Do what a request asks, in steps if it takes long, and answer it."""
         try:
-            response = encode(self._handle(found, reply, header, payload, origin))
-            audited = found.route.verb not in _UNAUDITED
+            outcome = self._handle(call)
+            if isinstance(outcome, Generator):
+                outcome = yield from outcome
+            self._respond(call, outcome)
         except ApiError as error:
-            self.errors += 1
-            response = encode_error(kind, error)
+            self._respond(call, error)
         except StoreError as error:
-            self.errors += 1
-            response = encode_error(kind, api_error(10077, err=str(error)))
+            self._respond(call, api_error(10077, err=str(error)))
+
+    def _serve_waiting(self, stream: str, work: Steps[None]) -> Steps[None]:
+        """Finish a request about a stream, then those that have come since."""
+        waiting = self._waiting[stream]
+        try:
+            yield from work
+            while waiting:
+                yield
+                yield from self._serve(waiting.popleft())
+        finally:
+            if waiting:  # A defect ended one of them; the others get their answers.
+                self._jetstream.engine.long_work.go_on_with(self._serve_waiting(stream, self._serve(waiting.popleft())))
+            else:
+                del self._waiting[stream]
+
+    def _respond(self, call: _Call, outcome: Value | ApiError) -> None:
+        """Answer when everything that the answer tells of is durable."""
+        found, subject, reply, _, payload, origin = call
+        kind = found.route.reply
+        assert kind is not None
+        refused = isinstance(outcome, ApiError)
+        response = encode_error(kind, outcome) if isinstance(outcome, ApiError) else encode(outcome)
+        audited = refused or found.route.verb not in _UNAUDITED
+        self.errors += refused
         self.total += 1
 
         def answer(error: JetlakeError | None) -> None:
@@ -117,7 +178,6 @@ class Api:
             self._when_removed(stream, answer)
         else:
             self._jetstream.engine.when_settled(lambda: answer(None))
-        return True
 
     def _when_removed(self, stream: Stream, answer: Action) -> None:
         """Answer when the log has the removals, those included that waited for the messages which caused them."""
@@ -133,7 +193,8 @@ class Api:
 
         commit.when_durable(stream.store, first)
 
-    def _handle(self, found: Match, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> Value:
+    def _handle(self, call: _Call) -> Value | Steps[Value]:
+        found, _, reply, header, payload, origin = call
         route = found.route
         if requires_newer_api(header):
             raise api_error(10185)

@@ -76,8 +76,8 @@ class Consumer:
         self.acks = AckTracker(config)
         self.acks.reset(0, start.sequence - 1)
         subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
-        self.cursor = Cursor(stream.store, subject_filter, StartPosition(start.sequence))
-        self.cursor.go_to(start, waits=config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE)
+        waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
+        self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
         self.events = ConsumerEvents(self, chance)
         self._start = start.sequence
         self.committed = CommittedJournal(home.journal, self.engine.commit)
@@ -241,6 +241,9 @@ class Consumer:
     def deliver(self, now_ns: int) -> bool:
         """Deliver one bounded run; whether there is more to do right away."""
         if self.is_closed:
+            return False
+        if self.stream.is_purged:
+            self.stream.hungry.add(self)
             return False
         more = self.delivery.deliver(now_ns)
         self.arm()

@@ -51,6 +51,7 @@ from jetlake.server.engine.pull import PullDelivery
 from jetlake.server.engine.push import PushDelivery
 from jetlake.server.engine.start_position import StartPosition, start_position
 from jetlake.server.engine.stream import Stream
+from jetlake.store.steps import Steps
 
 __all__ = ["HANDLERS", "consumer_info", "recover_consumers"]
 
@@ -68,7 +69,7 @@ _JITTER_MAX_NS = 1_000_000_000
 # Create and update
 
 
-def consumer_create(request: ApiRequest) -> ConsumerCreateReply:
+def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
     """`CONSUMER.CREATE` in its three forms and `CONSUMER.DURABLE.CREATE`: create, or update what is there."""
     body = request.body or ConsumerCreateRequest()
     config = check_consumer_request(
@@ -96,16 +97,16 @@ def consumer_create(request: ApiRequest) -> ConsumerCreateReply:
     elif body.action is ConsumerAction.UPDATE:
         raise api_error(10149)
     else:
-        consumer = _create(stream, config)
+        consumer = yield from _create(stream, config)
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
 
-def _create(stream: Stream, config: ConsumerConfig) -> Consumer:
+def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     if len(stream.consumers) >= consumers_max(stream.config.max_consumers, stream.jetstream.limits):
         raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
-    start = start_position(config, stream.store, stream.store.last_sequence)
+    start = yield from start_position(config, stream.store, stream.store.last_sequence)
     record = ConsumerRecord(
         name=config.name or _new_name(stream),
         config=config,
@@ -216,14 +217,18 @@ def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
     return ConsumerNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, consumers=some)
 
 
-def consumer_list(request: ApiRequest) -> ConsumerListReply:
+def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
     """`CONSUMER.LIST`."""
     body = request.body or ConsumerListRequest()
     consumers = request.jetstream.stream(request.stream).consumers
     names = sorted(consumers)
     offset, some = page(names, body.offset, INFOS_PER_PAGE)
-    infos = tuple(consumers[name].info() for name in some)
-    return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=infos)
+    infos: list[ConsumerInfo] = []
+    for name in some:
+        if (consumer := consumers.get(name)) is not None:
+            infos.append(consumer.info())
+        yield
+    return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=tuple(infos))
 
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
+from collections.abc import Sequence
 
 from jetlake.server.engine.start_position import StartPosition, last_of_subjects
 from jetlake.store.interface import MessageStore
@@ -25,13 +26,25 @@ class Cursor:
         store: the stream's messages.
         subject_filter: which of them; None for all.
         start: where to begin.
+        waits: see `go_to`.
     """
 
-    def __init__(self, store: MessageStore, subject_filter: SubjectFilter | None, start: StartPosition) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        subject_filter: SubjectFilter | None,
+        start: StartPosition,
+        *,
+        waits: bool = False,
+    ) -> None:
         self._store = store
         self._filter = subject_filter
         self._wish = 0
-        self.go_to(start)
+        # The chosen ones, ascending; which of them is next; and those to come whose messages are gone.
+        self._chosen: Sequence[int] = ()
+        self._next_chosen = 0
+        self._gone: set[int] = set()
+        self.go_to(start, waits=waits)
 
     @property
     def subject_filter(self) -> SubjectFilter | None:
@@ -46,8 +59,9 @@ class Cursor:
     def go_to(self, start: StartPosition, *, waits: bool = False) -> None:
         """Begin there; `waits` means that a sequence beyond the end is meant and will be waited for."""
         self.position = start.sequence
-        self._chosen = deque(start.chosen)
-        self._chosen_left = set(start.chosen)
+        self._chosen = start.chosen
+        self._next_chosen = 0
+        self._gone = set()
         self._resume = start.resume if start.chosen else 0
         self._wish = start.sequence if waits else 0
         self._count()
@@ -63,7 +77,8 @@ class Cursor:
     def _count(self) -> None:
         """Find out how much is still to come by asking the store."""
         if self._resume:
-            self.pending = len(self._chosen_left) + self._store.count(self._resume, self._filter)
+            chosen_left = len(self._chosen) - self._next_chosen - len(self._gone)
+            self.pending = chosen_left + self._store.count(self._resume, self._filter)
         else:
             self.pending = self._store.count(self.position, self._filter)
 
@@ -74,8 +89,13 @@ class Cursor:
     def is_ahead(self, sequence: int) -> bool:
         """Whether a message that passes the filter is still to come."""
         if self._resume:
-            return sequence >= self._resume or sequence in self._chosen_left
+            return sequence >= self._resume or self._is_chosen(sequence)
         return sequence >= self.position
+
+    def _is_chosen(self, sequence: int) -> bool:
+        """Whether it is one of the chosen ones that are still to come."""
+        place = bisect_left(self._chosen, sequence, self._next_chosen)
+        return place < len(self._chosen) and self._chosen[place] == sequence and sequence not in self._gone
 
     # Reading
 
@@ -88,38 +108,50 @@ class Cursor:
 
     def _read_chosen(self, max_messages: int, max_bytes: int, last_sequence: int) -> tuple[list[StoredMessage], int]:
         messages: list[StoredMessage] = []
-        for sequence in self._chosen:
+        for place in range(self._next_chosen, len(self._chosen)):
+            sequence = self._chosen[place]
             if len(messages) >= max_messages or max_bytes <= 0 or sequence > last_sequence:
                 break
-            message = self._store.get(sequence) if sequence in self._chosen_left else None
+            message = self._store.get(sequence) if sequence not in self._gone else None
             if message is not None:
                 messages.append(message)
                 max_bytes -= len(message.subject) + len(message.header) + len(message.payload)
         else:
-            if not messages:
-                # Nothing of the chosen ones is there any more.
-                self._end_chosen()
-                return self.read(max_messages, max_bytes, last_sequence)
+            if messages:
+                return messages, self._resume
+            # Nothing of the chosen ones is there any more.
+            self.move_past(0, self._resume)
+            return self.read(max_messages, max_bytes, last_sequence)
         return messages, messages[-1].sequence + 1 if messages else self.position
 
     def move_past(self, taken: int, next_sequence: int) -> None:
         """So many messages were taken, and the next one to look at is this."""
-        self.pending -= taken
-        if self.pending < 0:
-            self.pending = 0
         if self._resume:
-            while self._chosen and self._chosen[0] < next_sequence:
-                self._chosen_left.discard(self._chosen.popleft())
-            if not self._chosen:
-                self._end_chosen()
-                return
-        if next_sequence > self.position:
+            # With those that went unnoticed, before this consumer was told of removals.
+            taken = self._pass_chosen(next_sequence)
+        self.pending = max(self.pending - taken, 0)
+        if self._resume and self._next_chosen == len(self._chosen):
+            self._end_chosen()
+        elif next_sequence > self.position:
             self.position = next_sequence
+
+    def _pass_chosen(self, next_sequence: int) -> int:
+        """Pass the chosen ones before a sequence; how many of them were counted as pending."""
+        passed = 0
+        while self._next_chosen < len(self._chosen) and self._chosen[self._next_chosen] < next_sequence:
+            sequence = self._chosen[self._next_chosen]
+            self._next_chosen += 1
+            if sequence in self._gone:
+                self._gone.discard(sequence)
+            else:
+                passed += 1
+        return passed
 
     def _end_chosen(self) -> None:
         self.position = max(self._resume, self.position)
-        self._chosen.clear()
-        self._chosen_left.clear()
+        self._chosen = ()
+        self._next_chosen = 0
+        self._gone.clear()
         self._resume = 0
 
     # What happens to the stream
@@ -137,8 +169,8 @@ class Cursor:
     def on_removed(self, sequence: int, subject: bytes) -> None:
         """A message was removed."""
         if self._resume:
-            if sequence in self._chosen_left:
-                self._chosen_left.discard(sequence)
+            if self._is_chosen(sequence):
+                self._gone.add(sequence)
                 self.pending -= 1
             elif sequence >= self._resume and self.wants(subject):
                 self.pending -= 1
@@ -155,5 +187,6 @@ class Cursor:
             self.position = end
         if self._resume:
             self._resume = min(self._resume, end)
-            self._chosen_left.intersection_update(store.last_per_subject(self._filter, self._resume - 1))
+            to_come = self._chosen[self._next_chosen :]
+            self._gone = {sequence for sequence in to_come if not store.has(sequence)}
         self._count()

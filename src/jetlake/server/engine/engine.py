@@ -18,6 +18,7 @@ from jetlake.server.engine.account import Account
 from jetlake.server.engine.clock import Clock
 from jetlake.server.engine.commit import Commit, Syncable, sync
 from jetlake.server.engine.jetstream import DisabledJetStream, JetStream
+from jetlake.server.engine.long_work import LongWork
 from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.storage import Storage
 from jetlake.server.engine.timers import Timer, Timers
@@ -28,6 +29,8 @@ __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 
 # Journals that nobody waits for are written this much later at the latest.
 _SOON_NS = 100_000_000
+# How long a cycle delivers before it lets others go first.
+_DELIVER_NS = 3_000_000
 # Whoever could not read from the disk tries again after this pause.
 _STUCK_NS = 1_000_000_000
 
@@ -68,6 +71,8 @@ class Engine:
         self.random = Random()
         """Names, jitter and samples; tests seed it."""
         self.timers = Timers()
+        self.long_work = LongWork(clock.now_ns)
+        """Requests that take long, answered in later cycles."""
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.commit.on_failure = self._report_failure
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
@@ -99,6 +104,7 @@ class Engine:
     def close(self) -> None:
         """Stop cleanly: tell waiting pulls, write and sync everything, leave indexes for a quick start."""
         self.store_received()
+        self.long_work.finish()
         for jetstream in self.jetstreams.values():
             jetstream.shut_down()
         self.commit.flush_soon()
@@ -137,7 +143,7 @@ class Engine:
 
     def has_ready(self) -> bool:
         """Whether another `flush` in the next turn of the loop has something to do."""
-        return bool(self._ready or self._received) or not self.commit.is_quiet()
+        return bool(self._ready or self._received or self.long_work) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
         """Store what was received so far: whoever asks about a stream now sees its own messages in it."""
@@ -152,6 +158,7 @@ class Engine:
         """One turn of the cycle; what it stirs up beyond its end waits for the next (`has_ready`)."""
         if self._received:
             self.store_received()
+        self.long_work.run()
         commit = self.commit
         if not commit.is_quiet():
             commit.flush()
@@ -167,9 +174,11 @@ class Engine:
         return self.timers.run_due(self.clock.now_ns())
 
     def _deliver(self) -> None:
+        """Let each that is ready deliver, those first that have waited longest; who gets no time waits on."""
         ready, self._ready = self._ready, {}
         now_ns = self.clock.now_ns()
-        for deliverer in ready:
+        waiting = iter(ready)
+        for deliverer in waiting:
             try:
                 has_more = deliverer.deliver(now_ns)
             except StoreError as error:
@@ -178,6 +187,9 @@ class Engine:
                 continue
             if has_more:
                 self._ready[deliverer] = None
+            if self.clock.now_ns() >= now_ns + _DELIVER_NS:
+                self._ready = {**dict.fromkeys(waiting), **self._ready}
+                break
 
     def _wait_for_disk(self, deliverer: Deliverer, error: StoreError) -> None:
         if not self._stuck:

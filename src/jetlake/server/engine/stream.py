@@ -15,6 +15,7 @@ from jetlake.server.engine.intake import Intake
 from jetlake.server.engine.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.retention import Retention
 from jetlake.store.interface import StoreLimits
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.consumer import Consumer
@@ -43,6 +44,7 @@ class Stream:
         visible_sequence: the newest message that is durable; nobody is shown a newer one, so that a sequence that
             anyone has seen is never given to another message.
         hungry: consumers that have delivered all they may see and wait for more.
+        is_purged: a purge is under way, and its consumers deliver nothing until it is done.
 
     Args:
         jetstream: the JetStream of its account.
@@ -65,6 +67,7 @@ class Stream:
         self.consumers_by_token: dict[bytes, Consumer] = {}
         self.hungry: set[Consumer] = set()
         self.is_closed = False
+        self.is_purged = False
         self.retention = Retention(self)
         self.lifetimes = MessageLifetimes(self)
         self.markers = DeleteMarkers(self)
@@ -311,12 +314,15 @@ class Stream:
         """The consumer is done with a message; it goes when retention says so and nobody else needs it."""
         self.retention.consumed(consumer, sequence)
 
-    def purge(self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None) -> int:
-        """Remove messages on request, and say how many there were; consumers go on behind them."""
+    def purge(self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None) -> Steps[int]:
+        """Remove messages on request, and say how many there were; consumers wait, and go on behind them."""
         self.store.on_removed = self.store.on_purged = None
+        self.is_purged = True
         try:
-            return self.store.purge(subject_filter, below=below, keep=keep)
+            return (yield from self.store.purge_in_steps(subject_filter, below=below, keep=keep))
         finally:
+            self.is_purged = False
+            self.wake(tuple(self.hungry))
             self.store.on_purged = self._on_purged
             self._listen_for_removals()
             self._on_purged()
@@ -343,13 +349,17 @@ class Stream:
         self.touched()
 
     def recount(self) -> None:
-        """The store is not what consumers were told: they count anew."""
+        """The store is not what consumers were told: they count anew.
+
+        During a purge that waits for its end: they would pass messages whose removal the log may not have.
+        """
         self.account_for_bytes()
-        self._on_purged()
+        if not self.is_purged:
+            self._on_purged()
 
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report what the limits remove, message by message.
-        self.store.on_removed = self._on_removed if self.consumers else None
+        self.store.on_removed = self._on_removed if self.consumers and not self.is_purged else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
         for consumer in self.retention.interested(subject):

@@ -44,6 +44,7 @@ from jetlake.server.engine.metadata import served_metadata, with_stored_metadata
 from jetlake.server.engine.stream import Stream
 from jetlake.server.engine.unsupported import check_supported
 from jetlake.store.message import StoredMessage as Stored
+from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["HANDLERS", "stream_info"]
@@ -51,6 +52,7 @@ __all__ = ["HANDLERS", "stream_info"]
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
 SUBJECTS_PER_PAGE = 100_000
+SUBJECTS_PER_STEP = 1024
 
 
 # The account
@@ -124,16 +126,19 @@ def stream_names(request: ApiRequest) -> StreamNamesReply:
     return StreamNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, streams=some or None)
 
 
-def stream_list(request: ApiRequest) -> StreamListReply:
+def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
     """`STREAM.LIST`."""
     body = request.body or StreamListRequest()
     streams = _streams(request, body)
     offset, some = page(streams, body.offset, INFOS_PER_PAGE)
-    infos = tuple(stream_info(stream, served=False) for stream in some)
-    return StreamListReply(total=len(streams), offset=offset, limit=INFOS_PER_PAGE, streams=infos)
+    infos: list[StreamInfo] = []
+    for stream in some:
+        infos.append(stream_info(stream, served=False))
+        yield
+    return StreamListReply(total=len(streams), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
 
 
-def stream_info_reply(request: ApiRequest) -> StreamInfoReply:
+def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfoReply]:
     """`STREAM.INFO`."""
     body = request.body or StreamInfoRequest()
     stream = request.jetstream.stream(request.stream)
@@ -143,17 +148,26 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply:
         state = replace(state, deleted=tuple(stream.store.deleted()))
     if not body.subjects_filter:
         return reply_of(StreamInfoReply, replace(info, state=state))
-    subjects = sorted(stream.store.subjects(body.subjects_filter.encode()).items())
-    if not subjects:
-        return reply_of(StreamInfoReply, replace(info, state=state))
+    return _info_with_subjects(stream, replace(info, state=state), body)
+
+
+def _info_with_subjects(stream: Stream, info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
+    """A stream's info with a page of the subjects that a filter covers."""
+    store = stream.store
+    names = yield from store.subjects_in_steps(body.subjects_filter.encode())
+    if not names:
+        return reply_of(StreamInfoReply, info)
     offset = max(body.offset, 0)
-    some = subjects[offset : offset + SUBJECTS_PER_PAGE]
-    state = replace(state, subjects={subject.decode("utf-8", "replace"): count for subject, count in some})
-    numbers = {"total": len(subjects), "offset": offset, "limit": SUBJECTS_PER_PAGE}
+    subjects: dict[str, int] = {}
+    for group in in_groups(names[offset : offset + SUBJECTS_PER_PAGE], SUBJECTS_PER_STEP):
+        subjects.update((name.decode("utf-8", "replace"), count) for name in group if (count := store.count_on(name)))
+        yield
+    state = replace(info.state, subjects=subjects)
+    numbers = {"total": len(names), "offset": offset, "limit": SUBJECTS_PER_PAGE}
     return reply_of(StreamInfoReply, replace(info, state=state), **numbers)
 
 
-def stream_purge(request: ApiRequest) -> StreamPurgeReply:
+def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
     """`STREAM.PURGE`: everything, or what filter, sequence and number to keep say."""
     body = request.body or StreamPurgeRequest()
     stream = request.jetstream.stream(request.stream)
@@ -164,7 +178,7 @@ def stream_purge(request: ApiRequest) -> StreamPurgeReply:
     if stream.config.deny_purge:
         raise api_error(10110, err="stream purge not permitted")
     subject_filter = SubjectFilter.of([body.filter.encode()]) if body.filter else None
-    purged = stream.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
+    purged = yield from stream.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
     return StreamPurgeReply(success=True, purged=purged)
 
 

@@ -1,0 +1,50 @@
+"""Long work in steps: a generator that yields wherever something else may go first, and returns its result."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice, pairwise
+from typing import TypeVar
+
+__all__ = ["Steps", "finish", "in_groups", "sort_in_steps"]
+
+Result = TypeVar("Result")
+Item = TypeVar("Item", int, bytes)
+
+Steps = Generator[None, None, Result]
+"""Work that gives way at every `yield`; whatever it works on may have changed when it goes on."""
+
+_RUN = 2048
+
+
+def finish(steps: Steps[Result]) -> Result:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """The items in lists of this size; the last one may be shorter."""
+    rest = iter(items)
+    while group := list(islice(rest, size)):
+        yield group
+
+
+def sort_in_steps(items: list[Item]) -> Steps[list[Item]]:
+    """The items in ascending order, sorted in short runs that are merged."""
+    runs: list[list[Item]] = []
+    for run in in_groups(items, _RUN):
+        run.sort()
+        runs.append(run)
+        yield
+    if all(before[-1] <= after[0] for before, after in pairwise(runs)):
+        return list(chain.from_iterable(runs))
+    merged: list[Item] = []
+    for group in in_groups(merge(*runs), _RUN):
+        merged += group
+        yield
+    return merged

@@ -1,0 +1,95 @@
+"""Work in steps gives what it gives at once, whatever happens in between."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.store.memory_store import MemoryStore
+from jetlake.store.steps import finish, in_groups, sort_in_steps
+from jetlake.store.subject_filter import SubjectFilter
+from jetlake.store.subject_index import SubjectIndex
+
+
+@given(st.lists(st.integers(0, 50)), st.integers(1, 7))
+def test_groups_have_everything_in_order(items, size):
+    groups = list(in_groups(items, size))
+    assert [item for group in groups for item in group] == items
+    assert all(0 < len(group) <= size for group in groups)
+
+
+def test_sorting_in_steps():
+    for count in (0, 1, 5000, 20_000):
+        numbers = list(range(count))
+        assert finish(sort_in_steps(numbers)) == numbers
+        Random(count).shuffle(numbers)
+        steps = sort_in_steps(numbers)
+        assert finish(steps) == list(range(count))
+    names = [b"s.%d" % number for number in range(5000)]
+    assert finish(sort_in_steps(names)) == sorted(names)
+
+
+def test_a_filter_that_is_prepared_while_subjects_come_and_go():
+    random = Random(3)
+    index = SubjectIndex()
+    sequences = {}
+
+    def change(number):
+        subject = b"%b.%d" % (random.choice([b"a", b"b"]), number)
+        if subject in sequences:
+            index.remove(index.ids[subject], sequences.pop(subject))
+        else:
+            sequences[subject] = len(sequences) + 1_000_000 + number
+            index.add(subject, sequences[subject])
+
+    for number in range(9000):
+        change(number)
+    subject_filter = SubjectFilter((b"a.*",))
+    for round_ in range(3):
+        steps = 0
+        for _ in index.prepare(subject_filter):
+            steps += 1
+            for _ in range(50):
+                change(random.randrange(12_000))
+        assert bool(steps) == (round_ == 0), "what is known need not be looked for again"
+        wanted = {index.ids[subject] for subject in sequences if subject.startswith(b"a.")}
+        assert set(index.passing(subject_filter)) == wanted
+
+
+def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
+    for seed in range(30):
+        random = Random(seed)
+        store = MemoryStore()
+        store.removals_per_step = random.choice([1, 3, 50])
+        for number in range(200):
+            store.append(b"s.%d" % random.randrange(20), b"", b"", number)
+        for sequence in random.sample(range(1, 201), random.choice([0, 40])):
+            store.remove(sequence)
+        pattern = random.choice([None, b"s.*", b"s.1", b"*.3"])
+        subject_filter = None if pattern is None else SubjectFilter((pattern,))
+        below = random.choice([None, 90])
+        keep = random.choice([None, 10]) if below is None else None
+        before = {sequence for sequence in range(1, 201) if store.has(sequence)}
+        passing = sorted(
+            sequence
+            for sequence in before
+            if subject_filter is None or subject_filter.matches(store.get(sequence).subject)
+        )
+        wanted = [sequence for sequence in passing if below is None or sequence < below]
+        if keep:
+            wanted = passing[:-keep]
+        steps = store.purge_in_steps(subject_filter, below=below, keep=keep)
+        gone_meanwhile = set()
+        while True:
+            try:
+                next(steps)
+            except StopIteration:
+                break
+            store.append(b"s.%d" % random.randrange(30), b"", b"", 1000)
+            other = random.randrange(1, 201)
+            if store.remove(other):
+                gone_meanwhile.add(other)
+        left = {sequence for sequence in range(1, 201) if store.has(sequence)}
+        assert left == before - set(wanted) - gone_meanwhile
+        assert all(store.has(sequence) for sequence in range(201, store.last_sequence + 1))
+        assert store.messages == len(left) + store.last_sequence - 200
