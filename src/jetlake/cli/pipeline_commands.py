@@ -216,15 +216,17 @@ def dead_letters(
 
 @pipeline.command()
 @click.argument("file")
+@click.option("--reset", metavar="SINK", help="Do not run: let that sink begin anew, and remove the files it wrote.")
 @pipeline_options()
-def sql(run: PipelineRun, file: str) -> None:
+def sql(run: PipelineRun, file: str, reset: str | None) -> None:
     """Run the sources, steps and sinks of a YAML FILE; it is checked before anything starts."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.sql import SqlPipeline
+        from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
         from jetlake.spark.pipelines.sql_file import read_sql_file
 
-        return SqlPipeline(read_sql_file(file))
+        spec = read_sql_file(file)
+        return SqlPipeline(spec) if reset is None else SqlReset(spec, reset)
 
     run.start(build)
 

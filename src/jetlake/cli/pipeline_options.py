@@ -27,6 +27,8 @@ __all__ = ["EXIT_TERMINATED", "PipelineRun", "connection_options", "pipeline_opt
 EXIT_TERMINATED = 143
 """The pipeline was told to stop by SIGTERM, and did so cleanly."""
 
+_FOLLOW_RETRY_FOR = "24h"
+
 _EXIT_CODES: dict[int, int] = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
 
@@ -143,13 +145,18 @@ def pipeline_options(*, follows: bool = True) -> Callable[[Callable[..., None]],
 def _run_of(session: Session, own: Mapping[str, Any]) -> PipelineRun:
     from jetlake.spark.pipelines.settings import PipelineSettings
 
+    source = dict(own.get("source_options") or ())
+    # Who follows a stream waits for its server; who wants an end wants to know that there is none.
+    patience = {key: value for key, value in source.items() if key.lower() == "retryfor"}
+    if own.get("follow", False) and not patience:
+        patience = {"retryFor": _FOLLOW_RETRY_FOR}
     settings = PipelineSettings(
-        connection=connection_options(session.target),
+        connection={**connection_options(session.target), **patience},
         checkpoint=own["checkpoint"] or "",
         follow=own.get("follow", False),
         every_s=own.get("every", 1_000_000_000) / 1e9,
         batch_messages=own["batch_messages"],
-        source=dict(own.get("source_options") or ()),
+        source=source,
     )
     return PipelineRun(session, own["master"], dict(own["conf"]), own["log_level"], own["spec_out"], settings)
 

@@ -29,6 +29,9 @@ class StopAfter:
     def note(self, text: str) -> None:
         pass
 
+    def outage(self, away_s: float | None, limit_s: float) -> None:
+        pass
+
     def ended(self, summary: Any) -> None:
         self.summary = summary
 

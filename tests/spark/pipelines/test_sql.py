@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from jetlake.errors import ConfigError
-from jetlake.spark.pipelines.sql import SqlPipeline
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.progress import LATE
+from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
 from jetlake.spark.pipelines.sql_file import parse_sql_file
 
 pytestmark = pytest.mark.spark
@@ -81,6 +82,83 @@ def test_results_are_right_after_a_stop_and_a_killed_server(spark, own_server, r
     ticks = spark.read.parquet(str(tmp_path / "ticks")).collect()
     assert len(ticks) == len(counted)
     assert {row.at: row.orders for row in ticks} == counted
+
+
+ODD = """\
+name: odd
+sources:
+  events:
+    stream: EVENTS
+    schema: at timestamp, kind string, number bigint
+    bad_rows: {bad}
+    watermark: {{column: at, delay: 1 minute}}
+steps:
+  - name: hours
+    sql: |
+      SELECT window.start AS hour, count(*) AS events, {figure} AS figure
+      FROM events GROUP BY window(at, '1 hour')
+sinks:
+  - {{from: hours, to: "parquet:{folder}/hours"}}
+"""
+
+
+def test_bad_and_late_rows_are_kept_or_counted_and_a_sink_begins_anew(spark, server_of, run_on, tmp_path):
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("EVENTS", subjects=["events.>"])
+
+    def event(hour, number=1):
+        body = {"at": f"2026-01-31T{hour:02}:30:00Z", "kind": "a", "number": number}
+        return ("events.x", json.dumps(body).encode())
+
+    def file(bad="stream:BAD", figure="max(number)"):
+        return SqlPipeline(parse_sql_file("odd.yml", ODD.format(bad=bad, figure=figure, folder=tmp_path)))
+
+    def hours():
+        rows = spark.read.parquet(str(tmp_path / "hours")).selectExpr("hour(hour) as hour", "events").collect()
+        return sorted((row.hour, row.events) for row in rows)
+
+    admin.publish([event(1), event(1), ("events.bad", b"no JSON", {"K": "v"}), event(5)])
+    run_on(server, file())
+    (bad,) = admin.messages("BAD")
+    header = base64.b64decode(bad["hdrs"]).decode()
+    assert (bad["subject"], base64.b64decode(bad["data"])) == ("BAD.EVENTS", b"no JSON")
+    for line in (
+        "K: v",
+        "Bad-Row-Stream: EVENTS",
+        "Bad-Row-Sequence: 3",
+        "Bad-Row-Subject: events.bad",
+        "Bad-Row-Reason: ",
+    ):
+        assert line in header
+    # The watermark has passed the first hour, and a row of it comes now.
+    admin.publish([event(2), event(3), event(9)])
+    assert dict(run_on(server, file()).summary.facts)[LATE] == 2
+    assert hours() == [(1, 2), (5, 1)]
+
+    admin.publish([event(9, 0)])
+    changed = file(figure="min(kind)")
+    with pytest.raises(
+        SparkError,
+        match=r"odd.yml:14: sink hours-parquet can't go on .*/hours/_jetlake/checkpoint .*--reset hours-parquet",
+    ):
+        run_on(server, changed)
+    with pytest.raises(ConfigError, match="no sink hours; there are hours-parquet, events-bad"):
+        run_on(server, SqlReset(changed.spec, "hours"))
+    reset = dict(run_on(server, SqlReset(changed.spec, "hours-parquet")).summary.facts)
+    assert reset["files removed"] >= 1
+    assert not (tmp_path / "hours" / "_jetlake" / "checkpoint").exists()
+    bad_to_folder = file(bad=f"json:{tmp_path}/bad", figure="min(kind)")
+    run_on(server, bad_to_folder)
+    assert hours() == [(1, 2), (2, 1), (3, 1), (5, 1)]
+    (row,) = spark.read.json(str(tmp_path / "bad")).collect()
+    assert (row.sequence, base64.b64decode(row.data), bool(row.reason)) == (3, b"no JSON", True)
+    # An error of the first row names its place.
+    run_on(server, SqlReset(changed.spec, "hours-parquet"))
+    with pytest.raises(
+        SparkError, match=r"odd.yml:11: sink hours-parquet in step hours: .*DIVIDE_BY_ZERO.*of EVENTS\)"
+    ):
+        run_on(server, file(figure="max(1 / number)"))
 
 
 @pytest.mark.parametrize(

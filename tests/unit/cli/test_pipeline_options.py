@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from jetlake.cli.app import app
 from jetlake.cli.contexts import Target
-from jetlake.cli.pipeline_options import connection_options
+from jetlake.cli.pipeline_options import PipelineRun, connection_options
 from jetlake.errors import ConfigError
 from jetlake.spark.options import ConnectionOptions
 
@@ -29,6 +29,18 @@ def test_a_target_becomes_options_that_executors_can_use(tmp_path):
 def test_a_login_in_the_address_is_taken_out_of_it():
     options = connection_options(Target(server="nats://me:hush@a:4222"))
     assert options == {"servers": "nats://a:4222", "auth.user": "me", "auth.password": "hush"}
+
+
+@pytest.mark.parametrize(
+    ("words", "retry_for_s"),
+    [((), 60.0), (("--follow",), 86_400.0), (("--follow", "--source", "retryFor=5m"), 300.0)],
+)
+def test_who_follows_waits_for_the_server(monkeypatch, tmp_path, words, retry_for_s):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    found = []
+    monkeypatch.setattr(PipelineRun, "start", lambda self, build: found.append(self.settings))
+    assert run("pipeline", "archive", "A", "/lake", *words)[0] == 0
+    assert found[0].connection_options.retry_for_s == retry_for_s
 
 
 def test_a_file_that_cannot_be_read_is_named():

@@ -202,6 +202,9 @@ def _sql(pipeline: Any, settings: PipelineSettings) -> str:
     spec = pipeline.spec
     tables = [table.name for table in (*spec.sources, *spec.steps)]
     pieces = ["\nfrom jetlake.spark.pipelines.sql import with_payload\n"]
+    for source in spec.sources:
+        if source.bad_target is not None:
+            raise spec.fail(source.line, "a declarative pipeline has no place for bad rows: use bad_rows drop or fail")
     pieces += [_sql_source(source, settings) for source in spec.sources]
     pieces += [_sql_step(step, tables) for step in spec.steps]
     for sink in spec.sinks:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.file_system import FileSystem
 
-__all__ = ["FORMATS", "NOTES", "FolderSink", "batch_files", "file_name", "is_data_file", "writer_options"]
+__all__ = ["BATCHES", "FORMATS", "NOTES", "FolderSink", "batch_files", "file_name", "is_data_file", "writer_options"]
 
 FORMATS = ("parquet", "orc", "json")
 """What a folder may hold."""
@@ -23,7 +23,8 @@ NOTES = "_jetlake"
 """The folder inside the folder that is ours; readers leave out what begins with an underscore."""
 
 _STAGING = f"{NOTES}/staging"
-_BATCHES = f"{NOTES}/batches"
+BATCHES = f"{NOTES}/batches"
+"""Where a folder notes the files of its last batch."""
 
 # The zone that is written is the one that is meant, whatever the session's is.
 _WRITER_OPTIONS = {
@@ -50,7 +51,7 @@ def file_name(path: str, batch: int, number: int) -> str:
 
 def batch_files(files: FileSystem) -> set[str]:
     """The files of the last batch, which is repeated when Spark has not noted it as done."""
-    notes = [path for path in files.files(_BATCHES) if path.endswith(".json")]
+    notes = [path for path in files.files(BATCHES) if path.endswith(".json")]
     return {path for note in notes for path in files.read_json(note)["files"]}
 
 
@@ -89,7 +90,7 @@ class FolderSink:
 
     def _undo(self, batch: int) -> None:
         """Remove what an attempt that broke off has left."""
-        note = f"{_BATCHES}/{batch}.json"
+        note = f"{BATCHES}/{batch}.json"
         left = self.files.read_json(note)
         if left is not None:
             for path in left["files"]:
@@ -101,10 +102,10 @@ class FolderSink:
         prefix = len(staging) + 1
         staged = [path for path in self.files.files(staging) if is_data_file(path[prefix:])]
         moves = {path: file_name(path[prefix:], batch, number) for number, path in enumerate(staged)}
-        self.files.write_json(f"{_BATCHES}/{batch}.json", {"files": list(moves.values())})
+        self.files.write_json(f"{BATCHES}/{batch}.json", {"files": list(moves.values())})
         for source, target in moves.items():
             self.files.move(source, target)
         self.files.delete(staging)
         # The batch before is in Spark's commit log when this one runs: it will not be repeated.
-        self.files.delete(f"{_BATCHES}/{batch - 1}.json")
+        self.files.delete(f"{BATCHES}/{batch - 1}.json")
         return set(moves.values())

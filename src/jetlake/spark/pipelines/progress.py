@@ -17,6 +17,7 @@ from jetlake.spark.connection import open_connection
 from jetlake.spark.options import ConnectionOptions
 
 __all__ = [
+    "LATE",
     "PROGRESS_SUBJECT",
     "BatchDone",
     "JsonLines",
@@ -25,11 +26,15 @@ __all__ = [
     "Summary",
     "TerminalLines",
     "lag_of",
+    "late_of",
     "reporter_for",
 ]
 
 PROGRESS_SUBJECT = "jetlake.pipeline.progress."
 """Where reports go, followed by the run's id; the dashboard listens there."""
+
+LATE = "rows that came too late"
+"""What a summary calls rows that were dropped for they came after their window was closed."""
 
 _RETRY_S = 5.0
 
@@ -42,6 +47,7 @@ class BatchDone:
         query: which of the pipeline's queries, for those that have several.
         lag: messages that are there and not done yet; None where nobody knows.
         rows_total: rows of this run so far, this batch included.
+        late: rows that came after their window was closed, and were dropped.
     """
 
     query: str
@@ -51,6 +57,7 @@ class BatchDone:
     rows_per_second: float
     lag: int | None
     duration_s: float
+    late: int = 0
 
     @property
     def left_s(self) -> float | None:
@@ -84,6 +91,9 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """What is going on right now; it holds until the next report."""
 
+    def outage(self, away_s: float | None, limit_s: float) -> None:
+        """The server has not answered for so long, or is back (None); the run fails when it is away for the limit."""
+
     def ended(self, summary: Summary) -> None:
         """The run is over."""
 
@@ -97,6 +107,11 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
             behind = int(place["next"]) - int(end.get(name, {}).get("next", place["next"]))
             lag = (lag or 0) + max(behind, 0)
     return lag
+
+
+def late_of(operators: list[Mapping[str, Any]]) -> int:
+    """Rows that came after the watermark, and were dropped, over all operators of a query."""
+    return sum(int(operator.get("numRowsDroppedByWatermark", 0)) for operator in operators)
 
 
 def _streams(offset: Any) -> Mapping[str, Any]:
@@ -144,6 +159,12 @@ class TerminalLines:
     def note(self, text: str) -> None:
         self._line(text)
 
+    def outage(self, away_s: float | None, limit_s: float) -> None:
+        if away_s is None:
+            self._line("the server is back")
+        else:
+            self._line(f"the server is away for {time_left(away_s)}, waiting for it (at most {time_left(limit_s)})")
+
     def ended(self, summary: Summary) -> None:
         self._line("")
         rate = summary.rows / summary.duration_s if summary.duration_s > 0 else 0.0
@@ -178,6 +199,7 @@ class JsonLines:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._name = ""
+        self._is_away = False
 
     def began(self, name: str, facts: Mapping[str, Any]) -> None:
         self._name = name
@@ -196,11 +218,18 @@ class JsonLines:
                 "lag": done.lag,
                 "left_s": None if done.left_s is None else round(done.left_s, 1),
                 "duration_s": round(done.duration_s, 3),
+                **({"late": done.late} if done.late else {}),
             }
         )
 
     def note(self, text: str) -> None:
         """Scripts wait for batches."""
+
+    def outage(self, away_s: float | None, limit_s: float) -> None:
+        if away_s is None or not self._is_away:
+            event = "back" if away_s is None else "away"
+            self._write({"event": event, "pipeline": self._name, "waits_s": round(limit_s)})
+        self._is_away = away_s is not None
 
     def ended(self, summary: Summary) -> None:
         self._write(
@@ -243,6 +272,9 @@ class ServerReports:
 
     def note(self, text: str) -> None:
         """The last report still holds."""
+
+    def outage(self, away_s: float | None, limit_s: float) -> None:
+        """Whoever could be told is away."""
 
     def ended(self, summary: Summary) -> None:
         self._rows_total = summary.rows

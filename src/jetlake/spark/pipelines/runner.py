@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jetlake.errors import JetlakeError, SparkError
-from jetlake.spark.pipelines.progress import BatchDone, Reporter, Summary, lag_of
+from jetlake.spark.pipelines.outage import OutageWatch
+from jetlake.spark.pipelines.progress import LATE, BatchDone, Reporter, Summary, lag_of, late_of
 from jetlake.spark.pipelines.settings import PipelineSettings
 
 __all__ = ["Pipeline", "Run", "explain", "leave_on_signals", "run_pipeline", "stop_on_signals"]
@@ -75,15 +76,16 @@ class Run:
     stopping: threading.Event = field(default_factory=threading.Event)
     batches: int = 0
     rows: int = 0
+    away: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     closing: ExitStack = field(default_factory=ExitStack)
 
-    def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None) -> None:
+    def batch_done(self, query: str, batch: int, rows: int, duration_s: float, lag: int | None, late: int = 0) -> None:
         """Count a batch and tell everybody."""
         self.batches += 1
         self.rows += rows
         rate = rows / duration_s if duration_s > 0 else 0.0
-        done = BatchDone(query, batch, rows, self.rows, rate, lag, duration_s)
+        done = BatchDone(query, batch, rows, self.rows, rate, lag, duration_s, late)
         for reporter in self.reporters:
             reporter.batch(done)
 
@@ -92,19 +94,28 @@ class Run:
         for reporter in self.reporters:
             reporter.note(text)
 
-    def watch(self, queries: list[StreamingQuery]) -> None:
+    def watch(
+        self, queries: list[StreamingQuery], told: Callable[[str, BaseException], str] = lambda _, error: explain(error)
+    ) -> None:
         """Follow streaming queries until all have ended; one that fails ends the others.
 
+        Args:
+            told: what to say of the query of that name that failed, without Spark's own words around it.
+
         Raises:
-            SparkError: a query failed; the text is the reason without Spark's own words around it.
+            SparkError: a query failed.
         """
         self.note("the first batch is under way")
+        outages = OutageWatch(self.settings.connection_options)
+        self.closing.callback(outages.close)
         seen = {query.id: -1 for query in queries}
         names = {query.id: query.name if len(queries) > 1 else "" for query in queries}
         try:
             while any(query.isActive for query in queries) and not self.stopping.is_set():
                 fresh = [self._report(query, names[query.id], seen) for query in queries]
-                if not any(fresh) and self.settings.follow and all(_is_idle(query) for query in queries):
+                if self._tell_outage(outages.away_s() if self.settings.follow else None):
+                    pass
+                elif not any(fresh) and self.settings.follow and all(_is_idle(query) for query in queries):
                     self.note("waiting for messages" + (f", {self.rows:,} rows so far" if self.rows else ""))
                 if any(not query.isActive and query.exception() is not None for query in queries):
                     break
@@ -119,18 +130,29 @@ class Run:
         for query in queries:
             error = query.exception()
             if error is not None:
-                raise SparkError(explain(error)) from None
+                raise SparkError(told(query.name, error)) from None
+
+    def _tell_outage(self, away_s: float | None) -> bool:
+        """Say that the server is away, or is back; says whether it is away."""
+        if away_s is not None or self.away:
+            for reporter in self.reporters:
+                reporter.outage(away_s, self.settings.connection_options.retry_for_s)
+        self.away = away_s is not None
+        return self.away
 
     def _report(self, query: StreamingQuery, name: str, seen: dict[str, int]) -> bool:
         """Tell of the batches since the last look."""
         fresh = [progress for progress in query.recentProgress if progress["batchId"] > seen[query.id]]
         for progress in fresh:
             seen[query.id] = progress["batchId"]
+            late = late_of(progress["stateOperators"])
+            if late:
+                self.facts[LATE] = self.facts.get(LATE, 0) + late
             # A batch without rows closes windows or moves the place past other subjects: nothing to tell of.
             if progress["numInputRows"]:
                 duration_s = progress["durationMs"].get("triggerExecution", 0) / 1000
                 lag = lag_of(progress["sources"])
-                self.batch_done(name, progress["batchId"], progress["numInputRows"], duration_s, lag)
+                self.batch_done(name, progress["batchId"], progress["numInputRows"], duration_s, lag, late)
         return bool(fresh)
 
 

@@ -19,17 +19,23 @@ from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.connection import retrying
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.pipelines.console import collect_shown, print_rows
-from jetlake.spark.pipelines.folder_sink import NOTES
+from jetlake.spark.pipelines.file_system import FileSystem
+from jetlake.spark.pipelines.folder_sink import BATCHES, NOTES, is_data_file
+from jetlake.spark.pipelines.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
+from jetlake.spark.pipelines.sql_errors import explain_failure
 from jetlake.spark.pipelines.sql_file import SqlFile, SqlSink, SqlSource, Watermark, field_names
 from jetlake.spark.row_encoder import RowEncoder
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["SqlPipeline", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
+__all__ = ["SqlPipeline", "SqlReset", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
 
 T = TypeVar("T")
+
+BAD_ROW = "Bad-Row-"
+"""What the headers begin with that a bad row gets besides its own."""
 
 _SOURCES_S = 30.0
 # What Spark calls the time before a query's first trigger.
@@ -79,9 +85,13 @@ class SqlPipeline:
         """Check everything, start every sink, and follow them."""
         tables = checked_tables(run.spark, self.spec, run.settings)
         frames = {sink.name: self._checked(run, sink, tables[sink.table.lower()]) for sink in self.spec.sinks}
+        refused = {_refusing(source): source for source in self.spec.sources if source.bad_target is not None}
+        for sink, source in refused.items():
+            frames[sink.name] = self._checked(run, sink, _refused_rows(run.spark, source, run.settings))
+        sinks = (*self.spec.sinks, *refused)
         queries: list[StreamingQuery] = []
         try:
-            for sink in self.spec.sinks:
+            for sink in sinks:
                 start = partial(self._start, run, sink, frames[sink.name])
                 queries += [_located(self.spec, sink.line, start)]
                 _await_sources(queries[-1])
@@ -92,7 +102,14 @@ class SqlPipeline:
         finally:
             for name in tables:
                 run.spark.catalog.dropTempView(name)
-        run.watch(queries)
+        by_query = {f"{self.spec.name}/{sink.name}": sink for sink in sinks}
+
+        def told(query: str, error: BaseException) -> str:
+            sink = by_query[query]
+            place = self.checkpoint(sink, run.settings)
+            return explain_failure(self.spec, sink, place, explain(error), str(error))
+
+        run.watch(queries, told)
 
     def _checked(self, run: Run, sink: SqlSink, table: DataFrame) -> DataFrame:
         """The rows as the sink takes them.
@@ -145,6 +162,88 @@ class SqlPipeline:
         return writer.foreachBatch(lambda rows, batch: print_rows(collect_shown(rows))).start()
 
 
+@dataclass(frozen=True)
+class SqlReset:
+    """Lets one sink of a file begin anew: forgets its place, and removes what it wrote if that is a folder."""
+
+    spec: SqlFile
+    sink: str
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return f"reset {self.sink}"
+
+    @property
+    def prints(self) -> bool:
+        """Rows go nowhere."""
+        return False
+
+    def _chosen(self) -> SqlSink:
+        sinks = [*self.spec.sinks, *(_refusing(source) for source in self.spec.sources if source.bad_target)]
+        for sink in sinks:
+            if sink.name == self.sink:
+                return sink
+        known = ", ".join(sink.name for sink in sinks)
+        raise ConfigError(f"{self.spec.file} has no sink {self.sink}; there are {known}")
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """Where the sink writes, and where its place is kept."""
+        sink = self._chosen()
+        return {"target": str(sink.target), "checkpoint": SqlPipeline(self.spec).checkpoint(sink, settings)}
+
+    def check(self, settings: PipelineSettings) -> None:
+        """Find out whether there is no such sink."""
+        self._chosen()
+
+    def run(self, run: Run) -> None:
+        """Remove the checkpoint, and a folder's files before it: a reset that is cut off is done again."""
+        sink = self._chosen()
+        if sink.target.is_folder:
+            files = FileSystem(run.spark, sink.target.value)
+            run.closing.enter_context(locked(files, self.name))
+            written = [path for path in files.files() if is_data_file(path)]
+            for path in written:
+                files.delete(path)
+            files.delete(BATCHES)
+            run.facts["files removed"] = len(written)
+        FileSystem(run.spark, SqlPipeline(self.spec).checkpoint(sink, run.settings)).delete("")
+        if sink.target.kind == "stream":
+            run.facts["left alone"] = f"the messages in stream {sink.target.value}: purge it to have every row once"
+
+
+def _refusing(source: SqlSource) -> SqlSink:
+    """The sink of a source's bad rows."""
+    assert source.bad_target is not None
+    return SqlSink(
+        name=f"{source.name}-bad",
+        line=source.line,
+        table=source.stream,
+        target=source.bad_target,
+        mode="append",
+        subject=f"{source.bad_target.value}.{{stream}}" if source.bad_target.kind == "stream" else "",
+        payload="raw",
+        partition_by=(),
+    )
+
+
+def _refused_rows(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
+    """Messages whose payloads are not what the schema says, with the reason."""
+    bad = _read_payloads(spark, source, settings).where("bad_reason is not null")
+    columns = ("stream", "sequence", "subject", "timestamp", "headers", "bad_data as data")
+    assert source.bad_target is not None
+    if source.bad_target.kind != "stream":
+        return bad.selectExpr(*columns, "bad_reason as reason")
+    values = {"Stream": "stream", "Sequence": "cast(sequence as string)", "Subject": "subject", "Reason": "bad_reason"}
+    # A line break would end the header.
+    pairs = ", ".join(
+        f"struct('{BAD_ROW}{name}' as key, array(translate({value}, '\\r\\n', '  ')) as value)"
+        for name, value in values.items()
+    )
+    own = f"filter(map_entries(headers), pair -> not startswith(pair.key, '{BAD_ROW}'))"
+    return bad.selectExpr("stream", f"map_from_entries(concat({own}, array({pairs}))) as headers", "bad_data as data")
+
+
 def _await_sources(query: StreamingQuery) -> None:
     """Wait until a query's source process runs. Java waits ten seconds for each to come up, and several that start at
     once on a busy machine may need more.
@@ -174,17 +273,22 @@ def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSetting
     return tables
 
 
-def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
+def _read_payloads(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
     options = settings.source_options(
         stream=source.stream, subjects=",".join(source.subjects), startingPosition=source.start
     )
+    if source.schema:
+        _check_schema(spark, source.schema)
+        options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
+        if source.bad_rows == "drop":
+            options["badRows"] = "column"
+    return spark.readStream.format("jetstream").options(**options).load()
+
+
+def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) -> DataFrame:
+    frame = _read_payloads(spark, source, settings)
     if not source.schema:
-        return spark.readStream.format("jetstream").options(**options).load()
-    _check_schema(spark, source.schema)
-    options |= {"payloadFormat": "json", "payloadSchema": str(source.schema)}
-    if source.bad_rows == "drop":
-        options["badRows"] = "column"
-    frame = spark.readStream.format("jetstream").options(**options).load()
+        return frame
     return with_payload(frame, field_names(source.schema), source.bad_rows == "drop")
 
 

@@ -34,6 +34,7 @@ class SqlSource:
     Attributes:
         schema: the payload's fields as DDL; empty for the raw column `data`.
         bad_rows: `fail`, or `drop` for payloads that are not what the schema says.
+        bad_target: where dropped payloads go with their reasons; None for nowhere.
     """
 
     name: str
@@ -44,6 +45,7 @@ class SqlSource:
     start: str
     bad_rows: str
     watermark: Watermark | None
+    bad_target: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _source(key: Text, section: Section, tables: dict[str, int]) -> SqlSource:
         parse_position(start)
     except ValueError as error:
         section.fail(f"start {str(start)!r} can't be used: {error}", section.line_of("start"))
+    bad_rows, bad_target = _bad_rows(section)
     source = SqlSource(
         name=name,
         line=section.line,
@@ -162,11 +165,29 @@ def _source(key: Text, section: Section, tables: dict[str, int]) -> SqlSource:
         subjects=tuple(str(subject) for subject in section.texts("subjects")),
         schema=section.text("schema", ""),
         start=str(start),
-        bad_rows=section.choice("bad_rows", ("fail", "drop"), "fail"),
+        bad_rows=bad_rows,
         watermark=_watermark(section, "timestamp"),
+        bad_target=bad_target,
     )
+    if bad_rows != "fail" and not source.schema:
+        section.fail("bad_rows means nothing without a schema", section.line_of("bad_rows"))
     section.finish()
     return source
+
+
+def _bad_rows(section: Section) -> tuple[str, Target | None]:
+    """`bad_rows: fail`, `drop`, or a place where they go."""
+    wanted = str(section.text("bad_rows", "fail"))
+    if wanted in ("fail", "drop"):
+        return wanted, None
+    try:
+        return "drop", parse_target(wanted)
+    except ConfigError:
+        section.fail(
+            f"bad_rows is {wanted!r}, but must be one of fail, drop, or a place for them: stream:NAME, parquet:DIR, "
+            "orc:DIR, json:DIR or console",
+            section.line_of("bad_rows"),
+        )
 
 
 def _step(section: Section, tables: dict[str, int]) -> SqlStep:

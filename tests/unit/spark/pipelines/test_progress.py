@@ -4,6 +4,7 @@ import io
 import json
 
 from jetlake.spark.options import ConnectionOptions
+from jetlake.spark.pipelines.outage import OutageWatch
 from jetlake.spark.pipelines.progress import (
     BatchDone,
     JsonLines,
@@ -11,6 +12,7 @@ from jetlake.spark.pipelines.progress import (
     Summary,
     TerminalLines,
     lag_of,
+    late_of,
     reporter_for,
 )
 from jetlake.spark.pipelines.runner import explain
@@ -68,6 +70,54 @@ def test_people_get_one_line_that_changes():
     assert text.startswith(f"\rstarting{blank}archive A\n  target: /lake\n\rq: batch 3, 4,000 rows, 50 rows/s, lag 100")
     assert text.count("waiting for messages") == 1
     assert text.endswith("\rstopped: 4,000 rows in 1 batch, 1 min, 50 rows/s\n  made: 1\n")
+
+
+def test_an_outage_is_told_once_to_scripts_and_all_the_time_to_people():
+    out = io.StringIO()
+    lines = JsonLines(out)
+    lines.began("archive A", {})
+    for away_s in (2.0, 65.0, None):
+        lines.outage(away_s, 86_400)
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["began", "away", "back"]
+    shown = io.StringIO()
+    TerminalLines(shown).outage(65.0, 86_400)
+    assert shown.getvalue() == "\rthe server is away for 1 min, waiting for it (at most 24.0 h)"
+
+
+def test_a_server_is_asked_now_and_then_whether_it_is_there():
+    now_s, is_there, asked = [0.0], [True], []
+
+    class Connection:
+        def flush(self) -> None:
+            asked.append(now_s[0])
+            if not is_there[0]:
+                raise OSError
+
+        def close(self) -> None:
+            pass
+
+    def connect(options):
+        if not is_there[0]:
+            raise OSError
+        return Connection()
+
+    watch = OutageWatch(ConnectionOptions.of({}), lambda: now_s[0], connect)
+    told = []
+    for step in range(20):
+        now_s[0] = step * 0.5
+        is_there[0] = not 3.0 <= now_s[0] < 7.0
+        told.append(watch.away_s())
+    assert told[:8] == [None] * 8
+    assert told[8:16] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
+    assert told[16:] == [None] * 4
+    assert len(asked) < 10
+
+
+def test_late_rows_are_counted_over_all_operators():
+    assert late_of([{"numRowsDroppedByWatermark": 3}, {}, {"numRowsDroppedByWatermark": 4}]) == 7
+    out = io.StringIO()
+    JsonLines(out).batch(BatchDone("", 1, 1, 1, 1.0, 0, 1.0, late=7))
+    assert json.loads(out.getvalue())["late"] == 7
 
 
 def test_a_line_is_cut_where_the_terminal_ends(monkeypatch):

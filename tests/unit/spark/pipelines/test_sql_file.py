@@ -62,9 +62,15 @@ def test_a_file_is_read_with_its_lines():
     assert spec.sinks[1].partition_by == ("stream",)
 
 
+def test_bad_rows_have_a_place():
+    source = parse_sql_file("f.yml", GOOD.replace("bad_rows: drop", "bad_rows: stream:BAD")).sources[0]
+    assert (source.bad_rows, source.bad_target) == ("drop", Target("stream", "BAD"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
+        ("stream: RAW", "stream: RAW\n    bad_rows: drop", "f.yml:12: bad_rows means nothing without a schema"),
         ("stream: ORDERS", "straem: ORDERS", "f.yml:3: stream is missing"),
         ("bad_rows: drop", "badrows: drop", "f.yml:8: badrows is unknown; did you mean bad_rows?"),
         ("bad_rows: drop", "bad_rows: no", "f.yml:8: bad_rows is 'no', but must be one of fail, drop"),
