@@ -32,8 +32,8 @@ SECOND_NS = 1_000_000_000
 class SmallConsumerFolder(ConsumerFolder):
     """Journals that begin anew soon."""
 
-    def open_journal(self, **_):
-        return FileJournal(self.disk, self.path, grown_bytes=400)
+    def open_journal(self, note):
+        return FileJournal(self.disk, self.path, grown_bytes=400, owner=self.owner, note=note)
 
 
 class SmallStreamFolder(StreamFolder):

@@ -382,3 +382,109 @@ def highest_memory_kib(server):
     server.start()
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+
+# The files of a consumer
+
+
+def consumer_of(folder, name="c1"):
+    return streams_of(folder) / "A" / "consumers" / name
+
+
+def journal_of(folder, name="c1"):
+    return next(consumer_of(folder, name).glob("*.journal"))
+
+
+def swap_journals(folder):
+    one, other = journal_of(folder).read_bytes(), journal_of(folder, "c2").read_bytes()
+    journal_of(folder).write_bytes(other)
+    journal_of(folder, "c2").write_bytes(one)
+
+
+def swap_consumers(folder):
+    consumer_of(folder).rename(consumer_of(folder, "aside"))
+    consumer_of(folder, "c2").rename(consumer_of(folder))
+    consumer_of(folder, "aside").rename(consumer_of(folder, "c2"))
+
+
+def replaced(path_of, make):
+    def tamper(folder):
+        path = path_of(folder)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        make(path)
+
+    return tamper
+
+
+def both_consumer_metas(make):
+    def tamper(folder):
+        for name in ("meta.json", "meta.copy.json"):
+            (consumer_of(folder) / name).unlink()
+            make(consumer_of(folder) / name)
+
+    return tamper
+
+
+@pytest.mark.parametrize(
+    ("tamper", "aside"),
+    [
+        (swap_journals, {"c1", "c2"}),
+        (swap_consumers, {"c1", "c2"}),
+        (replaced(journal_of, lambda path: path.symlink_to(path.name)), {"c1"}),
+        (replaced(journal_of, lambda path: path.mkdir()), {"c1"}),
+        (replaced(journal_of, os.mkfifo), {"c1"}),
+        (replaced(journal_of, lambda path: path.touch() or os.truncate(path, 1 << 42)), {"c1"}),
+        (both_consumer_metas(lambda path: path.touch()), {"c1"}),
+        (both_consumer_metas(lambda path: path.symlink_to(path.name)), {"c1"}),
+        (both_consumer_metas(lambda path: path.touch() or os.truncate(path, 1 << 42)), {"c1"}),
+    ],
+    ids=[
+        "journals swapped",
+        "folders swapped",
+        "journal is a loop",
+        "journal is a folder",
+        "journal is a pipe",
+        "huge journal",
+        "empty metas",
+        "looping metas",
+        "huge metas",
+    ],
+)
+async def test_a_consumer_that_cannot_be_opened_is_set_aside(folder, tamper, aside):
+    tamper(folder)
+    before = sorted(path.name for path in consumer_of(folder).iterdir())
+    async with running(folder) as server:
+        assert await server.sequences() == ALL
+        stream = server.server.engine.jetstreams["$G"].streams["A"]
+        assert stream.home.missing == aside
+        assert server.log.about("consumers/c1 can not be opened")
+        assert server.health()[0] == 503
+        assert "consumer in c1 of stream A of account $G is set aside" in server.health()[1]
+        assert server.metric("jetlake_set_aside") == len(aside)
+    assert sorted(path.name for path in consumer_of(folder).iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"my notes", b"JLCJ and then something else", b""], ids=["foreign", "torn", "empty"]
+)
+async def test_a_journal_without_a_state_stays_and_the_consumer_begins_anew(folder, content):
+    journal = journal_of(folder)
+    journal.write_bytes(content)
+    async with running(folder) as server:
+        info = await server.jetstream.consumer_info("A", "c1")
+        assert (info.ack_floor.stream_seq, info.num_pending) == (0, MESSAGES)
+        assert server.log.about("consumers/c1 can be read: the consumer begins anew")
+        pull = await server.jetstream.pull_subscribe_bind("c1", "A")
+        for message in await pull.fetch(2, timeout=20):
+            await message.ack_sync()
+        assert journal.read_bytes() == content, "it is not written over"
+    async with running(folder) as server:
+        assert (await server.jetstream.consumer_info("A", "c1")).ack_floor.stream_seq == 2
+
+
+async def test_a_link_to_a_consumer_or_an_account_is_not_followed(folder):
+    (consumer_of(folder, "c3")).symlink_to("c1")
+    (folder / "jetstream" / "OTHER").symlink_to("$G")
+    async with running(folder) as server:
+        assert sorted(server.server.engine.jetstreams["$G"].streams["A"].consumers) == ["c1", "c2"]
+        assert server.log.about("consumers", "c3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jetlake.store import index_snapshot, journal_format, mark, segment, stream_folder
+from jetlake.store import index_snapshot, journal_format, mark, segment, segment_list, stream_folder
 from jetlake.store.record import OVERHEAD, message_size, pack_message, pack_tombstone, seed_of, unpack
 from jetlake.store.segment import HEADER_SIZE
 
@@ -53,8 +53,9 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
         mark.FORMAT_VERSION,
         index_snapshot.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
+        segment_list.FORMAT_VERSION,
         stream_folder.META_VERSION,
     }
     assert versions == {1}
-    for magic in ("JLSG", "JLMK", "JLIX", "JLCJ"):
+    for magic in ("JLSG", "JLMK", "JLIX", "JLCJ", "JLSL"):
         assert f"`{magic}`" in PAGE

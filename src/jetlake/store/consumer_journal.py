@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from jetlake.store.disk import Disk
 __all__ = ["ConsumerJournal", "FileJournal", "MemoryJournal"]
 
 _SUFFIX = ".journal"
+_FILE = re.compile(r"\d{10}\.journal")
 _GROWN_BYTES = 256 * 1024
 
 
@@ -36,7 +38,11 @@ class ConsumerJournal(Protocol):
     def failure(self) -> StoreError | None: ...
 
     def load(self) -> ConsumerState:
-        """Where the consumer stood at the last flush that came through; it is on disk when this returns."""
+        """Where the consumer stood at the last flush that came through; it is on disk when this returns.
+
+        Raises:
+            StoreError: the disk does not give the journal back, or it is another consumer's. Nothing was changed.
+        """
         ...
 
     def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
@@ -155,6 +161,8 @@ class FileJournal:
         folder: where its files are; it must be there.
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
+        owner: names the stream and consumer, so that another's journal is not believed.
+        note: told when there are files and none tells where the consumer stood.
     """
 
     durable = True
@@ -166,7 +174,11 @@ class FileJournal:
         *,
         grown_bytes: int = _GROWN_BYTES,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        owner: str = "",
+        note: Callable[[str], None] = lambda _text: None,
     ) -> None:
+        self._owner = journal_format.owner_tag(owner)
+        self._note = note
         self.state_source: Callable[[], ConsumerState] | None = None
         self._disk = disk
         self._folder = folder
@@ -186,6 +198,7 @@ class FileJournal:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._number = 0
+        self._taken: set[int] = set()  # the numbers of files that were found
         self._handle: int | None = None
         self._is_new = False
         self._obsolete: list[Path] = []
@@ -273,10 +286,12 @@ class FileJournal:
     def _begin(self, state: ConsumerState, entries: bytes) -> None:
         """Begin a new file with the whole state."""
         number = self._number + 1
+        while number in self._taken:
+            number += 1
         key = self._key or int.from_bytes(self._random_bytes(8), "little") | 1
         seed = journal_format.seed_of(key, number)
         snapshot = 2 * journal_format.pack_record(journal_format.encode_state(state), seed)
-        data = journal_format.pack_header(key, number) + snapshot
+        data = journal_format.pack_header(key, number, self._owner) + snapshot
         if entries:
             data += journal_format.pack_record(entries, seed)
         handle = self._create(self._path(number), data)
@@ -363,29 +378,29 @@ class FileJournal:
     # Load
 
     def load(self) -> ConsumerState:
-        numbers = sorted(
-            int(name.removesuffix(_SUFFIX))
-            for name in self._disk.names(self._folder)
-            if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX).isdigit()
-        )
-        for number in reversed(numbers):
-            state = self._load_file(number)
-            if state is not None:
-                self._take_over(number, [other for other in numbers if other != number])
-                return state
-        self._number = 0
-        self._remove([self._path(number) for number in numbers])
+        try:
+            names = self._disk.names(self._folder)
+            numbers = sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
+            self._taken = set(numbers)
+            for number in reversed(numbers):
+                state = self._load_file(number)
+                if state is not None:
+                    self._take_over(number, [other for other in numbers if other != number])
+                    return state
+        except OSError as error:
+            raise StoreError.of("read the consumer's journal", error) from error
+        if numbers:
+            self._note(f"No journal in {self._folder} can be read: the consumer begins anew, and messages come again")
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:
         """The state that a file tells of; None when it does not even begin with one."""
-        try:
-            data = read_file(self._disk, self._path(number))
-        except OSError:
-            return None
+        data = read_file(self._disk, self._path(number))
         key = journal_format.header_key(data, number)
         if key is None:
             return None
+        if journal_format.owner_of(data) not in (self._owner, 0):
+            raise StoreError("read the consumer's journal", f"{self._path(number)} is that of another consumer")
         seed = journal_format.seed_of(key, number)
         records, end = journal_format.read_records(data, seed)
         state = journal_format.decode_state(records[0]) if records else None
@@ -397,11 +412,20 @@ class FileJournal:
         self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
         return state
 
+    def _begins_like_one(self, number: int) -> bool:
+        """Whether a file is a journal's, or of one that was about to be made, and no other file with such a name."""
+        handle = self._disk.open(self._path(number))
+        try:
+            data = self._disk.read(handle, len(journal_format.MAGIC), 0)
+        finally:
+            self._disk.close(handle)
+        return journal_format.MAGIC.startswith(data)
+
     def _take_over(self, number: int, others: list[int]) -> None:
         """Go on in this file, once what it tells is safe; the others are obsolete."""
         self._number = number
         self._is_new = True
-        self._obsolete = [self._path(other) for other in others]
+        self._obsolete = [self._path(other) for other in others if self._begins_like_one(other)]
         self._flushed_generation += 1
         try:
             self.sync()

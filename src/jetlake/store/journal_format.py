@@ -19,6 +19,7 @@ from jetlake.store.consumer_state import ConsumerState
 __all__ = [
     "FORMAT_VERSION",
     "HEADER_SIZE",
+    "MAGIC",
     "ack_entry",
     "again_entry",
     "apply_entries",
@@ -27,6 +28,8 @@ __all__ = [
     "exhausted_entry",
     "floor_entry",
     "header_key",
+    "owner_of",
+    "owner_tag",
     "pack_header",
     "pack_record",
     "position_entry",
@@ -37,7 +40,7 @@ __all__ = [
 
 FORMAT_VERSION = 1
 
-_MAGIC = b"JLCJ"
+MAGIC = b"JLCJ"
 _HEADER = struct.Struct("<4sHHIQ")
 _HASH = struct.Struct("<Q")
 _HEADER_COPY = _HEADER.size + _HASH.size
@@ -62,22 +65,36 @@ def seed_of(key: int, number: int) -> int:
     return int(xxh3_64_intdigest(struct.pack("<QI", key, number)))
 
 
-def pack_header(key: int, number: int) -> bytes:
+def owner_tag(name: str) -> int:
+    """What a file says of whose it is: a number for a name, 0 for none."""
+    return xxh3_64_intdigest(name.encode()) % 0xFFFF + 1 if name else 0
+
+
+def owner_of(data: bytes) -> int:
+    """The owner in a header, which must be good in one of its places; 0 when it has none."""
+    return max(int(_HEADER.unpack_from(data, at)[2]) for at in (0, _HEADER_COPY) if _is_good(data, at))
+
+
+def pack_header(key: int, number: int, owner: int = 0) -> bytes:
     """What a file begins with."""
-    body = _HEADER.pack(_MAGIC, FORMAT_VERSION, 0, number, key)
+    body = _HEADER.pack(MAGIC, FORMAT_VERSION, owner, number, key)
     return 2 * (body + _HASH.pack(xxh3_64_intdigest(body)))
 
 
 def header_key(data: bytes, number: int) -> int | None:
     """The journal's key from the header of file `number`; None when that is not what it is."""
     for at in (0, _HEADER_COPY):
-        body = data[at : at + _HEADER.size]
-        if len(data) < HEADER_SIZE or _HASH.unpack_from(data, at + _HEADER.size)[0] != xxh3_64_intdigest(body):
+        if not _is_good(data, at):
             continue
-        magic, version, _, own_number, key = _HEADER.unpack(body)
-        if (magic, version, own_number) == (_MAGIC, FORMAT_VERSION, number):
+        magic, version, _, own_number, key = _HEADER.unpack_from(data, at)
+        if (magic, version, own_number) == (MAGIC, FORMAT_VERSION, number):
             return int(key)
     return None
+
+
+def _is_good(data: bytes, at: int) -> bool:
+    body = data[at : at + _HEADER.size]
+    return len(data) >= HEADER_SIZE and _HASH.unpack_from(data, at + _HEADER.size)[0] == xxh3_64_intdigest(body)
 
 
 def pack_record(entries: bytes, seed: int) -> bytes:

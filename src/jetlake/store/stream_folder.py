@@ -155,11 +155,18 @@ class ConsumerFolder(_Folder):
 
     layout = CONSUMER_FILES
 
-    def open_journal(self, *, random_bytes: Callable[[int], bytes] | None = None) -> FileJournal:
-        """The consumer's journal; the folder must be there."""
-        if random_bytes is None:
-            return FileJournal(self.disk, self.path)
-        return FileJournal(self.disk, self.path, random_bytes=random_bytes)
+    def open_journal(self, note: Callable[[str], None] = _ignore) -> FileJournal:
+        """The consumer's journal; the folder must be there.
+
+        Args:
+            note: told when there are files and none tells where the consumer stood.
+        """
+        return FileJournal(self.disk, self.path, owner=self.owner, note=note)
+
+    @property
+    def owner(self) -> str:
+        """Stream and consumer."""
+        return f"{self.path.parents[1].name}/{self.path.name}"
 
 
 class StreamFolder(_Folder):

@@ -47,9 +47,9 @@ RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
 class _ConsumerHome:
     """The folder of one consumer."""
 
-    def __init__(self, folder: ConsumerFolder) -> None:
+    def __init__(self, folder: ConsumerFolder, note: Callable[[str], None]) -> None:
         self._folder = folder
-        self.journal: ConsumerJournal = folder.open_journal()
+        self.journal: ConsumerJournal = folder.open_journal(note)
 
     def save(self, record: ConsumerRecord) -> None:
         self._folder.write_meta(encode(record))
@@ -126,7 +126,7 @@ class _StreamHome:
             folder.delete()
         folder.write_meta(encode(record))
         self.missing.discard(folder.path.name)
-        return _ConsumerHome(folder)
+        return _ConsumerHome(folder, self._note)
 
     def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
         folders, self._consumers = self._consumers, []
@@ -141,7 +141,7 @@ class _StreamHome:
                 self._miss(folder, _told(error))
                 continue
             _note_foreign(folder, self._note)
-            yield record, _ConsumerHome(folder)
+            yield record, _ConsumerHome(folder, self._note)
 
     def set_aside(self, name: str, reason: str) -> None:
         self._miss(self._folder.consumer(name), reason)
