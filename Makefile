@@ -1,9 +1,10 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client simulate soak bench clean
+.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark soak bench clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
+HISTORIES ?= 1000
 SECONDS ?= 60
 
 help: ## list the targets
@@ -38,6 +39,9 @@ fuzz-client: setup ## drive both clients at random against a model, on both serv
 
 simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
 	@$(BIN)/python tests/simulation/run.py --seed $(SEED) --steps $(STEPS)
+
+simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
+	@$(BIN)/python tests/spark/model/run.py --seed $(SEED) --histories $(HISTORIES)
 
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.clock import Clock
-from jetlake.spark.data_loss import data_loss_error, lost_at_head
+from jetlake.spark.data_loss import data_loss_error, lost_at_head, seen_of
 from jetlake.spark.executor import read_partition
 from jetlake.spark.filters import Bounds, bounds_of, narrow_subjects
 from jetlake.spark.offsets import BatchRange, StreamOffset
@@ -98,8 +98,7 @@ def _tasks(
     span = state.last_seq + 1 - state.first_seq
     size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
     reader = choose_reader(info.config, version, options, len(whole))
-    seen = (state.last_seq, state.last_ts)
-    planned = StreamOffset(info.created, whole.end, seen=seen, batch=BatchRange(whole.first, soft=soft))
+    planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=BatchRange(whole.first, soft=soft))
     return cut_stream(api, info, whole, options, reader, size_bytes=size_bytes, planned=planned)
 
 

@@ -7,21 +7,17 @@ from dataclasses import dataclass, replace
 
 from jetlake.errors import DataLossError, StreamRecreatedError
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import parse_time
 from jetlake.spark.clock import Clock
-from jetlake.spark.data_loss import check_same_stream, data_loss_error, lost_at_head, restored_error
+from jetlake.spark.data_loss import check_same_stream, data_loss_error, lost_at_head
+from jetlake.spark.identity import check_not_restored, first_newer
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
-from jetlake.spark.retention import BATCH_DIRECT_GET
 from jetlake.spark.start_points import is_open, start_sequence
 from jetlake.spark.stream_watch import StreamWatch
 
 __all__ = ["Begin", "Beginnings"]
 
 _log = logging.getLogger("jetlake.spark")
-
-# Leaders of a cluster have clocks of their own: a message may be that much older than the one before.
-_CLOCKS_APART_NS = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,8 @@ class Beginnings:
         self._options = options
         self._watch = watch
         self._clock = clock
-        # Offsets of the checkpoint that were compared with the stream itself, by stream and time of creation.
-        self._compared: set[tuple[str, str]] = set()
+        # With which offset each stream was compared, and where it ended then.
+        self._compared: dict[str, tuple[StreamOffset, int]] = {}
 
     def of(self, stream: str, before: StreamOffset | None) -> Begin:
         """Where the batch behind that offset begins.
@@ -73,35 +69,31 @@ class Beginnings:
             return Begin(info, self._behind_restore(info, before), before.lost, before)
         return self._without_lost(Begin(info, before.next, before.lost, before, continues=True), before)
 
+    def behind_head(self, begin: Begin) -> Begin:
+        """The beginning once more, in a stream whose head moves faster than one can ask: all that is gone counts."""
+        info = self._watch.info(begin.info.config.name)
+        gone = max(info.state.first_seq - begin.sequence, 0)
+        if begin.soft or not gone or info.created != begin.info.created:
+            return begin
+        self._pass(data_loss_error(info.config.name, begin.sequence, begin.sequence + gone))
+        return replace(begin, info=info, sequence=info.state.first_seq, lost=begin.lost + gone)
+
     def check(self, info: StreamInfo, offset: StreamOffset) -> None:
-        """Make sure that the offset speaks of this very stream; the first time with the stream's messages themselves.
+        """Make sure that the offset speaks of this very stream; when there is something new, by its messages.
 
         Raises:
             StreamRecreatedError: it was created anew, or restored from an older state.
         """
         check_same_stream(info, offset)
-        key = (info.config.name, info.created)
-        if key in self._compared:
-            return
-        newer = self._first_newer(info, offset)
-        if newer is not None and offset.seen is not None and newer <= offset.seen[0]:
-            raise restored_error(
-                info.config.name,
-                f"message {newer} is newer than message {offset.seen[0]}, which the checkpoint has seen",
-            )
-        self._compared.add(key)
-
-    def _first_newer(self, info: StreamInfo, offset: StreamOffset) -> int | None:
-        """The first message that was stored after the offset was written; None when there is none, or none to ask."""
-        if offset.seen is None or self._watch.version < BATCH_DIRECT_GET:
-            return None
-        time_ns = parse_time(offset.seen[1]) + _CLOCKS_APART_NS
-        message = self._watch.ask(lambda api: api.message_at(info.config.name, time_ns))
-        return message.seq if message is not None else None
+        stream = info.config.name
+        looked = (offset, info.state.last_seq)
+        if self._compared.get(stream) != looked:
+            self._watch.ask(lambda api: check_not_restored(api, stream, offset))
+            self._compared[stream] = looked
 
     def _behind_restore(self, info: StreamInfo, before: StreamOffset) -> int:
         """Where to go on in a stream that was restored: with what was not stored before, and read."""
-        newer = self._first_newer(info, before)
+        newer = self._watch.ask(lambda api: first_newer(api, info.config.name, before.seen))
         return min(before.next, info.state.last_seq + 1, newer if newer is not None else before.next)
 
     def _first(self, info: StreamInfo) -> Begin:

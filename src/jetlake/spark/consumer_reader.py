@@ -126,7 +126,7 @@ class _Pull:
         self._outstanding += batch
 
     def take(self, count: int, size: int, statuses: list[Headers]) -> bool:
-        """Note what came; says whether the server ended a request.
+        """Note what came; says whether the server ended a request, or has had nothing to send for a while.
 
         Raises:
             PullStatusError: it ended the consumer.
@@ -136,9 +136,9 @@ class _Pull:
             self._bytes_per_message = size / count
         ended = False
         for status in statuses:
+            ended = True
             if status.status == 100:
                 continue
-            ended = True
             left = status.get("Nats-Pending-Messages")
             if status.status in (404, 408) or left is not None:
                 self._outstanding -= int(left or self._outstanding)

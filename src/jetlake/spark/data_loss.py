@@ -14,6 +14,7 @@ __all__ = [
     "lost_at_head",
     "may_have_pushed_out",
     "restored_error",
+    "seen_of",
     "supersedes",
 ]
 
@@ -44,6 +45,11 @@ def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
     )
 
 
+def seen_of(info: StreamInfo) -> tuple[int, str] | None:
+    """The last sequence and when that was so, by the server's clock: what comes later is newer and behind it."""
+    return (info.state.last_seq, info.ts) if info.ts != ZERO_TIME else None
+
+
 def supersedes(info: StreamInfo) -> bool:
     """Whether newer messages of a subject push out older ones, as in a key-value bucket."""
     return info.config.max_msgs_per_subject > 0
@@ -71,7 +77,7 @@ def may_have_pushed_out(info: StreamInfo, sequence: int, seen: tuple[int, str] |
     """Whether the stream's limits can have removed messages from that sequence on, in their order.
 
     Args:
-        seen: a sequence of the stream with its time; messages behind it are not older.
+        seen: a sequence of the stream and a time; messages behind it are not older.
     """
     config, state = info.config, info.state
     if config.discard is not DiscardPolicy.NEW:

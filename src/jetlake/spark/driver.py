@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.errors import ConsumerNotFoundError, DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.beginnings import Begin, Beginnings
 from jetlake.spark.clock import Clock
+from jetlake.spark.data_loss import seen_of
 from jetlake.spark.durable import claim, consumer_name, ensure_durable
 from jetlake.spark.loss_notes import LossNotes, note_key
 from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
@@ -30,6 +31,9 @@ __all__ = ["Driver"]
 _log = logging.getLogger("jetlake.spark")
 
 _REAL_CLOCK = Clock()
+
+# How often a batch is planned anew because the stream's head moved meanwhile.
+_PLANS_MAX = 4
 
 
 class Driver:
@@ -156,13 +160,34 @@ class Driver:
             return
         info = self._watch.info(stream)
         if info.config.retention is not RetentionPolicy.LIMITS and info.created == offset.created:
-            self._watch.ask(lambda api: claim(api, stream, self._options, offset.owner))
+            try:
+                self._watch.ask(lambda api: claim(api, stream, self._options, offset.owner))
+            except ConsumerNotFoundError:
+                # It was deleted; the next batch makes it again, and says what that means.
+                return
         self._claimed.add(key)
 
     def _plan(self, start: Offset, limited: bool) -> Offset:
-        """The end of the next batch; `start` itself when no stream has anything for it."""
+        """The end of the next batch; `start` itself when no stream has anything for it.
+
+        Under a filter the first wanted message is asked for, and the wanted ones are counted. Only if the stream's head
+        has not passed the beginning by then, nothing wanted went away in between.
+        """
+        for _ in range(_PLANS_MAX):
+            begins = {stream: self._beginnings.of(stream, start.of(stream)) for stream in self._options.streams}
+            end = self._try_plan(start, begins, limited)
+            if not self._options.subjects or not any(self._has_passed(begin) for begin in begins.values()):
+                return end
+        begins = {stream: self._beginnings.behind_head(begin) for stream, begin in begins.items()}
+        return self._try_plan(start, begins, limited)
+
+    def _has_passed(self, begin: Begin) -> bool:
+        """Whether the stream's head has passed the beginning by now."""
+        info = self._watch.info(begin.info.config.name, fresh=True)
+        return not begin.soft and info.created == begin.info.created and info.state.first_seq > begin.sequence
+
+    def _try_plan(self, start: Offset, begins: dict[str, Begin], limited: bool) -> Offset:
         options = self._options
-        begins = {stream: self._beginnings.of(stream, start.of(stream)) for stream in options.streams}
         backlogs = {stream: self._backlog(begin) for stream, begin in begins.items()}
         waits = False
         if limited and self._targets is None and options.min_messages:
@@ -222,8 +247,7 @@ class Driver:
             size = round((end - backlog.first) * backlog.bytes_per_sequence)
             count = None if begin.soft else self._count(begin, [backlog.first, end])
             batch = BatchRange(backlog.first, size, sum(count) if count is not None else None, begin.soft)
-        seen = (info.state.last_seq, info.state.last_ts) if info.state.last_seq else None
-        return StreamOffset(info.created, end, held, seen, lost, self._owners.get(stream, ""), batch)
+        return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
 
     def _count(self, begin: Begin, edges: list[int]) -> list[int] | None:
         """How many messages the filters let through between the edges; None where that is not known or needed."""
@@ -257,17 +281,19 @@ class Driver:
             return []
         options = self._options
         info = self._watch.info(stream)
+        note = ""
+        if not options.fail_on_data_loss and offset.owner:
+            note = note_key(offset.owner, stream, whole.first, "")
         try:
             self._beginnings.check(info, offset)
         except StreamRecreatedError as error:
             if options.fail_on_data_loss:
                 raise
             _log.warning("%s (going on, as the option says)", error)
+            if note:
+                self._notes.add(f"{note}{whole.first}", len(whole))
             return []
         reader = choose_reader(info.config, self._watch.version, options, len(whole))
-        note = ""
-        if not options.fail_on_data_loss and offset.owner:
-            note = note_key(offset.owner, stream, whole.first, "")
         return self._watch.ask(
             lambda api: cut_stream(api, info, whole, options, reader, size_bytes=batch.bytes, planned=offset, note=note)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from jetlake.errors import JetlakeError
+from jetlake.errors import ApiError, PermissionsError, UnsupportedStreamError
 from jetlake.spark.key_value import KeyValue
 from jetlake.spark.options import SourceOptions
 
@@ -28,14 +28,14 @@ class LossNotes:
         """Note that so many messages are lost; where that is not allowed, the log is all there is."""
         try:
             self._values.write(key, b"%d" % count)
-        except JetlakeError as error:
+        except UnsupportedStreamError as error:
             _log.warning("%d lost messages are missing in the query's count: %s", count, error)
 
     def total(self, pattern: str) -> int:
         """All that was noted under keys that match."""
         try:
             return sum(int(value) for value in self._values.values(pattern) if value.isdigit())
-        except JetlakeError as error:
+        except (ApiError, PermissionsError) as error:
             _log.warning("the messages that tasks found lost could not be counted: %s", error)
             return 0
 

@@ -46,9 +46,9 @@ class StreamOffset:
         created: when the stream was created, as the server wrote it; another time means another stream.
         next: the sequence that comes next (the end of a batch is exclusive).
         held: whether `next` was a message that the query wants, and that was there when the batch was planned.
-        seen: the stream's last sequence when the batch was planned, and the time of that message as the server wrote
-            it; a message that is newer and has no higher sequence gives a stream away that was restored from an older
-            state. None in offsets of version 1, and while a stream is empty.
+        seen: the stream's last sequence when the batch was planned, and the server's time then; a message that is
+            newer and has no higher sequence gives a stream away that was restored from an older state. None in
+            offsets of version 1, and where the server does not tell its time.
         lost: messages so far that were removed before they were read (an upper bound under filters).
         owner: who holds the stream's durable consumer, for work queues and interest streams, and under which name
             tasks note what they find lost.

@@ -26,7 +26,7 @@ class ReadPartition(InputPartition):
         may_count: whether the server may be asked to count, by consumers that change nothing; in limits streams.
         messages: how many messages matched the filters when the range was planned; None where nobody counted.
         removed: sequences that were deleted in the middle of the stream when the range was planned, as runs.
-        seen: a sequence of the stream with its time, from when the range was planned.
+        seen: the stream's last sequence and the server's time when the range was planned.
         note: key under which the task notes what it found lost; empty to log it only.
         runs: read only these sequences, as runs `(first, last)`; None for all between `first` and `end`.
     """

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from jetlake.errors import StreamRecreatedError
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.data_loss import data_loss_error, may_have_pushed_out, supersedes
 from jetlake.spark.partition import ReadPartition
@@ -29,7 +28,7 @@ class RangeAccount:
     """The account of one task; `take` what was read, then `close`.
 
     Args:
-        ask: asks the stream's leader for the stream's state.
+        ask: asks the stream's leader for the stream's state, and makes sure that it is the planned stream.
         count: asks how many messages match from one sequence up to another; None when nobody can tell.
         fail: whether a loss is an error.
 
@@ -84,18 +83,14 @@ class RangeAccount:
         """Account for the rest of the range, of which nothing came.
 
         Raises:
-            StreamRecreatedError: another stream was read than the one that was planned.
+            StreamRecreatedError: another stream was read than the one that was planned; always an error, for the
+                range cannot be read to its end.
             DataLossError: messages are lost, and that is an error.
         """
         partition = self._partition
         if partition.runs is not None:
             return
         info = self._ask()
-        if info.created != partition.created:
-            raise StreamRecreatedError(
-                f"stream {partition.stream} was deleted and created again while it was read: the batch cannot be "
-                "read to its end. Start the query again"
-            )
         if not self._rows and partition.beginning == "open":
             return
         if not self._sparse and self._next < partition.end:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from jetlake.errors import PullStatusError, StreamNotFoundError, UnsupportedStreamError
+from jetlake.errors import PullStatusError, StreamNotFoundError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.model.stream import StreamInfo
 from jetlake.spark.connection import BROKEN, Patience, leased, retrying
 from jetlake.spark.consumer_reader import read_by_consumer
 from jetlake.spark.direct_reader import read_by_direct_get
+from jetlake.spark.identity import check_not_restored
 from jetlake.spark.leader_reader import read_by_leader
 from jetlake.spark.loss_notes import LossNotes
 from jetlake.spark.message_columns import MessageColumns
+from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.range_account import RangeAccount
@@ -40,7 +43,7 @@ def read_range(partition: ReadPartition, options: SourceOptions) -> Iterator[Mes
     patience = Patience(options.connection)
     account = RangeAccount(
         partition,
-        lambda: _ask(partition, options, lambda api: api.stream_info(partition.stream)),
+        lambda: _ask(partition, options, lambda api: _stream_info(api, partition)),
         lambda first, end: _ask(partition, options, lambda api: _count(api, partition, first, end)),
         fail=options.fail_on_data_loss,
     )
@@ -72,6 +75,14 @@ def _ask(partition: ReadPartition, options: SourceOptions, question: Callable[[S
         )
     except StreamNotFoundError:
         raise _deleted(partition) from None
+
+
+def _stream_info(api: StreamApi, partition: ReadPartition) -> StreamInfo:
+    try:
+        planned = StreamOffset(partition.created, partition.end, seen=partition.seen)
+        return check_not_restored(api, partition.stream, planned)
+    except StreamRecreatedError as error:
+        raise StreamRecreatedError(f"while it was read, {error}. Then start the query again") from None
 
 
 def _count(api: StreamApi, partition: ReadPartition, first: int, end: int) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError, StreamRecreatedError, UnsupportedStreamError
-from jetlake.spark.data_loss import check_same_stream
 from jetlake.spark.durable import consumer_name
+from jetlake.spark.identity import check_not_restored
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.stream_api import StreamApi
@@ -23,14 +23,18 @@ def release(api: StreamApi, how: str, stream: str, options: SourceOptions, offse
         StreamRecreatedError: it is another stream; nothing was released.
         UnsupportedStreamError: the server or the login does not allow it.
     """
+    name = consumer_name(options, stream)
     try:
-        check_same_stream(api.stream_info(stream), offset)
         # A reset of a consumer that is not there is never answered; asking first tells it from a slow server.
-        api.consumer_info(stream, consumer_name(options, stream))
+        api.consumer_info(stream, name)
         if how == "reset":
-            api.reset_consumer(stream, consumer_name(options, stream), offset.next)
+            check_not_restored(api, stream, offset)
+            api.reset_consumer(stream, name, offset.next)
             return
-        removed = sum(api.purge(stream, offset.next, subject) for subject in options.subjects or ("",))
+        removed = 0
+        for subject in options.subjects or ("",):
+            check_not_restored(api, stream, offset)
+            removed += api.purge(stream, offset.next, subject)
         if api.stream_info(stream).created != offset.created:
             raise StreamRecreatedError(
                 f"stream {stream} was deleted and created again in the very moment in which a finished batch was "
