@@ -23,6 +23,7 @@ from jetlake.store.scan import headers_in, scan
 from jetlake.store.segment import HEADER_SIZE, DamagedSegmentError, Segment
 from jetlake.store.segment_list import SegmentList
 from jetlake.store.sequence_ranges import merged, ranges_of, told, without
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["FileStore"]
@@ -274,15 +275,10 @@ class FileStore(LoggedStore):
 
     # Removing
 
-    def purge(
-        self,
-        subject_filter: SubjectFilter | None = None,
-        *,
-        below: int | None = None,
-        keep: int | None = None,
-        follows_append: bool = False,
-    ) -> int:
-        count = super().purge(subject_filter, below=below, keep=keep, follows_append=follows_append)
+    def _purge(
+        self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None, follows_append: bool, step: int
+    ) -> Steps[int]:
+        count = yield from super()._purge(subject_filter, below, keep, follows_append, step)
         if self.lost and subject_filter is None:
             self._forget_lost(self.first_sequence if below is None or keep else below)
         return count
