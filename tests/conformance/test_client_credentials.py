@@ -96,3 +96,11 @@ async def test_others_are_refused(operator_server, clients):
     for wrong in ({}, {"token": "x"}, {"credentials": creds_text(jwt, other_seed)}):
         with pytest.raises(AuthorizationError):
             await clients(server, **wrong)
+
+
+async def test_functions_give_jwts(operator_server, clients):
+    server, text = operator_server
+    asked = []
+    client = await clients(server, credentials=lambda: asked.append(1) or text, reconnect_wait=0.01)
+    await client.force_reconnect()
+    assert len(asked) == 2

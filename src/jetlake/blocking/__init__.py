@@ -16,18 +16,13 @@
 from __future__ import annotations
 
 from jetlake.blocking.client import Client, connect
-from jetlake.blocking.jetstream import (
-    Consumer,
-    JetStream,
-    OrderedConsumer,
-    PendingAck,
-    PullSubscription,
-    PushSubscription,
-    Stream,
-)
+from jetlake.blocking.jetstream import JetStream, PullSubscription, PushSubscription
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
+from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
+from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
+from jetlake.client.stored_message import StoredMessage
 
 __all__ = [
     "Client",
@@ -41,6 +36,7 @@ __all__ = [
     "PullSubscription",
     "PushSubscription",
     "Reading",
+    "StoredMessage",
     "Stream",
     "Subscription",
     "connect",

@@ -22,6 +22,7 @@ from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
 from jetlake.client.options import ConnectOptions, build_options, timeout_s
 from jetlake.client.publish_window import PublishWindow
+from jetlake.client.statistics import Statistics
 from jetlake.client.subscription import SlowPolicy
 from jetlake.client.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
@@ -48,6 +49,7 @@ class Client(Facade):
         self._outlet = outlet
 
     rtt = Call(client.Client.rtt)
+    force_reconnect = Call(client.Client.force_reconnect)
 
     @property
     def is_connected(self) -> bool:
@@ -83,6 +85,11 @@ class Client(Facade):
     def reconnects(self) -> int:
         """How often the connection was made anew."""
         return self._inner.reconnects
+
+    @property
+    def statistics(self) -> Statistics:
+        """What came and went so far, over all connections."""
+        return self._inner.statistics
 
     @property
     def last_error(self) -> Exception | None:

@@ -6,6 +6,7 @@ from collections import deque
 from typing import Self
 
 from jetlake.blocking.facade import Call, Facade, Made
+from jetlake.blocking.stream import Stream
 from jetlake.blocking.taking import Taking
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
 from jetlake.client.kv.entry import Entry
@@ -73,6 +74,11 @@ class KeyValue(Facade):
     delete = Call(AsyncKeyValue.delete)
     purge = Call(AsyncKeyValue.purge)
     purge_deletes = Call(AsyncKeyValue.purge_deletes)
+
+    @property
+    def stream(self) -> Stream:
+        """The stream that holds it."""
+        return Stream(self._inner.stream, self._thread)
 
     @property
     def bucket(self) -> str:

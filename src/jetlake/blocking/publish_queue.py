@@ -25,10 +25,32 @@ _FAILURES_KEPT_MAX = 10_000
 class PendingAck:
     """The acknowledgement of a message under way: `result()` waits for it."""
 
-    __slots__ = ("_error", "_inner", "_is_observed", "_queue", "has_id", "header", "payload", "raw_subject")
+    __slots__ = (
+        "_error",
+        "_inner",
+        "_is_observed",
+        "_queue",
+        "has_id",
+        "header",
+        "payload",
+        "raw_subject",
+        "retries",
+        "timeout_s",
+    )
 
-    def __init__(self, queue: PublishQueue, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> None:
+    def __init__(
+        self,
+        queue: PublishQueue,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        has_id: bool,
+        timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> None:
         self.raw_subject = subject
+        self.timeout_s = timeout_s
+        self.retries = retries
         self.header = header
         self.payload = payload
         self.has_id = has_id
@@ -105,7 +127,15 @@ class PublishQueue:
         """Messages that are not in the window yet."""
         return len(self._waiting)
 
-    def put(self, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> PendingAck:
+    def put(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        has_id: bool,
+        timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> PendingAck:
         """Queue a message; whoever is much faster than the window waits.
 
         Raises:
@@ -115,7 +145,7 @@ class PublishQueue:
             self.port.refuse()
         if self._js.is_closed:
             raise ConnectionClosedError("the client is closed")
-        pending = PendingAck(self, subject, header, payload, has_id)
+        pending = PendingAck(self, subject, header, payload, has_id, timeout_s, retries)
         self._waiting.append(pending)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -144,7 +174,12 @@ class PublishQueue:
                 pending = waiting[0]
                 try:
                     pending._inner = await self._js.put_async(
-                        pending.raw_subject, pending.header, pending.payload, pending.has_id
+                        pending.raw_subject,
+                        pending.header,
+                        pending.payload,
+                        pending.has_id,
+                        pending.timeout_s,
+                        pending.retries,
                     )
                 except JetlakeError as error:
                     pending._error = error

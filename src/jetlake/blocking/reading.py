@@ -10,11 +10,13 @@ from typing import Any, Self, TypeVar, cast
 from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
 from jetlake.blocking.taking import Taking
+from jetlake.client.consume import Consume
 from jetlake.client.message import give_back
 from jetlake.client.options import duration_s
+from jetlake.client.ordered_consume import OrderedConsume
 from jetlake.client.reading import Reading as AsyncReading
 from jetlake.client.subscription import Subscription as AsyncSubscription
-from jetlake.errors import ConnectionClosedError, JetlakeError, RequestTimeoutError
+from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
 from jetlake.model.durations import Seconds
 
 __all__ = ["MessageHandler", "Reading", "Subscription"]
@@ -58,6 +60,36 @@ class Subscription(Taking[Message]):
     def pending_messages(self) -> int:
         """Messages received and not taken yet."""
         return self._inner.pending_messages + len(self._taken)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of payload received and not taken off the connection yet."""
+        return self._inner.pending_bytes
+
+    @property
+    def pending_messages_max(self) -> int:
+        """Most messages that may wait to be taken."""
+        return self._inner.pending_messages_max
+
+    @property
+    def pending_bytes_max(self) -> int:
+        """Most bytes of payload that may wait to be taken."""
+        return self._inner.pending_bytes_max
+
+    @property
+    def subject(self) -> bytes:
+        """What is subscribed."""
+        return self._inner.subject
+
+    @property
+    def queue(self) -> bytes:
+        """The queue group; empty for none."""
+        return self._inner.queue
+
+    @property
+    def delivered(self) -> int:
+        """Messages received so far."""
+        return self._inner.delivered
 
     @property
     def dropped(self) -> int:
@@ -147,7 +179,7 @@ class Reading(Taking[Message]):
                         self._handled += 1
                 except Exception as error:
                     error.add_note(f"while handling {message!r}")
-                    self._thread.call_soon(partial(self._inner._connection.signal, error))
+                    self._thread.call_soon(partial(self._inner.report, error))
         except ConnectionClosedError:
             pass
         except Exception as error:
@@ -181,6 +213,33 @@ class Reading(Taking[Message]):
         """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
         self._thread.call(self._inner.drain())
         self._thread.join(self._workers)
+
+    @property
+    def pin_id(self) -> str:
+        """The pin of this client in its priority group; empty while it is not the pinned one."""
+        return self._inner.pin_id if isinstance(self._inner, Consume) else ""
+
+    @property
+    def resets(self) -> int:
+        """How often the consumer of an ordered read was made anew."""
+        return self._inner.resets if isinstance(self._inner, OrderedConsume) else 0
+
+    def pending_at_start(self) -> int:
+        """How many messages there were to read when an ordered read began; waits until that is known.
+
+        Raises:
+            ConsumeError: the read ended before it was.
+        """
+        return self._thread.call(self._ordered().pending_at_start())
+
+    def is_caught_up(self) -> bool:
+        """Ask the server whether everything that there is to read in order has come and was taken."""
+        return self._thread.call(self._ordered().is_caught_up()) and not self._taken
+
+    def _ordered(self) -> OrderedConsume:
+        if not isinstance(self._inner, OrderedConsume):
+            raise InvalidOptionError("only ordered reads know what there was when they began")
+        return self._inner
 
     @property
     def handled(self) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from jetlake.client.connection import Connection, ConnectionState
 from jetlake.client.handshake import ServerInfo
+from jetlake.client.login import KeySource, Secret
 from jetlake.client.message import Message
 from jetlake.client.options import EventCallback, build_options, timeout_s
+from jetlake.client.statistics import Statistics
 from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
 from jetlake.client.wire_values import (
     HeadersLike,
@@ -83,6 +84,11 @@ class Client:
     def reconnects(self) -> int:
         """How often the connection was made anew."""
         return self._connection.reconnects
+
+    @property
+    def statistics(self) -> Statistics:
+        """What came and went so far, over all connections."""
+        return self._connection.statistics()
 
     @property
     def last_error(self) -> Exception | None:
@@ -236,6 +242,24 @@ class Client:
         await self._connection.flush(self._connection.options.request_timeout_s)
         return self._connection.loop.time() - start
 
+    async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
+        """Leave the server and connect anew, to the next one of several; returns when there is a connection.
+
+        What was published is sent first. Use it when credentials or servers have changed, or to balance a cluster.
+
+        Raises:
+            ConnectionClosedError: the client is closed, or became so because no server took it.
+            RequestTimeoutError: there is no connection within the timeout; it is still tried.
+        """
+        wait_s = timeout_s(timeout) or _FLUSH_S
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._connection.make_anew(wait_s)
+        except TimeoutError as error:
+            if isinstance(error, RequestTimeoutError):
+                raise
+            raise RequestTimeoutError(f"there is no new connection within {wait_s:g} s") from None
+
     async def drain(self, timeout: Seconds | None = None) -> None:
         """Close without loss: subscriptions and reads end, callbacks and handlers finish, what was published is sent.
 
@@ -289,11 +313,11 @@ async def connect(
     servers: str | Iterable[str] | None = None,
     *,
     name: str | None = None,
-    user: str | None = None,
-    password: str | None = None,
-    token: str | None = None,
-    nkey_seed: str | Path | None = None,
-    credentials: str | Path | None = None,
+    user: Secret | None = None,
+    password: Secret | None = None,
+    token: Secret | None = None,
+    nkey_seed: KeySource | None = None,
+    credentials: KeySource | None = None,
     tls: ssl.SSLContext | bool | None = None,
     tls_hostname: str | None = None,
     tls_handshake_first: bool = False,
@@ -329,7 +353,8 @@ async def connect(
         password: the user's password.
         token: a token instead of a user.
         nkey_seed: an nkey seed, or the path of a file that holds one.
-        credentials: the path of a creds file with a JWT and its seed, or its text.
+        credentials: the path of a creds file with a JWT and its seed, or its text. Each of these five may be a plain
+            or coroutine function instead, which is asked at each connect, for `connect_timeout` seconds at most.
         tls: an SSL context; True demands TLS with the default one, False refuses it. Default: as the server requires.
         tls_hostname: the name that the server's certificate must have. Default: the host of its address.
         tls_handshake_first: start TLS before the server says anything, for servers that are set so.

@@ -18,13 +18,14 @@ from jetlake.client.endings import Endings
 from jetlake.client.events import Events
 from jetlake.client.handshake import ServerInfo, complaint, read_info
 from jetlake.client.message import Message, Outlet
-from jetlake.client.options import ConnectOptions
+from jetlake.client.options import ConnectOptions, EventCallback
 from jetlake.client.outbox import Outbox, check_loop
 from jetlake.client.pings import Pings
 from jetlake.client.receiver import Receiver
 from jetlake.client.requests import Requests
 from jetlake.client.server_address import ServerAddress
 from jetlake.client.server_pool import ServerPool
+from jetlake.client.statistics import Statistics
 from jetlake.client.subscription_table import SubscriptionTable
 from jetlake.client.wire_protocol import WireProtocol, open_wire
 from jetlake.errors import (
@@ -99,7 +100,9 @@ class Connection:
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
         self.withdraw = self._outbox.withdraw
-        self._subscriptions = SubscriptionTable(message_type, self._outbox, self._control, self._complete)
+        self._subscriptions = SubscriptionTable(
+            message_type, self._outbox, self._control, self._complete, self._outbox.traffic
+        )
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
         )
@@ -168,7 +171,12 @@ class Connection:
         """Try one server; the error if it did not work."""
         try:
             wire, info = await open_wire(
-                self.options, address, self._message_type, self._subscriptions.receive, self._lost
+                await self.options.answered(),
+                address,
+                self._message_type,
+                self._subscriptions.receive,
+                self._lost,
+                self._outbox.traffic,
             )
         except (OSError, JetlakeError) as error:
             reason = str(error) or type(error).__name__
@@ -229,7 +237,7 @@ class Connection:
         return reason
 
     def _expired_for_good(self) -> bool:
-        return self.options.credentials is None
+        return self.options.credentials is None and not self.options.asks
 
     async def _reconnect(self) -> None:
         while self.state is ConnectionState.RECONNECTING:
@@ -382,6 +390,26 @@ class Connection:
         if changed is not None:
             changed.set_result(None)
 
+    async def make_anew(self, timeout_s: float) -> None:
+        """Send what was written, leave the server, and wait for the next connection.
+
+        Raises:
+            ConnectionClosedError: there will be none.
+        """
+        if self._wire is not None:
+            try:
+                await self.flush(timeout_s)
+            except DisconnectedError:
+                pass
+        if self._wire is not None:
+            self._wire.abort(ClientConnectionError("the connection is made anew, as asked for"))
+        while self._wire is None:
+            if self.is_closed:
+                raise ConnectionClosedError("the connection is closed")
+            if self._state_changed is None:
+                self._state_changed = self.loop.create_future()
+            await asyncio.shield(self._state_changed)
+
     def when_gone(self, owner: object, release: Callable[[], None]) -> None:
         """Call the function on the event loop once nobody holds the owner any more."""
         weakref.finalize(owner, _call_on_loop, self.loop, release).atexit = False
@@ -496,6 +524,25 @@ class Connection:
             self._wire.abort(StaleConnectionError(f"{self.address} did not answer {pings} pings"))
 
     # Events
+
+    def statistics(self) -> Statistics:
+        """What came and went so far."""
+        traffic = self._outbox.traffic
+        return Statistics(
+            traffic.messages_received,
+            traffic.bytes_received,
+            traffic.frames_sent,
+            traffic.bytes_sent,
+            self.reconnects,
+            len(self._subscriptions.receivers()),
+        )
+
+    def report(self, callback: EventCallback | None, error: Exception) -> None:
+        """Report what no call can raise to a callback of its own, or as `signal` does."""
+        if callback is None:
+            self.signal(error)
+        else:
+            self._events.report(callback, error)
 
     def signal(self, error: Exception) -> None:
         """Report what no call can raise, to `on_error` or else to the log."""

@@ -140,7 +140,7 @@ class Consume(Reading):
         if self._options.on_missed_heartbeat == "stop":
             self._fail(error)
         else:
-            self._connection.signal(error)
+            self.report(error)
             self._begin_recovery()
 
     async def _recover(self) -> None:
@@ -179,7 +179,7 @@ class Consume(Reading):
         try:
             callback(*arguments)
         except Exception as error:
-            self._connection.signal(error)
+            self.report(error)
 
 
 def _deliveries(message: Message) -> int:

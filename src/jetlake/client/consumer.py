@@ -10,6 +10,7 @@ from jetlake.client.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.fetch import Fetch, FetchInbox
 from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
+from jetlake.client.options import EventCallback
 from jetlake.client.pull_options import (
     GroupOptions,
     MissedHeartbeat,
@@ -174,6 +175,8 @@ class Consumer:
         priority: int | None = None,
         on_pinned: PinnedCallback | None = None,
         on_unpinned: UnpinnedCallback | None = None,
+        stop_after: int | None = None,
+        on_error: EventCallback | None = None,
     ) -> Consume:
         """Read without end, with messages fetched ahead.
 
@@ -201,6 +204,9 @@ class Consumer:
             threshold_bytes: the same in bytes, when `max_bytes` limits.
             on_missed_heartbeat: `stop` raises `HeartbeatMissedError` out of the loop; `continue` reports it to
                 `on_error`, checks the consumer and pulls again.
+            stop_after: end after so many messages; no more than these are asked for. Default: never.
+            on_error: called instead of the client's `on_error` with what this read cannot raise: failing handlers,
+                missed heartbeats.
             group: the priority group, needed if the consumer has groups.
             min_pending: overflow policy: only when so many messages are yet to be delivered.
             min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
@@ -221,6 +227,8 @@ class Consumer:
             threshold_bytes=threshold_bytes,
             on_missed_heartbeat=on_missed_heartbeat,
             group=groups,
+            stop_after=stop_after,
+            on_error=on_error,
         )
         return Consume(
             self, options, handler=handler, concurrency=concurrency, on_pinned=on_pinned, on_unpinned=on_unpinned

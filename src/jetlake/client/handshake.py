@@ -13,6 +13,7 @@ from jetlake.errors import (
     AuthorizationError,
     ConfigError,
     DecodeError,
+    InvalidOptionError,
     JetlakeError,
     PermissionsError,
     ServerError,
@@ -92,10 +93,12 @@ def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerI
 
     Raises:
         AuthorizationError: the server asks for a signature without giving a nonce.
+        InvalidOptionError: a function is to be asked, which this kind of connection does not do.
     """
-    user, password, token = options.user, options.password, options.token
+    user, password, token, credentials = options.user, options.password, options.token, options.credentials
+    if callable(user) or callable(password) or callable(token) or callable(credentials):
+        raise InvalidOptionError("functions that give credentials need jetlake.connect or jetlake.blocking.connect")
     jwt = nkey = signature = ""
-    credentials = options.credentials
     if credentials is not None:
         if not info.nonce:
             raise AuthorizationError(f"{address} takes no nkeys: it sent no nonce to sign")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from jetlake.client.credentials import Credentials, read_credentials, read_seed
+from jetlake.client.login import KeySource, Secret, answered, asking
 from jetlake.client.server_address import ServerAddress, parse_addresses
 from jetlake.client.server_pool import Backoff
 from jetlake.errors import InvalidOptionError
@@ -32,10 +33,10 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
 
     servers: tuple[ServerAddress, ...]
     name: str = ""
-    user: str = ""
-    password: str = ""
-    token: str = ""
-    credentials: Credentials | None = None
+    user: Secret = ""
+    password: Secret = ""
+    token: Secret = ""
+    credentials: Credentials | Callable[[], Awaitable[Credentials]] | None = None
     tls: ssl.SSLContext | bool | None = None
     tls_hostname: str = ""
     tls_handshake_first: bool = False
@@ -98,12 +99,34 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
         if self.password and not self.user:
             raise InvalidOptionError("password needs user")
 
+    @property
+    def asks(self) -> bool:
+        """Whether a function is asked for what to log in with."""
+        return any(map(callable, (self.user, self.password, self.token, self.credentials)))
+
+    async def answered(self) -> ConnectOptions:
+        """The options with what the functions give now.
+
+        Raises:
+            ClientConnectionError: a function failed.
+        """
+        if not self.asks:
+            return self
+        wait_s = self.connect_timeout_s
+        return replace(
+            self,
+            user=await answered("user", self.user, wait_s),
+            password=await answered("password", self.password, wait_s),
+            token=await answered("token", self.token, wait_s),
+            credentials=await answered("credentials", self.credentials, wait_s),
+        )
+
 
 def build_options(
     servers: str | Iterable[str] | None = None,
     *,
-    nkey_seed: str | Path | None = None,
-    credentials: str | Path | None = None,
+    nkey_seed: KeySource | None = None,
+    credentials: KeySource | None = None,
     reconnect_wait: Seconds = 0.1,
     reconnect_wait_max: Seconds = 5.0,
     reconnect_jitter: float = 0.25,
@@ -126,9 +149,11 @@ def build_options(
         servers = DEFAULT_SERVER
     given: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
     if nkey_seed is not None:
-        given["credentials"] = read_seed(nkey_seed)
+        given["credentials"] = asking(nkey_seed, read_seed) if callable(nkey_seed) else read_seed(nkey_seed)
     elif credentials is not None:
-        given["credentials"] = read_credentials(credentials)
+        given["credentials"] = (
+            asking(credentials, read_credentials) if callable(credentials) else read_credentials(credentials)
+        )
     try:
         return ConnectOptions(
             servers=parse_addresses(servers if isinstance(servers, str) else list(servers)),

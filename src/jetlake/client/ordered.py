@@ -10,7 +10,7 @@ from jetlake.client.consumer import Consumer
 from jetlake.client.fetch import Fetch
 from jetlake.client.handler_pool import MessageHandler
 from jetlake.client.message import Message
-from jetlake.client.options import duration_s
+from jetlake.client.options import EventCallback, duration_s
 from jetlake.client.ordered_consume import OrderedConsume, make_consumer
 from jetlake.client.ordered_state import OrderedState
 from jetlake.client.pull_options import FetchOptions, consume_options, fetch_options, next_options
@@ -71,6 +71,8 @@ class OrderedConsumer:
         idle_heartbeat: Seconds | None = None,
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
+        stop_after: int | None = None,
+        on_error: EventCallback | None = None,
     ) -> OrderedConsume:
         """Read without end; the options are those of `Consumer.consume`. A handler gets one message at a time.
 
@@ -85,6 +87,8 @@ class OrderedConsumer:
             idle_heartbeat=idle_heartbeat,
             threshold_messages=threshold_messages,
             threshold_bytes=threshold_bytes,
+            stop_after=stop_after,
+            on_error=on_error,
         )
         return OrderedConsume(self._api, self.stream_name, self._new_state(), options, handler)
 

@@ -183,6 +183,12 @@ class OrderedConsume(Reading):
             if consumer is not None:
                 self._discard(consumer)
 
+    def _fail(self, error: Exception | None) -> None:
+        super()._fail(error)
+        if error is None and self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            self._discard(consumer)
+
     # What differs from a consumer that stays
 
     def _accept(self, messages: list[Message]) -> list[Message]:
@@ -190,7 +196,7 @@ class OrderedConsume(Reading):
             message._settled = True
         good = self._ordered.accept(messages)
         if self._ordered.gap is not None:
-            self._connection.signal(self._ordered.gap)
+            self.report(self._ordered.gap)
             self._begin_recovery()
         return good
 

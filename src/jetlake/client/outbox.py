@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.client.ready import READY, Ready
+from jetlake.client.statistics import Traffic
 from jetlake.errors import ConnectionClosedError, JetlakeError, OutboundBufferFullError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Outbox:
         "_wire",
         "check_size",
         "request_raw",
+        "traffic",
     )
 
     def __init__(
@@ -71,6 +73,7 @@ class Outbox:
         self._next_key = 0
         self._kept_bytes = 0
         self._is_closed = False
+        self.traffic = Traffic()
 
     # Writing
 
@@ -128,6 +131,7 @@ class Outbox:
         else:
             self._is_scheduled = True
             self._loop.call_soon(self.end_turn)
+            self.traffic.frames_sent += 1
             self._wire.write(frame)
 
     def send_bulk(self, frame: bytes) -> Ready | Relief:
@@ -145,6 +149,7 @@ class Outbox:
         frames = self._frames
         if frames and self._wire is not None:
             self._frames = []
+            self.traffic.frames_sent += len(frames)
             self._wire.write(b"".join(frames))
 
     async def relieve(self) -> None:
@@ -159,6 +164,7 @@ class Outbox:
     def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
         """There is a server: first the subscriptions, then what was kept."""
         self._wire = wire
+        self.traffic.frames_sent += subscriptions.count(b"\r\n") + len(self._kept)
         wire.write(subscriptions + b"".join(self._kept.values()))
         self._forget_kept()
 

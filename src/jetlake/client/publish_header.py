@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.client.wire_values import HeadersLike, header_bytes
+from jetlake.client.wire_values import HeadersLike, header_bytes, subscribe_subject
 from jetlake.errors import InvalidOptionError
 from jetlake.model.durations import Seconds, format_duration, nanoseconds
 from jetlake.protocol.headers import append_pair
@@ -17,13 +17,15 @@ def publish_header(
     expected_stream: str | None,
     expected_last_sequence: int | None,
     expected_last_subject_sequence: int | None,
-    expected_last_msg_id: str | None,
+    expected_last_subject_sequence_subject: str | None = None,
+    expected_last_msg_id: str | None = None,
     ttl: Seconds | str | None = None,
 ) -> bytes:
     """The header block of a message for a stream, with what the keyword arguments stand for.
 
     Raises:
         BadHeaderError: a value would break the block.
+        InvalidOptionError: an expectation that cannot be meant.
     """
     added: list[tuple[str, str]] = []
     if msg_id is not None:
@@ -40,6 +42,11 @@ def publish_header(
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
             added.append((key, str(number)))
+    if expected_last_subject_sequence_subject is not None:
+        if expected_last_subject_sequence is None:
+            raise InvalidOptionError("expected_last_subject_sequence_subject needs expected_last_subject_sequence")
+        pattern = subscribe_subject(expected_last_subject_sequence_subject).decode()
+        added.append(("Nats-Expected-Last-Subject-Sequence-Subject", pattern))
     if expected_last_msg_id is not None:
         added.append(("Nats-Expected-Last-Msg-Id", expected_last_msg_id))
     if ttl is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -51,6 +52,8 @@ class PendingAck(Struct, eq=False):
     _error: Exception | None = None
     _waiter: asyncio.Future[None] | None = None
     _observed: bool = False
+    _timeout_s: float | None = None
+    _retries: int | None = None
 
     @property
     def subject(self) -> str:
@@ -106,6 +109,7 @@ class PublishWindow(Receiver):
         "_is_connected",
         "_is_released",
         "_next",
+        "_own_deadlines",
         "_pending",
         "_prefix",
         "_prefix_length",
@@ -138,6 +142,7 @@ class PublishWindow(Receiver):
         self._denied = Denial()
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._own_deadlines: list[tuple[float, bytes]] = []
         self._failures: list[PendingAck] = []
         connection.subscribe(self)
 
@@ -153,8 +158,20 @@ class PublishWindow(Receiver):
 
     # Publishing
 
-    def put(self, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> PendingAck:
+    def put(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        has_id: bool,
+        timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> PendingAck:
         """Send a message; the caller has seen to it that there is room.
+
+        Args:
+            timeout_s: how long it may go without acknowledgement; the window's limit when None.
+            retries: how often it is sent again when no stream listens; the window's number when None.
 
         Raises:
             ConnectionClosedError: the connection is closed.
@@ -177,9 +194,23 @@ class PublishWindow(Receiver):
         pending = PendingAck(subject, self, frame, has_id, deadline)
         self._pending[token] = pending
         self._bytes += len(frame)
+        if timeout_s is not None or retries is not None:
+            pending._timeout_s, pending._retries = timeout_s, retries
+            self._restart_wait(token, pending)
         if self._timer is None:
             self._timer = self.loop.call_at(deadline, self._sweep)
         return pending
+
+    def _restart_wait(self, token: bytes, pending: PendingAck) -> None:
+        """The message is sent now; one that has a timeout of its own may need the timer earlier."""
+        wait_s = self.ack_timeout_s if pending._timeout_s is None else pending._timeout_s
+        pending._deadline = self.loop.time() + wait_s
+        if pending._timeout_s is not None:
+            heappush(self._own_deadlines, (pending._deadline, token))
+            if self._timer is None or self._timer.when() > pending._deadline:
+                if self._timer is not None:
+                    self._timer.cancel()
+                self._timer = self.loop.call_at(pending._deadline, self._sweep)
 
     def _subscribe_again(self) -> None:
         """The inbox was refused on an earlier connection, or the connection is closed."""
@@ -257,7 +288,9 @@ class PublishWindow(Receiver):
                 error = _refusal(pending, message)
                 if error is None:
                     pending._answer = answer
-                elif isinstance(error, NoRespondersError) and pending._attempts < self.retries:
+                elif isinstance(error, NoRespondersError) and pending._attempts < (
+                    self.retries if pending._retries is None else pending._retries
+                ):
                     self._try_again(token, pending)
                     continue
                 else:
@@ -276,8 +309,8 @@ class PublishWindow(Receiver):
 
     def _try_again(self, token: bytes, pending: PendingAck) -> None:
         pending._attempts += 1
-        pending._deadline = self.loop.time() + self.ack_timeout_s
         self._pending[token] = pending
+        self._restart_wait(token, pending)
         self._bytes += len(pending._frame)
         self.loop.call_later(_RETRY_WAIT_S, self._send_again, token)
 
@@ -289,19 +322,37 @@ class PublishWindow(Receiver):
     # Time and connection
 
     def _sweep(self) -> None:
-        """Give up what is overdue; the oldest stands first."""
+        """Give up what is overdue; of those without a timeout of their own, the oldest stands first."""
         self._timer = None
+        if not self._is_connected:
+            return  # Nothing is sent yet.
         now = self.loop.time()
         overdue = []
-        if self._is_connected:  # Otherwise they are not sent yet.
-            for token, pending in self._pending.items():
+        next_at = None
+        for token, pending in self._pending.items():
+            if pending._timeout_s is None:
                 if pending._deadline > now:
+                    next_at = pending._deadline
                     break
                 overdue.append(token)
-        self._take_out(overdue, PublishTimeoutError(f"no acknowledgement within {self.ack_timeout_s:g} s"))
-        if self._pending and self._is_connected:
-            first = next(iter(self._pending.values()))
-            self._timer = self.loop.call_at(max(first._deadline, now + 0.001), self._sweep)
+        own = self._own_deadlines
+        while own and (own[0][0] <= now or own[0][1] not in self._pending):
+            deadline, token = heappop(own)
+            if token in self._pending and self._pending[token]._deadline == deadline:
+                overdue.append(token)
+        self._time_out(overdue)
+        if own:
+            next_at = own[0][0] if next_at is None else min(next_at, own[0][0])
+        if next_at is not None:
+            self._timer = self.loop.call_at(max(next_at, now + 0.001), self._sweep)
+
+    def _time_out(self, tokens: list[bytes]) -> None:
+        by_wait: dict[float, list[bytes]] = {}
+        for token in tokens:
+            wait_s = self._pending[token]._timeout_s
+            by_wait.setdefault(self.ack_timeout_s if wait_s is None else wait_s, []).append(token)
+        for wait_s, late in by_wait.items():
+            self._take_out(late, PublishTimeoutError(f"no acknowledgement within {wait_s:g} s"))
 
     def disconnected(self) -> None:
         """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
@@ -314,12 +365,12 @@ class PublishWindow(Receiver):
 
     def reconnected(self) -> None:
         self._is_connected = True
-        deadline = self.loop.time() + self.ack_timeout_s
-        for pending in self._pending.values():
-            pending._deadline = deadline
+        self._own_deadlines.clear()
+        for token, pending in self._pending.items():
+            self._restart_wait(token, pending)
             self._connection.send(pending._frame)
         if self._pending and self._timer is None:
-            self._timer = self.loop.call_at(deadline, self._sweep)
+            self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s, self._sweep)
 
     def ended(self, error: Exception | None) -> None:
         self._is_connected = False

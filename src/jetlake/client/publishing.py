@@ -42,6 +42,7 @@ class Publishing:
         expected_stream: str | None = None,
         expected_last_sequence: int | None = None,
         expected_last_subject_sequence: int | None = None,
+        expected_last_subject_sequence_subject: str | None = None,
         expected_last_msg_id: str | None = None,
         ttl: Seconds | str | None = None,
         timeout: Seconds | None = None,
@@ -57,6 +58,7 @@ class Publishing:
             expected_stream: the name of the stream that must take it.
             expected_last_sequence: the stream's last sequence; 0 for an empty stream.
             expected_last_subject_sequence: the last sequence of this subject; 0 for a new subject.
+            expected_last_subject_sequence_subject: the subject, or pattern, that this sequence is of instead.
             expected_last_msg_id: the id of the stream's last message.
             ttl: seconds that the message lives, or `"never"`; the stream needs `allow_msg_ttl`.
             timeout: seconds to wait for each try.
@@ -77,6 +79,7 @@ class Publishing:
             expected_stream,
             expected_last_sequence,
             expected_last_subject_sequence,
+            expected_last_subject_sequence_subject,
             expected_last_msg_id,
             ttl,
         )
@@ -107,8 +110,11 @@ class Publishing:
         expected_stream: str | None = None,
         expected_last_sequence: int | None = None,
         expected_last_subject_sequence: int | None = None,
+        expected_last_subject_sequence_subject: str | None = None,
         expected_last_msg_id: str | None = None,
         ttl: Seconds | str | None = None,
+        timeout: Seconds | None = None,
+        retries: int | None = None,
     ) -> PendingAck:
         """Publish without waiting for the stream; waits only while the window is full.
 
@@ -120,6 +126,12 @@ class Publishing:
         A message that finds no stream is sent again a quarter of a second later, behind those that were published
         meanwhile: where the order matters more than the wait for a stream, give `expected_last_subject_sequence`, or
         await each acknowledgement.
+
+        Args:
+            timeout: seconds to wait for the acknowledgement of each try, once it is sent. Default: the context's.
+            retries: how often to send it again when no stream listens. Default 2.
+
+        The other arguments are those of `publish`.
 
         Raises:
             ConnectionClosedError: the client is closed.
@@ -133,6 +145,7 @@ class Publishing:
             expected_stream,
             expected_last_sequence,
             expected_last_subject_sequence,
+            expected_last_subject_sequence_subject,
             expected_last_msg_id,
             ttl,
         )
@@ -141,7 +154,9 @@ class Publishing:
             window = self._open_window()
         if window.is_full:
             await window.room()
-        return window.put(raw_subject, header, payload, msg_id is not None)
+        if timeout is None and retries is None:
+            return window.put(raw_subject, header, payload, msg_id is not None)
+        return window.put(raw_subject, header, payload, msg_id is not None, timeout_s(timeout), retries)
 
     async def publish_async_complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.
@@ -174,6 +189,7 @@ class Publishing:
         expected_stream: str | None,
         expected_last_sequence: int | None,
         expected_last_subject_sequence: int | None,
+        expected_last_subject_sequence_subject: str | None,
         expected_last_msg_id: str | None,
         ttl: Seconds | str | None,
     ) -> tuple[bytes, bytes, bytes]:
@@ -194,6 +210,7 @@ class Publishing:
             or expected_stream is not None
             or expected_last_sequence is not None
             or expected_last_subject_sequence is not None
+            or expected_last_subject_sequence_subject is not None
             or expected_last_msg_id is not None
             or ttl is not None
         ):
@@ -203,18 +220,27 @@ class Publishing:
                 expected_stream=expected_stream,
                 expected_last_sequence=expected_last_sequence,
                 expected_last_subject_sequence=expected_last_subject_sequence,
+                expected_last_subject_sequence_subject=expected_last_subject_sequence_subject,
                 expected_last_msg_id=expected_last_msg_id,
                 ttl=ttl,
             )
         self._connection.check_size(len(header) + len(payload))
         return raw_subject, header, payload
 
-    async def put_async(self, subject: bytes, header: bytes, payload: bytes, has_id: bool) -> PendingAck:
+    async def put_async(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        has_id: bool,
+        ack_timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> PendingAck:
         """Publish what `prepare` gave, as `publish_async` does."""
         window = self._window or self._open_window()
         if window.is_full:
             await window.room()
-        return window.put(subject, header, payload, has_id)
+        return window.put(subject, header, payload, has_id, ack_timeout_s, retries)
 
     @property
     def publish_async_pending(self) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from jetlake.client.options import duration_s
+from jetlake.client.options import EventCallback, duration_s
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.durations import Seconds, nanoseconds
@@ -92,6 +92,8 @@ class ConsumeOptions(Struct, frozen=True):
     idle_heartbeat_s: float = HEARTBEAT_S
     on_missed_heartbeat: MissedHeartbeat = "stop"
     group: GroupOptions = NO_GROUP
+    stop_after: int = 0
+    on_error: EventCallback | None = None
 
 
 def fetch_options(
@@ -159,6 +161,8 @@ def consume_options(
     threshold_bytes: int | None = None,
     on_missed_heartbeat: MissedHeartbeat = "stop",
     group: GroupOptions = NO_GROUP,
+    stop_after: int | None = None,
+    on_error: EventCallback | None = None,
 ) -> ConsumeOptions:
     """Check what `consume` was given and fill in the defaults.
 
@@ -193,7 +197,14 @@ def consume_options(
         )
     if on_missed_heartbeat not in ("stop", "continue"):
         raise InvalidOptionError(f"on_missed_heartbeat is 'stop' or 'continue', not {on_missed_heartbeat!r}")
-    return ConsumeOptions(*limits, *thresholds, expires_s, heartbeat_s, on_missed_heartbeat, group)
+    _check_at_least("stop_after", stop_after, 1)
+    if stop_after is not None and max_bytes is not None:
+        raise InvalidOptionError("stop_after counts messages, so consume is limited by max_messages, not by max_bytes")
+    if on_error is not None and not callable(on_error):
+        raise InvalidOptionError(f"on_error is a function that takes an error, not {on_error!r}")
+    return ConsumeOptions(
+        *limits, *thresholds, expires_s, heartbeat_s, on_missed_heartbeat, group, stop_after or 0, on_error
+    )
 
 
 def group_options(

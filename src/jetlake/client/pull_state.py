@@ -18,6 +18,7 @@ from jetlake.model.requests import PullRequest
 
 __all__ = ["PullState"]
 
+_NO_END = 1 << 62
 _RETRY_FIRST_S = 0.25
 _RETRY_MAX_S = 5.0
 _SHUTDOWN_WAIT_S = 1.0
@@ -37,6 +38,7 @@ class PullState:
         "_expires_ns",
         "_heartbeat_ns",
         "_last_heard",
+        "_left",
         "_limit",
         "_misfit",
         "_open",
@@ -64,6 +66,7 @@ class PullState:
         self._retry_at = 0.0
         self._retry_s = _RETRY_FIRST_S
         self._misfit = 0
+        self._left = options.stop_after or _NO_END
         # What is left of each pull, oldest first. What comes is taken off the oldest, so that the newest, the only one
         # that can be refused on arrival without a word about its size, is still whole.
         self._open: deque[int] = deque()
@@ -93,13 +96,14 @@ class PullState:
         if not self.is_connected or now < self._retry_at:
             return None
         pending = self.outstanding + buffered
+        left = self._left - self.outstanding
         if self.wanted is None:
-            room = self._limit - pending
+            room = min(self._limit - pending, left)
             # A message that did not fit into so many bytes will not fit now.
             if pending > self._threshold or room <= self._misfit:
                 return None
         else:
-            room = min(self._limit, self.wanted) - pending
+            room = min(min(self._limit, self.wanted) - pending, left)
             if room <= 0:
                 return None
         if not self.outstanding:
@@ -120,6 +124,11 @@ class PullState:
         )
 
     # Hearing
+
+    def accepted(self, messages: int) -> bool:
+        """So many of the messages that came are handed out; True if these are all that are wanted."""
+        self._left -= messages
+        return self._left <= 0
 
     def received(self, amount: int, now: float) -> None:
         """So many user messages (or bytes) came."""

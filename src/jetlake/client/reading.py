@@ -73,7 +73,7 @@ class Reading(Receiver):
         self._loop = connection.loop
         self._mailbox = Mailbox(self._loop)
         self._puller = Puller(connection, options, self._mailbox, self._missed)
-        self._handlers = HandlerPool(handler, concurrency, connection.signal, connection.endings)
+        self._handlers = HandlerPool(handler, concurrency, self.report, connection.endings)
         self._recovery: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_stopping = False
@@ -235,6 +235,10 @@ class Reading(Receiver):
         if self._handlers.has_handler and not self._mailbox.is_ended:
             raise ConsumeError("the tasks of the handlers were cancelled")
 
+    def report(self, error: Exception) -> None:
+        """Report what no call can raise: to the read's own `on_error`, or to the client's."""
+        self._connection.report(self._options.on_error, error)
+
     def _end(self) -> Exception:
         """Why there is nothing more."""
         if self._mailbox.error is not None:
@@ -312,8 +316,8 @@ class Reading(Receiver):
             connection.forget(self)
             connection.listeners.discard(self)
 
-    def _fail(self, error: Exception) -> None:
-        """End with an error; what is there can still be taken."""
+    def _fail(self, error: Exception | None) -> None:
+        """End, with an error or because all that was asked for has come; what is there can still be taken."""
         self._stop_asking()
         self._connection.unsubscribe(self)
         self._connection.listeners.discard(self)
@@ -342,6 +346,9 @@ class Reading(Receiver):
             messages = self._accept(messages)
             puller.buffered(messages)
             self._mailbox.put(messages)
+            if self._options.stop_after and puller.state.accepted(len(messages)):
+                self._fail(None)
+                return
         puller.refill()
 
     def _split(self, messages: list[Message], position: int, now: float) -> list[Message]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jetlake.client.message import Message, Outlet
 from jetlake.client.receiver import Receiver
+from jetlake.client.statistics import Traffic
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Frame
 
@@ -21,9 +22,10 @@ class SubscriptionTable:
         outlet: where the messages' answers go.
         on_control: takes every frame that is not a message.
         on_complete: called with a receiver that got the last message it had asked for.
+        traffic: counts the messages.
     """
 
-    __slots__ = ("_message_type", "_next_sid", "_on_complete", "_on_control", "_receivers", "outlet")
+    __slots__ = ("_message_type", "_next_sid", "_on_complete", "_on_control", "_receivers", "_traffic", "outlet")
 
     def __init__(
         self,
@@ -31,12 +33,14 @@ class SubscriptionTable:
         outlet: Outlet,
         on_control: Callable[[Frame], None],
         on_complete: Callable[[Receiver], None],
+        traffic: Traffic,
     ) -> None:
         self._message_type = message_type
         self._on_control = on_control
         self._on_complete = on_complete
         self._receivers: dict[bytes, Receiver] = {}
         self._next_sid = 0
+        self._traffic = traffic
         self.outlet = outlet
 
     def add(self, receiver: Receiver) -> None:
@@ -104,6 +108,7 @@ class SubscriptionTable:
         if receiver is None:
             return  # Unsubscribed while they were under way.
         receiver.delivered += len(messages)
+        self._traffic.messages_received += len(messages)
         receiver.receive(messages)
         if receiver.delivered_max and receiver.delivered >= receiver.delivered_max:
             self._on_complete(receiver)

@@ -10,6 +10,7 @@ from jetlake.client.handshake import ServerInfo, complaint, connect_frame, read_
 from jetlake.client.message import Message
 from jetlake.client.options import ConnectOptions
 from jetlake.client.server_address import ServerAddress
+from jetlake.client.statistics import Traffic
 from jetlake.errors import ClientConnectionError, ConnectTimeoutError, JetlakeError
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Msg, Pong
@@ -30,6 +31,7 @@ class WireProtocol(asyncio.Protocol):
         message_type: what the parser builds of a message.
         on_frames: takes the frames of each read once the greeting is done.
         on_lost: called once when the connection is gone after the greeting.
+        traffic: counts what is read and written.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class WireProtocol(asyncio.Protocol):
         message_type: type[Message],
         on_frames: Callable[[list[Frame]], None],
         on_lost: Callable[[WireProtocol, Exception | None], None],
+        traffic: Traffic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         # The parser builds whatever takes its five positional arguments.
@@ -44,6 +47,7 @@ class WireProtocol(asyncio.Protocol):
         self._feed: Callable[[bytes], list[Frame]] = self._parser.feed
         self._on_frames = on_frames
         self._on_lost = on_lost
+        self._traffic = traffic
         self._greeting: asyncio.Future[ServerInfo] = self._loop.create_future()
         self._welcome: asyncio.Future[None] | None = None
         self._is_welcome = False
@@ -81,6 +85,7 @@ class WireProtocol(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
 
     def data_received(self, data: bytes) -> None:
+        self._traffic.bytes_received += len(data)
         frames = self._feed(data)
         if self._is_welcome:
             if frames:
@@ -121,6 +126,7 @@ class WireProtocol(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Hand the bytes to the socket."""
+        self._traffic.bytes_sent += len(data)
         assert self.transport is not None
         self.transport.write(data)
 
@@ -179,6 +185,7 @@ async def open_wire(
     message_type: type[Message],
     on_frames: Callable[[list[Frame]], None],
     on_lost: Callable[[WireProtocol, Exception | None], None],
+    traffic: Traffic,
 ) -> tuple[WireProtocol, ServerInfo]:
     """Connect to one server and go through its greeting.
 
@@ -188,7 +195,7 @@ async def open_wire(
         JetlakeError: the server refused us.
     """
     loop = asyncio.get_running_loop()
-    wire = WireProtocol(message_type, on_frames, on_lost)
+    wire = WireProtocol(message_type, on_frames, on_lost, traffic)
     context = tls_context(options, address, None)
     hostname = (options.tls_hostname or address.host) if context is not None else None
     try:

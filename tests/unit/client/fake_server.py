@@ -91,7 +91,7 @@ class FakeServer:
         self.errors = []
         self.events = []
 
-    async def open_wire(self, options, address, message_type, on_frames, on_lost):
+    async def open_wire(self, options, address, message_type, on_frames, on_lost, traffic):
         await asyncio.sleep(0)
         if self.is_down:
             raise ConnectionRefusedError("down")

@@ -1,0 +1,231 @@
+"""Blocking forms of streams and consumers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import islice
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from jetlake import client
+from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
+from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.message import Message
+from jetlake.blocking.reading import MessageHandler, Reading
+from jetlake.client.message import give_back
+from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
+from jetlake.client.pull_options import next_options
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.durations import Seconds
+from jetlake.model.stream import StreamConfig, StreamInfo
+
+__all__ = ["Consumer", "OrderedConsumer", "Stream", "messages"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def messages(received: list[client.Message], thread: LoopThread) -> list[Message]:
+    return cast("list[Message]", received)
+
+
+def _message(received: client.Message | None, thread: LoopThread) -> Message | None:
+    return cast("Message | None", received)
+
+
+def _give_back(message: client.Message | None) -> None:
+    if message is not None:
+        give_back([message])
+
+
+class _Consume(Method, Generic[P]):
+    """The blocking form of `consume`: a handler, if there is one, runs in threads."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Any]) -> None:
+        super().__init__(method)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Consume[P]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, Reading]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        return self._bound(instance)
+
+    def _call(
+        self, instance: Facade, handler: MessageHandler | None = None, *, concurrency: int = 1, **options: Any
+    ) -> Any:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+        if concurrency > 1 and handler is None:
+            raise InvalidOptionError("concurrency needs a handler")
+        return Reading(self._method(instance._inner, **options), instance._thread, handler, concurrency)
+
+
+class Consumer(Facade):
+    """The blocking form of `jetlake.client.Consumer`."""
+
+    _inner: client.Consumer
+
+    fetch = Wrapped(client.Consumer.fetch, messages, give_back)
+    next = Wrapped(client.Consumer.next, _message, _give_back)
+    consume = _Consume(client.Consumer.consume)
+    messages = consume
+    info = Call(client.Consumer.info)
+    delete = Call(client.Consumer.delete)
+    pause = Call(client.Consumer.pause)
+    resume = Call(client.Consumer.resume)
+    reset = Call(client.Consumer.reset)
+    unpin = Call(client.Consumer.unpin)
+
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self._inner.name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """What the server said last about it."""
+        return self._inner.cached_info
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration, as the server said last."""
+        return self._inner.config
+
+
+class OrderedConsumer(Facade):
+    """The blocking form of `jetlake.client.OrderedConsumer`; iterate over it, or use `consume`, `fetch` and `next`."""
+
+    _inner: AsyncOrderedConsumer
+
+    consume = _Consume(AsyncOrderedConsumer.consume)
+    messages = consume
+    info = Call(AsyncOrderedConsumer.info)
+    delete = Call(AsyncOrderedConsumer.delete)
+
+    def __init__(self, inner: AsyncOrderedConsumer, thread: LoopThread) -> None:
+        super().__init__(inner, thread)
+        # What an interrupted call has fetched is what the next one gets: the position is behind it already.
+        self._fetched: deque[Message] = deque()
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        expires: Seconds | None = None,
+        max_bytes: int | None = None,
+        idle_heartbeat: Seconds | None = None,
+        no_wait: bool = False,
+    ) -> list[Message]:
+        """The next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        if not self._fetched:
+            fetch = self._inner.fetch(
+                max_messages, expires=expires, max_bytes=max_bytes, idle_heartbeat=idle_heartbeat, no_wait=no_wait
+            )
+            self._thread.call(self._keep(lambda: fetch))
+        count = len(self._fetched) if max_messages is None else max_messages
+        rest = deque(islice(self._fetched, count, None))
+        messages = [*islice(self._fetched, count)]
+        self._fetched = rest
+        return messages
+
+    def next(self, timeout: Seconds = 5.0) -> Message | None:
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        if not self._fetched:
+            options = next_options(timeout)
+            self._thread.call(self._keep(lambda: self._inner.fetch_once(options)))
+        if not self._fetched:
+            return None
+        message = self._fetched[0]
+        del self._fetched[0]
+        return message
+
+    async def _keep(self, fetch: Callable[[], Awaitable[list[client.Message]]]) -> None:
+        self._fetched.extend(cast("list[Message]", await fetch()))
+
+    @property
+    def name(self) -> str:
+        """The name of the consumer that is used right now; it changes. Empty before the first read."""
+        return self._inner.name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._inner.stream_name
+
+    def __iter__(self) -> Iterator[Message]:
+        with self.consume() as messages:
+            yield from messages
+
+    def batches(self) -> Iterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        with self.consume() as messages:
+            yield from messages.batches()
+
+
+class _Collect(Method, Generic[P, T]):
+    """The blocking form of a method that gives an async iterator: all of it, as a list."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
+        super().__init__(method)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Collect[P, T]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, list[T]]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        return self._bound(instance)
+
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        async def gather() -> list[Any]:
+            return [item async for item in self._method(instance._inner, *args, **kwargs)]
+
+        return instance._thread.call(gather())
+
+
+class Stream(Facade):
+    """The blocking form of `jetlake.client.Stream`."""
+
+    _inner: client.Stream
+
+    info = Call(client.Stream.info)
+    update = Call(client.Stream.update)
+    delete = Call(client.Stream.delete)
+    purge = Call(client.Stream.purge)
+    get = Call(client.Stream.get)
+    get_batch = _Collect(client.Stream.get_batch)
+    delete_message = Call(client.Stream.delete_message)
+    create_consumer = Wrapped(client.Stream.create_consumer, Consumer)
+    create_or_update_consumer = Wrapped(client.Stream.create_or_update_consumer, Consumer)
+    update_consumer = Wrapped(client.Stream.update_consumer, Consumer)
+    consumer = Wrapped(client.Stream.consumer, Consumer)
+    consumer_info = Call(client.Stream.consumer_info)
+    delete_consumer = Call(client.Stream.delete_consumer)
+    consumers = Call(client.Stream.consumers)
+    consumer_names = Call(client.Stream.consumer_names)
+    ordered = Made(client.Stream.ordered, OrderedConsumer)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self._inner.name
+
+    @property
+    def cached_info(self) -> StreamInfo:
+        """What the server said last about it."""
+        return self._inner.cached_info
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration, as the server said last."""
+        return self._inner.config
