@@ -65,7 +65,14 @@ def test_nothing_is_acknowledged_while_a_slow_sync_is_under_way(world):
     assert [answer["seq"] for answer in says(answers)] == [1]
 
 
-def test_a_failed_sync_is_the_end_of_promises_until_a_restart(world):
+def wait_for_retry(world):
+    world.clock.advance(1)
+    world.engine.run_timers()
+    world.settle()
+
+
+def test_a_failed_sync_is_the_end_of_promises_until_another_one_comes_through(world):
+    world.disk.drops_failed_syncs = True
     first = publish(world)
     world.settle()
     assert says(first)[0]["seq"] == 1
@@ -76,12 +83,77 @@ def test_a_failed_sync_is_the_end_of_promises_until_a_restart(world):
     refused = publish(world, payload=b"s.1 refused")
     world.settle()
     assert "error" in says(refused)[0]
-    # What is there can still be read, and after a restart the stream goes on.
-    assert world.jetstream.streams["S"].store.get(1).payload == b"s.1 x"
-    world.crash(power=True)
+    # What is there can still be read, and the stream goes on by itself.
+    store = world.jetstream.streams["S"].store
+    assert store.get(1).payload == b"s.1 x"
+    wait_for_retry(world)
     again = publish(world, payload=b"s.1 again")
     world.settle()
-    assert says(again)[0]["seq"] > 1
+    assert says(again)[0]["seq"] == store.last_sequence > 1
+    world.crash(power=True)
+    assert world.jetstream.streams["S"].store.get(store.last_sequence).payload == b"s.1 again"
+
+
+TROUBLE = {
+    "full disk": ({"write", "create"}, errno.ENOSPC),
+    "no descriptors": ({"open", "sync_folder"}, errno.EMFILE),
+    "failing writes": ({"write", "truncate"}, errno.EIO),
+    "failing syncs": ({"sync"}, errno.EIO),
+    "failing syncs of folders": ({"sync_folder"}, errno.EIO),
+    "nothing works": ({"write", "sync", "sync_folder", "open", "truncate", "remove", "replace"}, errno.EIO),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLE)
+@pytest.mark.parametrize("sync_interval_ns", [0, 120_000_000_000])
+def test_trouble_is_told_once_and_over_by_itself(trouble, sync_interval_ns):
+    operations, number = TROUBLE[trouble]
+    for seed in range(12):
+        world = World(seed)
+        world.options = EngineOptions(sync_interval_ns=sync_interval_ns)
+        world.restart()
+        world.disk.drops_failed_syncs = True
+        reports = []
+        world.engine.report = reports.append
+        for _ in range(20):
+            world.step()
+        world.settle()
+        world.fail(operations, number, 1_000_000)
+        for _ in range(60):
+            world.step()
+        world.settle()
+        refused = [report for report in reports if "refuses" in report]
+        assert len(refused) == len(set(refused)), "each of them once"
+        assert bool(refused) == bool(world.engine.disk_failures())
+        world.heal()
+        for _ in range(3):
+            wait_for_retry(world)
+        assert world.engine.disk_failures() == [], reports
+        assert len(reports) == 2 * len(refused), reports
+        for stream in world.streams:
+            answers = publish(world, stream.prefix + b".1", stream.prefix + b".1 after all")
+            world.settle()
+            assert "seq" in says(answers)[0], answers
+        world.crash(power=not sync_interval_ns)
+        world.check()
+
+
+def test_a_double_ack_that_the_disk_did_not_take_is_answered_with_an_error(world):
+    publish(world)
+    world.settle()
+    world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":1,"no_wait":true}', lambda _: None)
+    world.settle()
+    ((_, subject),) = world.streams[0].consumers["all"].pending.items()
+    world.fail({"write"}, errno.ENOSPC, 1000)
+    answers = []
+    world.send(subject, b"+ACK", answers.append)
+    world.settle()
+    assert answers[0].header.startswith(b"NATS/1.0 503 cannot write to the consumer's journal")
+    world.heal()
+    wait_for_retry(world)
+    world.send(subject, b"+ACK", answers.append)
+    world.settle()
+    assert (answers[1].header, answers[1].payload) == (b"", b"")
 
 
 @pytest.mark.parametrize("path", ["/S/msgs/", "/consumers/all/"])
@@ -104,7 +176,7 @@ def test_a_failed_sync_is_reported_once_and_names_its_owner(world, path):
         world.settle()
     owner = "stream S of account $G" if path == "/S/msgs/" else "consumer all of stream S of account $G"
     assert len(reports) == 1
-    assert reports[0].startswith(f"JetStream - {owner} takes nothing more until a restart: cannot make")
+    assert reports[0].startswith(f"JetStream - the disk refuses {owner}, which is tried again: cannot make")
     assert reports[0].endswith(": as asked")
     (told,) = world.engine.disk_failures()
     assert told.startswith(f"{owner}: ")
@@ -119,7 +191,7 @@ def test_a_disk_that_fails_at_the_start_is_reported(world):
     world.engine = Engine(world.clock, EngineOptions(), storage)
     world.engine.report = reports.append
     world.engine.enable(Account("$G"))
-    assert any(report.startswith("JetStream - stream S of account $G takes nothing more") for report in reports)
+    assert any(report.startswith("JetStream - the disk refuses stream S of account $G") for report in reports)
 
 
 def test_a_full_disk_refuses_and_recovers_when_there_is_room(world):

@@ -27,7 +27,9 @@ def publish(world, subject, count=COUNT, first=0):
 
 def tidy_up(world):
     """Let the house-keeping run until nothing is left to do."""
-    for _ in range(20):
+    for _ in range(60):
+        if not world.engine.timers.next_deadline():
+            return
         world.clock.advance(1.1)
         world.engine.run_timers()
         world.settle()

@@ -232,7 +232,8 @@ class Simulation:
         for one in covered:
             self._retain(self.streams[key[0]], one)
         self._turn()
-        answered = any(frame.subject == reply for frame in self.frames())
+        answers = [frame for frame in self.frames() if frame.subject == reply]
+        answered = any(not frame.header for frame in answers)
         if reply and is_known:
             assert answered or self.disk_failed, f"{key}: no answer to {body!r} of {sequence}"
         if answered and ends:

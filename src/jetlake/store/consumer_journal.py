@@ -27,7 +27,7 @@ class ConsumerJournal(Protocol):
 
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
-        failure: set for good when a sync fails: nothing more is written before a restart.
+        failure: set when a sync fails: nothing more is written before `mend` and another sync.
         state_source: gives the whole present state when the journal wants to begin anew.
     """
 
@@ -97,6 +97,14 @@ class ConsumerJournal(Protocol):
         """
         ...
 
+    def mend(self) -> None:
+        """Try again after the disk refused; when this returns, the next sync decides whether all is well.
+
+        Raises:
+            StoreError: the disk still refuses.
+        """
+        ...
+
     def close(self) -> None:
         """Stop cleanly."""
         ...
@@ -145,6 +153,9 @@ class MemoryJournal:
         pass
 
     def sync(self) -> None:
+        pass
+
+    def mend(self) -> None:
         pass
 
     def close(self) -> None:
@@ -205,6 +216,7 @@ class FileJournal:
         self._flushed_generation = 0
         self._synced_generation = 0
         self.failure: StoreError | None = None
+        self._is_mended = False
 
     # What is told
 
@@ -253,6 +265,23 @@ class FileJournal:
         self._forget_told()
         with self._lock:
             self._flushed_generation += 1
+
+    def mend(self) -> None:
+        if self.failure is None:
+            self.flush()
+            return
+        # Nobody knows what the file holds: the whole state goes to a new one.
+        state = self.state_source() if self.state_source is not None else None
+        if state is None:
+            raise self.failure
+        try:
+            self._begin(state, b"")
+        except OSError as error:
+            raise StoreError.of("write to the consumer's journal", error) from error
+        self._forget_told()
+        with self._lock:
+            self._flushed_generation += 1
+            self._is_mended = True
 
     def _write(self) -> None:
         if self._replacement is not None or not self._number:
@@ -328,8 +357,9 @@ class FileJournal:
     def sync(self) -> None:
         with self._sync_lock:
             with self._lock:
-                if self.failure is not None:
+                if self.failure is not None and not self._is_mended:
                     raise self.failure
+                self._is_mended = False
                 generation = self._flushed_generation
                 if generation == self._synced_generation:
                     return
@@ -343,8 +373,11 @@ class FileJournal:
                 if is_new:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
+                with self._lock:
+                    self._obsolete[:0] = obsolete
                 self.failure = StoreError.of("make the consumer's journal safe", error)
                 raise self.failure from error
+            self.failure = None
             self._synced_generation = generation
             self._remove(obsolete)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -21,7 +21,8 @@ class Durability:
     Attributes:
         flushed: the number of the last flush.
         synced: the last flush that is known to be safe.
-        failure: set for good when a sync fails: nobody knows then what the disk has.
+        failure: set when a sync fails: nobody knows then what the disk has, until it was written anew and synced.
+        cuts: what could not be undone of a failed write, to be tried again before that.
     """
 
     def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
@@ -33,6 +34,8 @@ class Durability:
         self._mark = mark
         self._segments = segments
         self._last_sequence = 0
+        self.cuts: list[Callable[[], None]] = []
+        self._may_mend = False
         self._dirty: dict[Segment, None] = {}
         # The same for the names in the folder: how often they changed, and up to which change they are safe.
         self._names_changed = 0
@@ -97,7 +100,9 @@ class Durability:
         """
         with self._sync_lock:
             with self._lock:
-                self.check()
+                is_mending, self._may_mend = self._may_mend, False
+                if not is_mending:
+                    self.check()
                 flushed = self.flushed
                 last_sequence = self._last_sequence
                 names_changed = self._names_changed
@@ -106,12 +111,18 @@ class Durability:
                 self._dirty.clear()
             try:
                 for segment in dirty:
+                    if is_mending:
+                        segment.write_again()
                     self._disk.sync(segment.open())
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
+                with self._lock:
+                    self._dirty = dict.fromkeys((*dirty, *self._dirty))
                 self.failure = StoreError.of("make the stream's log safe", error)
                 raise self.failure from error
+            if is_mending:
+                self.failure = None
             if listing is not None:
                 self._segments.write(listing)
             if dirty:
@@ -119,6 +130,20 @@ class Durability:
             # Last: from here on the other thread may take the handles away.
             self._names_synced = names_changed
             self.synced = flushed
+
+    def mend(self) -> None:
+        """Let the next sync write anew what a failed one left in doubt.
+
+        The system may have dropped what it could not write and take the next sync for a success: only bytes that are
+        written again are certain to be on the disk after it.
+
+        Raises:
+            OSError: what a failed write left could still not be undone.
+        """
+        while self.cuts:
+            self.cuts[-1]()
+            self.cuts.pop()
+        self._may_mend = True
 
     def sync_names(self) -> None:
         """Make the names in the folder safe, in this thread.

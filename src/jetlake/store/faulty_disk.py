@@ -68,6 +68,7 @@ class FaultyDisk:
         cut_at: the number of the change in which the power goes; None for never.
         capacity: how many bytes it takes before it is full; None for any number.
         fault: asked before every operation, with its name and its path; raises `OSError` to make it fail.
+        drops_failed_syncs: whether a failed sync may drop what was written before it, although it can still be read.
         bad_sectors: places, as (path, sector), that cannot be read.
     """
 
@@ -76,6 +77,7 @@ class FaultyDisk:
         self.cut_at: int | None = None
         self.capacity: int | None = None
         self.fault: Callable[[str, Path], None] | None = None
+        self.drops_failed_syncs = False
         self.bad_sectors: set[tuple[Path, int]] = set()
         self._random = random
         self._root = _Folder()
@@ -145,9 +147,18 @@ class FaultyDisk:
 
     def sync(self, handle: int) -> None:
         file, path = self._file(handle)
-        self._before("sync", path)
+        try:
+            self._before("sync", path)
+        except OSError:
+            # A system that could not write drops what it held, and knows nothing of it at the next sync.
+            if self.drops_failed_syncs and self._random.random() < 0.5:
+                file.writes.clear()
+            raise
         self._change("sync", path)
-        file.safe = bytes(file.data)
+        safe = bytearray(file.safe)
+        for offset, written in file.writes:
+            _apply(safe, offset, written)
+        file.safe = bytes(safe)
         file.writes.clear()
 
     # Names

@@ -148,6 +148,14 @@ class IdLog:
                     self._is_new = self._is_new or is_new
                 raise StoreError.of("make the stream's message ids safe", error) from error
 
+    def mend(self) -> None:
+        """Try again after the disk refused.
+
+        Raises:
+            StoreError: it still does.
+        """
+        self.flush()
+
     def needs_flush(self) -> bool:
         """Whether something was appended since the last flush."""
         return bool(self._pending or self._in_doubt)

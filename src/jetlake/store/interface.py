@@ -62,7 +62,7 @@ class MessageStore(Protocol):
         lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
         lost_bytes: how many bytes of the files could not be understood.
         durable: whether acknowledgements have to wait for `sync`.
-        failure: set for good when a sync fails: nothing more is taken before a restart.
+        failure: set when a sync fails: nothing more is taken before `mend` and another sync.
         on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
         on_purged: called once after many messages went in one go.
         may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
@@ -304,6 +304,14 @@ class MessageStore(Protocol):
 
         Raises:
             StoreError: the disk refused; nothing is lost.
+        """
+        ...
+
+    def mend(self) -> None:
+        """Try again after the disk refused; when this returns, the next sync decides whether all is well.
+
+        Raises:
+            StoreError: the disk still refuses.
         """
         ...
 

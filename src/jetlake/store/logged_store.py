@@ -6,6 +6,7 @@ import os
 import struct
 from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64_digest
@@ -27,6 +28,8 @@ __all__ = ["LoggedStore"]
 
 _SKIP_ROWS_MAX = 4096
 _HELD_BACK_MAX = 65536
+_PROBE_NAME = "mark.tmp"
+_PROBE_BYTES = 65536
 _pack_head = struct.Struct("<IQqH").pack
 _pack_number = struct.Struct("<I").pack
 
@@ -347,6 +350,7 @@ class LoggedStore(IndexedStore[Segment]):
             except OSError as error:
                 # What the file now holds could be taken for messages, if their sequences were used again.
                 self._durability.failure = StoreError.of("cut off what a failed write left", error)
+                self._durability.cuts.append(partial(segment.cut, size))
         # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
         cut = [segment for segment in self._unflushed if segment.handle is not None]
         self._durability.wrote(cut, self._flushed_sequence)
@@ -407,6 +411,7 @@ class LoggedStore(IndexedStore[Segment]):
             self._disk.remove(segment.path)
         except OSError as error:
             self._durability.failure = StoreError.of("remove what a failed write left", error)
+            self._durability.cuts.append(partial(self._disk.remove, segment.path))
         self._durability.forget(segment)
         self._starts.pop()
         self._active = self._blocks[-1]
@@ -424,6 +429,23 @@ class LoggedStore(IndexedStore[Segment]):
 
     def sync(self) -> None:
         self._durability.sync()
+
+    def mend(self) -> None:
+        try:
+            if self.failure is not None:
+                self._durability.mend()
+            # Nothing may be waiting to be written: see for oneself.
+            path = self._folder / _PROBE_NAME
+            handle = self._disk.open(path, create=True)
+            try:
+                self._disk.write(handle, bytes(_PROBE_BYTES), 0)
+                self._disk.sync(handle)
+            finally:
+                self._disk.close(handle)
+                self._disk.remove(path)
+            self._disk.sync_folder(self._folder)
+        except OSError as error:
+            raise StoreError.of("write to the stream's folder", error) from error
 
 
 def _record_size(message: Incoming) -> int:

@@ -134,6 +134,9 @@ class MemoryStore(IndexedStore[_MemoryBlock]):
         if block.live and block.first + len(block.live) <= self.last_sequence:
             self._start_block()
 
+    def mend(self) -> None:
+        pass
+
     def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
         # Whoever opens a store in memory finds nothing in it.
         return iter(())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from array import array
 from bisect import bisect_right
@@ -15,6 +16,7 @@ from jetlake.store.block import Block
 from jetlake.store.disk import Disk
 from jetlake.store.message import StoredMessage
 from jetlake.store.record import HEAD_SIZE, HEADER_FLAG, pack_erased, seed_of
+from jetlake.store.scan import scan
 
 __all__ = ["FORMAT_VERSION", "HEADER_SIZE", "DamagedSegmentError", "Segment", "SegmentHeader", "segment_name"]
 
@@ -499,6 +501,31 @@ class Segment(Block):
         if self.digest is None:
             return False
         return len(data) == self.size and int(xxh3_64_intdigest(data)) == self.digest
+
+    def write_again(self) -> None:
+        """Write the whole file over itself, for a sync that can be trusted after one that failed.
+
+        Raises:
+            OSError: the disk refused, or does not give back what was written: only a start can tell what is left.
+        """
+        if self.size:
+            data = self.read_all(self.size)
+            content = scan(data, HEADER_SIZE, self.seed, None)
+            if len(data) < self.size or content.end != self.size or content.damaged_bytes:
+                raise OSError(errno.EIO, "it does not hold what was written", str(self.path))
+            self.disk.write(self.open(), data, 0)
+        self.disk.truncate(self.open(), self.size)
+
+    def cut(self, size: int) -> None:
+        """Cut the file, if it is still there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        try:
+            self.disk.truncate(self.open(), size)
+        except FileNotFoundError:
+            pass
 
     # Erasing
 

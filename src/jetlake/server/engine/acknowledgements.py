@@ -169,7 +169,9 @@ class Acknowledgements:
             return
 
         def answer(error: JetlakeError | None) -> None:
-            if error is None:
-                account.publish(reply, b"", b"", b"")
+            # Clients take any answer for a confirmation but this one, which they take for nobody being there.
+            reason = " ".join(str(error).split()).encode("ascii", "replace")
+            header = b"" if error is None else b"NATS/1.0 503 %b\r\n\r\n" % reason
+            account.publish(reply, b"", header, b"")
 
         self._committed.when_durable(answer)

@@ -35,6 +35,10 @@ class Syncable(Protocol):
         """Return when everything flushed before the call is on disk; runs in another thread."""
         ...
 
+    def mend(self) -> None:
+        """Try again after the disk refused; raises a `JetlakeError` while it does, and a sync decides after that."""
+        ...
+
 
 def sync(syncable: Syncable) -> JetlakeError | None:
     """Sync a store or a journal, and return the error when that failed."""
@@ -103,9 +107,12 @@ class Commit:
     def __init__(self, *, always: bool) -> None:
         self.always = always
         self.failures: dict[Syncable, JetlakeError] = {}
-        """What failed to sync, and why: it takes nothing more before a restart."""
+        """What the disk refused to write or to sync, and why, until a `retry` finds that it takes it again."""
         self.on_failure: Callable[[Syncable, JetlakeError], None] = lambda _syncable, _error: None
         """Told of each of them once."""
+        self.on_recovery: Callable[[Syncable], None] = lambda _syncable: None
+        """Told when it is over."""
+        self._mended: set[Syncable] = set()  # of those that failed, what waits for the sync that decides
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
         self._unsynced: dict[Syncable, None] = {}
@@ -163,14 +170,33 @@ class Commit:
                 self._fresh.append(waiter)
 
     def failed(self, syncable: Syncable, error: JetlakeError | None) -> None:
-        """It takes nothing more; None, and being told so again, change nothing."""
+        """The disk refused it; None, and being told so again, change nothing."""
         if error is not None and syncable not in self.failures:
             self.failures[syncable] = error
             self.on_failure(syncable, error)
 
+    def retry(self) -> None:
+        """See whether the disk takes again what it refused; where it does, a sync decides."""
+        for syncable in list(self.failures):
+            if syncable in self._in_flight or syncable in self._held:
+                continue
+            try:
+                syncable.mend()
+            except JetlakeError:
+                continue
+            self._mended.add(syncable)
+            self._unsynced[syncable] = self._due[syncable] = None
+
+    def _recovered(self, syncable: Syncable) -> None:
+        if self.failures.pop(syncable, None) is not None:
+            self.on_recovery(syncable)
+            # What had to wait: removals of a stream, and the journals that come after them.
+            self.mark_now(syncable)
+
     def forget(self, syncable: Syncable) -> None:
         """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on."""
         self.failures.pop(syncable, None)
+        self._mended.discard(syncable)
         if syncable in self._in_flight:
             self._forgotten.add(syncable)
         for marked in (self._dirty, self._soon, self._unsynced, self._due):
@@ -211,7 +237,7 @@ class Commit:
                 self._wait_held(hold, (syncable, action))
             elif syncable in again:
                 self._fresh.append((syncable, action))
-            elif (error := errors.get(syncable)) is not None:
+            elif (error := errors.get(syncable) or syncable.failure) is not None:
                 action(error)
             elif not self.always and syncable not in self._strict:
                 action(None)
@@ -229,6 +255,11 @@ class Commit:
         dirty, self._dirty = self._dirty, {}
         for syncable in dirty:
             self._soon.pop(syncable, None)
+            if syncable.failure is not None:
+                # Nothing is written after a failed sync; who waits hears of it, and the next `retry` comes.
+                errors[syncable] = syncable.failure
+                self.failed(syncable, syncable.failure)
+                continue
             if (hold := self._held.get(syncable)) is not None:
                 hold.is_marked = True
                 continue
@@ -236,7 +267,7 @@ class Commit:
                 syncable.flush()
             except JetlakeError as refused:
                 errors[syncable] = refused
-                self.failed(syncable, syncable.failure)
+                self.failed(syncable, refused)
                 self._soon[syncable] = None  # What it could keep it will try again.
             else:
                 self._unsynced[syncable] = None
@@ -309,8 +340,12 @@ class Commit:
             self._in_flight.pop(syncable, None)
             if syncable in self._forgotten:
                 self._forgotten.discard(syncable)
-            else:
+            elif error is not None:
+                self._mended.discard(syncable)
                 self.failed(syncable, error)
+            elif syncable in self._mended:
+                self._mended.discard(syncable)
+                self._recovered(syncable)
             if syncable not in self._unsynced and syncable not in self._dirty:
                 self._strict.discard(syncable)
             released += [(action, error) for action in self._syncing.pop(syncable, ())]

@@ -75,6 +75,7 @@ class Engine:
         """Requests that take long, answered in later cycles."""
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.commit.on_failure = self._report_failure
+        self.commit.on_recovery = self._report_recovery
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
         self.jetstreams: dict[str, JetStream] = {}
         self._received: list[Intake] = []
@@ -82,6 +83,7 @@ class Engine:
         self._congested: dict[Deliverer, None] = {}
         self._stuck: dict[Deliverer, None] = {}
         self._soon_timer: Timer | None = None
+        self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
         """Told of trouble with the disk that no answer tells of."""
         if options.sync_interval_ns:
@@ -206,7 +208,7 @@ class Engine:
             self.report(f"JetStream - {doing}: {error}")
 
     def disk_failures(self) -> list[str]:
-        """The streams and consumers that take nothing more, because the disk failed when it mattered, and why."""
+        """The streams and consumers of which the disk refused something, and why, until it takes it again."""
         return [f"{self._owner_of(syncable)}: {error}" for syncable, error in self.commit.failures.items()]
 
     def store_faults(self) -> list[str]:
@@ -231,12 +233,32 @@ class Engine:
         return faults
 
     def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
-        self.report(f"JetStream - {self._owner_of(syncable)} takes nothing more until a restart: {error}")
+        self.report(f"JetStream - the disk refuses {self._owner_of(syncable)}, which is tried again: {error}")
+        self._retry_later()
+
+    def _report_recovery(self, syncable: Syncable) -> None:
+        self.report(f"JetStream - the disk takes {self._owner_of(syncable)} again")
+        for jetstream in self.jetstreams.values():
+            for stream in jetstream.streams.values():
+                if stream.store is syncable:
+                    # What was written before the trouble is durable now, though nobody was told.
+                    stream.show(stream.store.last_sequence)
+                    stream.wake(tuple(stream.hungry))
+
+    def _retry_later(self) -> None:
+        if self._retry_timer is None:
+            self._retry_timer = self.timers.schedule(self.clock.now_ns() + _STUCK_NS, self._retry)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        self.commit.retry()
+        if self.commit.failures:
+            self._retry_later()
 
     def _owner_of(self, syncable: Syncable) -> str:
         for account, jetstream in self.jetstreams.items():
             for stream in jetstream.streams.values():
-                if stream.store is syncable:
+                if syncable in (stream.store, stream.home.id_log):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
                     if consumer.home.journal is syncable:

@@ -242,7 +242,7 @@ class Intake:
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
         """The disk refused: what was appended since the last flush is undone, in this batch and in those before it."""
         self._engine.commit.fail(self._store, error)
-        self._engine.commit.failed(self._store, self._store.failure)
+        self._engine.commit.failed(self._store, error)
         batch = Batch()
         for _, reply, _, _ in received:
             self._refuse(reply, api_error(10077, err=str(error)), batch)

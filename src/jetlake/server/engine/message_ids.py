@@ -12,7 +12,7 @@ from jetlake.server.engine.commit import Action
 from jetlake.server.engine.deduplication import Deduplication
 from jetlake.server.engine.message_headers import MSG_ID
 from jetlake.server.engine.storage import SavedIds
-from jetlake.store.id_log import IdEntry
+from jetlake.store.id_log import IdEntry, IdLog
 
 if TYPE_CHECKING:
     from jetlake.server.engine.stream import Stream
@@ -45,8 +45,9 @@ class MessageIds:
         self._log = stream.home.id_log
         self._are_used = self._are_recovered = False
         self._sweep_timer: Timer | None = None
-        # Ranges of the log whose records are about to go: which sequences the id log has, and where that is safe.
-        self._appended: dict[tuple[int, int], set[int]] = {}
+        # Ranges of the log whose records are about to go: which sequences the id log has (None: all that there will
+        # ever be), and where that is safe.
+        self._appended: dict[tuple[int, int], set[int] | None] = {}
         self._waiting: set[tuple[int, int]] = set()
         self._safe: set[tuple[int, int]] = set()
         self._store.may_forget = self._may_forget
@@ -86,6 +87,9 @@ class MessageIds:
         self.window.forget_expired(now_ns)
         if self._log is not None:
             self._log.forget_before(self._horizon_ns(now_ns))
+        for place in [place for place in self._appended if not self.window.between(*place)]:
+            del self._appended[place]
+            self._safe.discard(place)
         self._arm_sweep()
 
     def _horizon_ns(self, now_ns: int) -> int:
@@ -130,21 +134,28 @@ class MessageIds:
         place = (first, last)
         if place in self._waiting:
             return False
-        self.window.forget_expired(self._engine.clock.now_ns())
-        appended = self._appended.setdefault(place, set())
-        has = self._store.has
-        fresh = [entry for entry in self.window.between(first, last) if entry[1] not in appended and not has(entry[1])]
-        if not fresh and (not appended or place in self._safe):
-            self._safe.discard(place)
-            del self._appended[place]
+        if self._append_gone(log, place) and (place in self._safe or place not in self._appended):
             return True
-        if fresh:
-            self._safe.discard(place)
-            appended.update(sequence for _, sequence, _ in fresh)
-            log.append(fresh)
         self._waiting.add(place)
         self._engine.commit.mark_now(log)
         self._engine.commit.when_durable(log, partial(self._on_kept, place))
+        return False
+
+    def _append_gone(self, log: IdLog, place: tuple[int, int]) -> bool:
+        """Append the ids of removed messages in this range to the id log, but for those it has; whether it had all."""
+        appended = self._appended.get(place, set())
+        if appended is None:
+            return True
+        self.window.forget_expired(self._engine.clock.now_ns())
+        entries = self.window.between(*place)
+        gone = [entry for entry in entries if not self._store.has(entry[1])]
+        fresh = [entry for entry in gone if entry[1] not in appended]
+        if not fresh:
+            return True
+        self._safe.discard(place)
+        appended.update(sequence for _, sequence, _ in fresh)
+        self._appended[place] = appended if len(gone) < len(entries) else None
+        log.append(fresh)
         return False
 
     def _on_kept(self, place: tuple[int, int], error: JetlakeError | None) -> None:

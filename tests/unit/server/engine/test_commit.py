@@ -24,6 +24,10 @@ class Log:
     def sync(self):
         self.calls.append("sync")
 
+    def mend(self):
+        if self.flush_error:
+            raise self.flush_error
+
 
 @pytest.fixture
 def told():
@@ -274,17 +278,35 @@ def test_a_failed_sync_is_told_once_and_remembered_until_it_is_gone(told):
     assert commit.failures == {}
 
 
-def test_a_refused_write_is_a_failure_only_when_nothing_more_is_taken(told):
+def test_a_refused_write_is_told_once_until_the_disk_takes_writes_again(told):
     commit, log = Commit(always=True), Log()
     commit.on_failure = lambda syncable, error: told.append(error)
-    log.flush_error = StoreError("write", "no space left on device")
+    commit.on_recovery = lambda syncable: told.append("again")
+    log.flush_error = full = StoreError("write", "no space left on device")
+    for _ in range(2):
+        commit.mark(log)
+        commit.flush()
+        commit.retry()
+        assert told == [full] and list(commit.failures) == [log]
+    log.flush_error = None
     commit.mark(log)
     commit.flush()
-    assert told == []
+    commit.begin()
+    finish(commit)
+    assert told == [full], "a flush that may have had nothing to write proves nothing"
+    commit.retry()
+    commit.begin()
+    assert told == [full]
+    finish(commit)
+    assert told == [full, "again"] and commit.failures == {}
+
+
+def test_nobody_is_told_that_something_is_durable_while_its_store_has_failed(told):
+    commit, log = Commit(always=True), Log()
     log.failure = StoreError("make it safe", "input/output error")
-    commit.mark(log)
+    commit.when_durable(log, tell(told, "duplicate"))
     commit.flush()
-    assert told == [log.failure]
+    assert told == [("duplicate", log.failure)]
 
 
 def test_a_journal_waits_until_the_log_before_it_is_on_the_disk(told):

@@ -217,7 +217,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         assert "jetlake_disk_failures 0\n" in Monitoring(server).answer("/metrics")[2].decode()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == [
-        "JetStream - stream S1 of account $G takes nothing more until a restart: "
+        "JetStream - the disk refuses stream S1 of account $G, which is tried again: "
         "cannot make the stream's log safe: input/output error"
     ]
 

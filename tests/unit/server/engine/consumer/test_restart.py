@@ -111,10 +111,17 @@ def test_no_confirmation_when_the_disk_fails(machine):
             raise OSError(5, "Input/output error")
 
     machine.disk.fault = fail
-    assert worker.double_ack(first) == []
+    (refused,) = worker.double_ack(first)
+    assert refused.header == b"NATS/1.0 503 cannot make the consumer's journal safe: input/output error\r\n\r\n"
     machine.disk.fault = None
-    # What was not confirmed may have been lost, and nothing more is promised until a restart.
-    assert worker.double_ack(second) == []
+    # What was not confirmed may have been lost, and nothing is promised until another sync has come through.
+    (refused,) = worker.double_ack(second)
+    assert refused.header.startswith(b"NATS/1.0 503 ")
+    machine.harness.advance(1)
+    (confirmed,) = worker.double_ack(second)
+    assert (confirmed.header, confirmed.payload) == (b"", b"")
+    worker = machine.kill(worker)
+    assert worker.numbers() == ((2, 2), (2, 2), 0, 0, 0, 0)
 
 
 def test_plain_acks_reach_the_journal_within_a_tenth_of_a_second(machine):
