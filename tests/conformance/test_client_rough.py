@@ -132,6 +132,64 @@ async def test_a_fetch_without_a_server_is_told(start, clients):
             await pull()
 
 
+# Endings
+
+
+async def test_a_paused_connection_stays(core, clients):
+    client = await clients(core, ping_interval=0.02, pings_outstanding_max=1)
+    subscription = await client.subscribe("a", pending_messages_max=10, on_slow="pause")
+    await client.flush()
+    other = await clients(core)
+    for number in range(1000):
+        await other.publish("a", b"%d" % number)
+    await other.flush()
+    await until(lambda: len(client._connection._pings._waiting) > 10)
+    assert [int((await subscription.next(5)).payload) for _ in range(1000)] == list(range(1000))
+    await client.flush()
+    assert client.reconnects == 0
+
+
+@pytest.mark.parametrize("ending", ["stop", "drain", "client drain", "client close"])
+async def test_handlers_may_all_end_what_they_belong_to(js, server, clients, ending):
+    stream = await filled(js, 4)
+    await stream.create_consumer("c")
+    client = await clients(server)
+    consumer = await client.jetstream().consumer("S", "c")
+    everybody, left = asyncio.Barrier(4), []
+
+    async def handle(message):
+        message.ack()
+        await everybody.wait()
+        await getattr(client if "client" in ending else read, ending.split()[-1])()
+        left.append(message)
+
+    async with asyncio.timeout(10):
+        read = consumer.consume(handle, concurrency=4).start()
+        await read.wait()
+        await until(lambda: len(left) >= 4)
+
+
+async def test_cancelled_endings_and_cancellations_inside_handlers(server, clients):
+    errors = []
+    stream = await filled((await clients(server, on_error=errors.append)).jetstream(), 20)
+    consumer = await stream.create_consumer("c")
+
+    async def handle(message):
+        inner = asyncio.ensure_future(asyncio.sleep(100))
+        inner.cancel()
+        await inner
+
+    read = consumer.consume(handle, concurrency=2).start()
+    await until(lambda: len(errors) == 20)
+    waiting = asyncio.create_task(read.wait())
+    stopping = asyncio.create_task(read.stop())
+    await asyncio.sleep(0)
+    stopping.cancel()
+    async with asyncio.timeout(10):
+        await waiting
+    assert read.is_stopped
+
+
 # Deliveries
 
 

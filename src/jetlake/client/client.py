@@ -363,7 +363,8 @@ async def connect(
         drain_timeout: seconds that `drain` may take by default.
         reconnect: make a lost connection anew; without, it is closed.
         retry_first_connect: keep trying when no server is there at the first attempt either.
-        reconnect_attempts_max: failures in a row after which a server is given up. Default: never.
+        reconnect_attempts_max: failures in a row after which a server is given up, refused credentials included, which
+            `on_error` hears of each time. Default: never.
         reconnect_wait: seconds to wait when all servers were tried once; doubled each time.
         reconnect_wait_max: the longest such wait.
         reconnect_jitter: the share of each wait that is random.

@@ -180,7 +180,12 @@ class Connection:
             )
         except (OSError, JetlakeError) as error:
             reason = str(error) or type(error).__name__
-            self._pool.failed(address, reason, authorization=isinstance(error, AuthorizationError))
+            is_refused = isinstance(error, AuthorizationError)
+            is_first = self.state is ConnectionState.CONNECTING
+            self._pool.failed(address, reason, authorization=is_refused and is_first)
+            if is_refused and not is_first:
+                # A server that took these credentials before may do so again, when its own are mended.
+                self.signal(error)
             return error
         if self.state is ConnectionState.CLOSED:
             wire.close()
@@ -215,7 +220,7 @@ class Connection:
         self._outbox.disconnected()
         self._pings.stop(DisconnectedError("the connection was lost before the server had answered"))
         reason = self._translated(error)
-        if not self.options.reconnect or (isinstance(error, AuthorizationError) and self._expired_for_good()):
+        if not self.options.reconnect or self._expired_for_good(error):
             self._events.emit(self.options.on_disconnected, reason)
             self._close(reason)
             return
@@ -236,8 +241,9 @@ class Connection:
         reason.__cause__ = error
         return reason
 
-    def _expired_for_good(self) -> bool:
-        return self.options.credentials is None and not self.options.asks
+    def _expired_for_good(self, error: Exception | None) -> bool:
+        is_expired = isinstance(error, AuthorizationError) and "expired" in str(error).lower()
+        return is_expired and self.options.credentials is None and not self.options.asks
 
     async def _reconnect(self) -> None:
         while self.state is ConnectionState.RECONNECTING:

@@ -137,6 +137,7 @@ class ServerPool:
             entry.failure = ""
             if entry.address == address:
                 entry.authorization_failures = 0
+                entry.failures = 0 if first else entry.failures
 
     def lost(self, address: ServerAddress, *, lasted: bool) -> None:
         """The connection to this server broke: the others are tried before it.

@@ -624,3 +624,17 @@ async def test_each_handler_that_waits_is_pulled_for(fake, clock):
         busy.set()
         await clock.settle()
         assert [pull.batch for pull in fake.pulls()][3:] in ([1, 1], [2])
+
+
+async def test_missed_heartbeats_are_no_flood(fake, clock):
+    consumer = await consumer_of(fake)
+    async with consumer.consume(idle_heartbeat=5, expires=30, on_missed_heartbeat="continue"):
+        for _ in range(100):
+            await clock.advance(1)
+        assert len(fake.errors) == 10
+        assert len(fake.pulls()) == 11
+        fake.is_down = True
+        fake.wire.lose()
+        for _ in range(100):
+            await clock.advance(10)
+        assert len(fake.errors) == 10

@@ -398,3 +398,20 @@ async def test_after_so_many_messages_it_ends_and_deletes(fake, clock, js):
     assert len([message async for message in subscription]) == 2
     await clock.settle()
     assert len(fake.published("$JS.API.CONSUMER.DELETE.S.E")) == 1
+
+
+async def test_a_long_silence_is_one_alarm_for_each_of_its_intervals(fake, clock, js):
+    subscription = await js.subscribe("s.1", idle_heartbeat=5)
+    fake.serve_consumer("S", "E", deliver_subject=subscription.subject.decode())
+    # A process that was stopped for a long time hears of it once.
+    await clock.advance(5000)
+    assert [type(error) for error in fake.errors] == [HeartbeatMissedError]
+    for _ in range(45):
+        await clock.advance(1)
+    assert len(fake.errors) == 4
+    # Without a server nothing can come, and nothing is missed.
+    fake.is_down = True
+    fake.wire.lose()
+    for _ in range(20):
+        await clock.advance(50)
+    assert len(fake.errors) == 4
