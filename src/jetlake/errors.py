@@ -42,6 +42,7 @@
     │   ├── UnsupportedStreamError    the stream or server does not allow to be read or written this way
     │   ├── ConsumerHeldError         another query holds the durable consumer
     │   ├── BadPayloadError           a payload is not what its format says
+    │   ├── BatchWrittenError         a batch comes again that was written, and was followed by others
     │   └── RowPublishError           a row could not be published; names row, subject and the server's code
     └── ApiError                      JetStream said no: code, err_code and description as on the wire
         ├── BadRequestError           10003 the request contradicts itself
@@ -71,6 +72,7 @@ __all__ = [
     "BadPayloadError",
     "BadRequestError",
     "BadSubjectError",
+    "BatchWrittenError",
     "ClientConnectionError",
     "ConfigError",
     "ConnectTimeoutError",
@@ -534,6 +536,10 @@ class ConsumerHeldError(SparkError):
 
 class BadPayloadError(SparkError):
     """A payload could not be decoded in the format that the options name."""
+
+
+class BatchWrittenError(SparkError):
+    """A batch of a streaming query comes again that the sink has written: its checkpoint was rolled back."""
 
 
 class RowPublishError(SparkError):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from jetlake.errors import RowPublishError, UnsupportedStreamError
+from jetlake.errors import BatchWrittenError, RowPublishError, UnsupportedStreamError
+from jetlake.spark import writer
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.publisher import Publisher
-from jetlake.spark.writer import warn_of_short_memory
+from jetlake.spark.writer import StreamWriter, warn_of_short_memory
 
 
 def options(server, **given):
@@ -138,10 +141,71 @@ def test_the_ledger(server, stream):
     assert ledger.task_digest("query", 5, 1) == ""
     assert ledger.task_digest("query", 4, 2) == ""
     ledger.add_batch("query", 4)
-    assert ledger.has_batch("query", 3)
     assert ledger.has_batch("query", 4)
     assert not ledger.has_batch("query", 5)
     assert not ledger.has_batch("other", 4)
+
+
+class Context:
+    """What a task asks Spark."""
+
+    batch = 0
+
+    def get(self):
+        return self
+
+    def partitionId(self):
+        return 0
+
+    def getLocalProperty(self, name):
+        return {"sql.streaming.queryId": "query", "streaming.sql.batchId": str(self.batch)}[name]
+
+
+@pytest.fixture
+def write(server, stream, monkeypatch):
+    """Writes and commits one batch of a streaming query, ten rows; says what the task did."""
+    context = Context()
+    monkeypatch.setattr(writer, "TaskContext", context)
+
+    def write(batch, **given):
+        context.batch = batch
+        schema = StructType().add("data", "binary")
+        sink = StreamWriter(
+            schema, options(server, stream=stream, subject=f"{stream}.x", ledger=f"ledger_{stream}", **given)
+        )
+        rows = pa.table({"data": [b"%d" % number for number in range(10 * batch, 10 * batch + 10)]})
+        written = sink.write(iter(rows.to_batches()))
+        sink.commit([written], batch)
+        return written
+
+    return write
+
+
+def test_a_checkpoint_that_was_rolled_back_is_not_swallowed(admin, stream, write):
+    admin.create_stream(stream)
+    for batch in range(4):
+        assert write(batch).rows == 10
+    # The last batch may come again after a crash: it is there.
+    assert write(3).duplicates == 10
+    admin.api(f"STREAM.PURGE.{stream}")
+    for batch in (2, 3):
+        with pytest.raises(BatchWrittenError, match=rf"batch {batch} of query query was written before.*runId"):
+            write(batch)
+    assert numbers(admin, stream) == []
+    for batch in (2, 3):
+        assert write(batch, runId="again").rows == 10
+    assert numbers(admin, stream) == list(range(20, 40))
+    with pytest.raises(BatchWrittenError, match="written batch 3 since"):
+        write(2, runId="again")
+
+
+def test_a_batch_that_comes_again_when_its_readers_took_it(admin, stream, write):
+    """A work queue whose messages were consumed looks as if it had been purged, and is no reason to write again."""
+    admin.create_stream(stream, retention="workqueue")
+    write(0)
+    admin.api(f"STREAM.PURGE.{stream}")
+    assert write(0).duplicates == 10
+    assert numbers(admin, stream) == []
 
 
 def test_no_ledger(server):

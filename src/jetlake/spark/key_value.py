@@ -15,12 +15,19 @@ from jetlake.spark.stream_api import StreamApi
 
 __all__ = ["KeyValue"]
 
+_AGE_MAX_S = 366 * 86_400
+
 
 class KeyValue:
-    """A bucket with one value a key, made when it is first written; knows and keeps nothing when it has no name."""
+    """A bucket with one value a key, made when it is first written; knows and keeps nothing when it has no name.
 
-    def __init__(self, settings: ConnectionOptions, bucket: str) -> None:
+    Attributes:
+        beside: the stream whose number of replicas the bucket gets when it is made; one when nobody says.
+    """
+
+    def __init__(self, settings: ConnectionOptions, bucket: str, beside: str = "") -> None:
         self.bucket = bucket
+        self.beside = beside
         self._settings = settings
         self._stream = f"KV_{bucket}"
 
@@ -51,8 +58,8 @@ class KeyValue:
         except StreamNotFoundError:
             return
 
-    def write(self, key: str, value: bytes, replicas: int = 1) -> None:
-        """Set the value of that key; a bucket that is missing is made with so many replicas.
+    def write(self, key: str, value: bytes) -> None:
+        """Set the value of that key; a bucket that is missing is made.
 
         Raises:
             UnsupportedStreamError: the login may not make or write the bucket.
@@ -66,7 +73,7 @@ class KeyValue:
                 try:
                     answer = connection.request(subject, value, self._settings.request_timeout_s)
                 except NoRespondersError:
-                    self._api(connection).create_stream(self._config(replicas))
+                    self._create(connection)
                     answer = connection.request(subject, value, self._settings.request_timeout_s)
                 decode_pub_ack(answer.payload)
             except (ApiError, PermissionsError, NoRespondersError) as error:
@@ -95,13 +102,24 @@ class KeyValue:
     def _subject(self, key: str) -> str:
         return f"$KV.{self.bucket}.{key}"
 
+    def _create(self, connection: SocketConnection) -> None:
+        api, replicas = self._api(connection), 1
+        if self.beside:
+            try:
+                replicas = max(api.stream_info(self.beside).config.num_replicas, 1)
+            except (ApiError, PermissionsError):
+                # Whoever may publish need not be allowed to look at the stream.
+                replicas = 1
+        api.create_stream(self._config(replicas))
+
     def _config(self, replicas: int) -> StreamConfig:
-        """A bucket as every key-value client knows it, with one value a key."""
+        """A bucket as every key-value client knows it, with one value a key; what nobody wrote for a year goes."""
         return StreamConfig.of(
             self._stream,
             description="finished batches of Spark queries",
             subjects=[f"$KV.{self.bucket}.>"],
             max_msgs_per_subject=1,
+            max_age=_AGE_MAX_S,
             num_replicas=replicas,
             discard=DiscardPolicy.NEW,
             deny_delete=True,

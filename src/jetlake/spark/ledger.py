@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import msgspec
 
+from jetlake.errors import BatchWrittenError
 from jetlake.model.codec import decode, encode
 from jetlake.spark.key_value import KeyValue
 from jetlake.spark.options import SinkOptions
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "written_error"]
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,16 +28,37 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     after: int = 0
 
 
+def written_error(query: str, batch: int, evidence: str) -> BatchWrittenError:
+    """The error for a batch that comes again on purpose."""
+    return BatchWrittenError(
+        f"batch {batch} of query {query} was written before, {evidence}: its checkpoint was rolled back, or restored "
+        "from a copy. To write its rows again, under new ids, give option runId a new name and keep it; to leave out "
+        "what is written, restore the newer checkpoint"
+    )
+
+
 class Ledger:
     """The finished work of all queries that share a bucket; knows and keeps nothing when the options name none."""
 
     def __init__(self, options: SinkOptions) -> None:
-        self._values = KeyValue(options.connection, options.ledger)
+        self._values = KeyValue(options.connection, options.ledger, options.stream)
+
+    def follow(self, stream: str) -> None:
+        """Keep the bucket, should it be made, as safe as the stream that is written to."""
+        self._values.beside = self._values.beside or stream
 
     def has_batch(self, query: str, batch: int) -> bool:
-        """Whether all tasks of that batch are done."""
+        """Whether all tasks of that batch are done.
+
+        Only the last batch of a query can come again after a crash: the next one begins when it is in Spark's log.
+
+        Raises:
+            BatchWrittenError: an earlier batch comes again; somebody has rolled the checkpoint back.
+        """
         entry = self._read(query)
-        return entry is not None and batch <= entry.batch
+        if entry is not None and batch < entry.batch:
+            raise written_error(query, batch, f"and the query has written batch {entry.batch} since")
+        return entry is not None and batch == entry.batch
 
     def task_digest(self, query: str, batch: int, partition: int) -> str:
         """The digest of what the task has written for that batch; empty when it is not known to be done."""

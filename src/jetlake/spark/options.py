@@ -424,7 +424,8 @@ class SinkOptions:
         text,
         "",
         "random",
-        "Name of a batch write inside its row ids: a repeated job with the same name is deduplicated by the stream.",
+        "Name of a batch write inside its row ids: a repeated job with the same name is deduplicated by the stream. In "
+        "a streaming query a new name means a new run: when its checkpoint was rolled back, batches are written again.",
     )
     window: int = option(
         "publishWindow", positive, 4096, "4096", "Most messages of a task that may wait for their acknowledgement."

@@ -6,10 +6,12 @@ import logging
 
 from jetlake.client.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError
+from jetlake.model.enums import RetentionPolicy
+from jetlake.model.stream import StreamInfo
 from jetlake.protocol.headers import find_value
 from jetlake.spark.connection import retrying
 from jetlake.spark.leader_reader import read_by_leader
-from jetlake.spark.ledger import Ledger
+from jetlake.spark.ledger import Ledger, written_error
 from jetlake.spark.options import SinkOptions, SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.stream_api import StreamApi
@@ -48,13 +50,34 @@ class StoredRows:
             _log.warning("what stream %s holds of a repeated task can't be looked up: %s", self._options.stream, error)
             return frozenset()
 
+    def check_kept(self, query: str, batch: int, partition: int) -> None:
+        """Make sure that a stream which removes nothing by itself still has what the finished task wrote to it.
+
+        Raises:
+            BatchWrittenError: it was purged, so the batch comes again to be written again.
+        """
+        after = self._ledger.begun_after(query, batch, partition) if self._is_known else None
+        if after is None:
+            return
+        try:
+            info = retrying(self._options.connection, self._info)
+        except JetlakeError:
+            return
+        config, state = info.config, info.state
+        limits = (config.max_age, config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
+        keeps = config.retention is RetentionPolicy.LIMITS and not any(limit > 0 for limit in limits)
+        if keeps and state.first_seq > after + 1 and state.last_seq > after:
+            raise written_error(query, batch, f"and stream {config.name} was purged since")
+
     def _last_sequence(self) -> int:
         return retrying(self._options.connection, self._look)
 
     def _look(self, connection: SocketConnection) -> int:
+        return self._info(connection).state.last_seq
+
+    def _info(self, connection: SocketConnection) -> StreamInfo:
         settings = self._options.connection
-        api = StreamApi(connection, settings.domain, settings.request_timeout_s)
-        return api.stream_info(self._options.stream).state.last_seq
+        return StreamApi(connection, settings.domain, settings.request_timeout_s).stream_info(self._options.stream)
 
     def _ids_after(self, after: int) -> frozenset[bytes]:
         settings, stream = self._options.connection, self._options.stream

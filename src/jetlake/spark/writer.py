@@ -88,12 +88,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """One task's rows of a micro-batch; returns when all are acknowledged."""
         context = TaskContext.get()
         assert context is not None
-        query = context.getLocalProperty("sql.streaming.queryId") or ""
+        query = _run_of(context.getLocalProperty("sql.streaming.queryId") or "", self._options.run_id)
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
         partition = context.partitionId()
         messages = _messages(iterator, self._encoder, RowIds(f"{query}/{batch}", partition))
         ledger = self._ledger
         if ledger.has_batch(query, batch):
+            StoredRows(self._options, ledger).check_kept(query, batch, partition)
             return _skipped(query, batch, sum(map(len, messages)))
         known = ledger.task_digest(query, batch, partition)
         if known:
@@ -113,6 +114,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: what was published keeps its ids, and a repeated batch is deduplicated by them."""
+
+
+def _run_of(query: str, run_id: str) -> str:
+    """The name of a query's run in ids and ledger: another one for every name that the user gives."""
+    return f"{query}-{hashlib.blake2b(run_id.encode(), digest_size=6).hexdigest()}" if run_id else query
 
 
 class _Place(NamedTuple):
@@ -143,6 +149,11 @@ def _publish_rest(options: SinkOptions, ledger: Ledger, place: _Place, messages:
     publisher.publish_all(missing())
     if not stored:
         warn_of_short_memory(options, publisher.stream)
+    if publisher.duplicates:
+        _log.warning(
+            "%d rows of batch %d were not stored: the stream knows their ids", publisher.duplicates, place.batch
+        )
+    ledger.follow(publisher.stream)
     ledger.add_task(*place, digest.hexdigest())
     return Written(publisher.count + there, publisher.duplicates + there, place.query)
 

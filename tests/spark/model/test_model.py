@@ -9,9 +9,13 @@ import logging
 
 import pytest
 from run import play
-from worlds import RealWorld
+from worlds import FakeWorld, RealWorld
 
+from jetlake.client.options import build_options
+from jetlake.spark import connection
+from jetlake.spark.ledger import Ledger
 from jetlake.spark.offsets import StreamOffset
+from jetlake.spark.options import SinkOptions
 from jetlake.spark.range_account import RangeAccount
 
 # Each of these once broke a promise: an idle poll between look and restore, a note that was not written, a head that
@@ -67,3 +71,17 @@ def assert_broken(promise):
     with pytest.raises(AssertionError, match=promise):
         for seed in range(1, 300):
             play(seed)
+
+
+def test_the_ledger_has_as_many_replicas_as_the_stream_that_is_written_to(monkeypatch):
+    world = FakeWorld()
+    world.create({"name": "OUT", "subjects": ["OUT.>"], "num_replicas": 3})
+    options = build_options(world.url)
+    monkeypatch.setattr(connection, "open_connection", lambda _: world.open_connection(lambda sock: sock, options))
+    connection._idle.clear()
+    for name, replicas in (("OUT", 3), ("", 1)):
+        ledger = Ledger(SinkOptions.of({"ledger": f"of_{name}", **({"stream": name} if name else {})}))
+        ledger.add_batch("query", 1)
+        config = world.server.streams[f"KV_of_{name}"].config
+        assert (config["num_replicas"], config["max_age"]) == (replicas, 366 * 86_400 * 10**9)
+    connection._idle.clear()
