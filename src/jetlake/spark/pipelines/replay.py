@@ -24,7 +24,7 @@ from jetlake.spark.pipelines.file_system import FileSystem
 from jetlake.spark.pipelines.folder_sink import NOTES
 from jetlake.spark.pipelines.pacing import Pace
 from jetlake.spark.pipelines.replay_source import read_archive
-from jetlake.spark.pipelines.replay_target import ReplayTarget, find_target
+from jetlake.spark.pipelines.replay_target import HELD_ID, ReplayTarget, find_target
 from jetlake.spark.pipelines.replay_task import REPLAY_RESULT, ReplayTask, renamed
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.selection import Selection
@@ -58,10 +58,11 @@ class _Place(NamedTuple):
     files: FileSystem
     target: ReplayTarget
     fingerprint: str
+    kept: Mapping[str, Any]
 
     def write(self, next_sequence: int) -> None:
         """Note that everything below a sequence is acknowledged by the target."""
-        self.files.write_json(_NOTE, self.target.note(self.fingerprint, next_sequence))
+        self.files.write_json(_NOTE, self.target.note(self.kept, self.fingerprint, next_sequence))
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class Replay:
         target = find_target(run.settings.connection_options, self.target)
         held = self._held(run, stream, target)
         place = FileSystem(run.spark, self.checkpoint(run.settings))
-        resumption = target.resume(self._kept(place))
+        kept = self._kept(place)
+        resumption = target.resume(kept)
         if resumption.reason:
             run.facts["begun anew"] = resumption.reason
         fresh = messages.where(sql.col("sequence") >= resumption.next_sequence)
@@ -150,7 +152,7 @@ class Replay:
             self._tell_plan(run, left, extent)
         else:
             left = left.withColumn("msg_id", sql.expr(_id_expression(target.id_suffix())))
-            self._replay(run, left, extent, bounds, _Place(place, target, self.fingerprint()))
+            self._replay(run, left, extent, bounds, _Place(place, target, self.fingerprint(), kept))
         run.facts["there already"] = run.facts.get("there already", 0) + self._count_held(fresh, held)
         if resumption.next_sequence:
             # Such a stream removes messages by itself, and does not show that it had them.
@@ -275,7 +277,7 @@ class Replay:
         prefix = f"{stream}:"
         ids = run.spark.read.format("jetstream").schema("msg_id string").options(**run.settings.connection)
         numbers = ids.load(self.target).where(sql.col("msg_id").startswith(prefix))
-        digits = f"regexp_extract(substring(msg_id, {len(prefix) + 1}), '^([0-9]+)(#[0-9]+)?$', 1)"
+        digits = f"regexp_extract(substring(msg_id, {len(prefix) + 1}), '{HELD_ID}', 1)"
         held = numbers.select(sql.expr(f"try_cast({digits} as bigint)").alias("sequence"))
         held = held.where("sequence is not null").distinct().persist()
         if stream == self.target and not self.force and held.count() < target.messages:

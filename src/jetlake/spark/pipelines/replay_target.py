@@ -12,7 +12,12 @@ from jetlake.spark.connection import retrying
 from jetlake.spark.options import ConnectionOptions
 from jetlake.spark.stream_api import StreamApi
 
-__all__ = ["ReplayTarget", "Resumption", "find_target"]
+__all__ = ["HELD_ID", "ReplayTarget", "Resumption", "find_target"]
+
+HELD_ID = "^([0-9]+)(#[0-9]+)?$"
+"""What follows the stream's name and a colon in the ids of replayed messages: the sequence, and perhaps a suffix."""
+
+_TARGETS_MAX = 8
 
 
 class Resumption(NamedTuple):
@@ -64,13 +69,12 @@ class ReplayTarget:
         """
         return f"#{self.removed}" if self.keeps_all and self.removed else ""
 
-    def note(self, fingerprint: str, next_sequence: int) -> dict[str, Any]:
-        """What is written down when all messages below a sequence are acknowledged."""
-        return {
-            "fingerprint": fingerprint,
-            "next": next_sequence,
-            "target": {"created": self.created, "last_sequence": self.last_sequence},
-        }
+    def note(self, kept: Mapping[str, Any], fingerprint: str, next_sequence: int) -> dict[str, Any]:
+        """What is written down when all messages below a sequence are acknowledged, beside what is known of others."""
+        others = {made: place for made, place in _targets(kept).items() if made != self.created}
+        newest = dict(list(others.items())[-_TARGETS_MAX + 1 :])
+        own = {"next": next_sequence, "last_sequence": self.last_sequence}
+        return {"fingerprint": fingerprint, "targets": {**newest, self.created: own}}
 
     def resume(self, kept: Mapping[str, Any]) -> Resumption:
         """Where to go on, by what an earlier run has written down about the same replay.
@@ -78,14 +82,21 @@ class ReplayTarget:
         A stream that keeps its messages is asked itself what it holds. The note counts only for one that removes
         messages on its own, and only when it is about this very stream.
         """
-        noted = kept.get("target")
-        if self.keeps_all or not kept:
+        targets = _targets(kept)
+        if self.keeps_all or not targets:
             return Resumption(0)
-        if not isinstance(noted, Mapping) or noted.get("created") != self.created:
+        noted = targets.get(self.created)
+        if noted is None:
             return Resumption(0, f"stream {self.name} is not the one that was replayed to before")
-        if self.last_sequence < int(noted.get("last_sequence", 0)):
+        if self.last_sequence < int(noted["last_sequence"]):
             return Resumption(0, f"stream {self.name} was put back to an earlier state")
-        return Resumption(int(kept.get("next", 0)))
+        return Resumption(int(noted["next"]))
+
+
+def _targets(kept: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
+    """What was written down of streams, by when they were made."""
+    targets = kept.get("targets", {})
+    return targets if isinstance(targets, Mapping) else {}
 
 
 def _keeps_all(config: StreamConfig) -> bool:
