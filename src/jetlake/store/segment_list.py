@@ -42,9 +42,13 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
 
 
 class _Change(msgspec.Struct, gc=False, frozen=True):
-    """What is to be written: entries behind those in the file, or all segments in a new file."""
+    """What is to be written: entries behind those in the file, or all segments in a new file.
+
+    Nobody waits for the news of a segment that is there: only what strikes one off must be safe.
+    """
 
     number: int
+    is_urgent: bool
     entries: list[bytes]
     segments: dict[int, int] | None
     lost: list[Range]
@@ -65,6 +69,8 @@ class SegmentList:
         self._size = 0
         self._is_whole = False  # whether the file says all that it should but for what is pending
         self._pending: list[bytes] = []
+        self._is_urgent = False
+        self._name_is_safe = False
         # How often the list has changed, and up to which change it is safe; of struck segments, with which change.
         self._changed = 0
         self._synced = 0
@@ -130,6 +136,7 @@ class SegmentList:
             with self._lock:
                 self._segments.pop(number, None)
                 self._change(number, _REMOVED, 0)
+                self._is_urgent = True
                 self._struck[number] = self._changed
 
     def is_struck(self, number: int) -> bool:
@@ -157,39 +164,49 @@ class SegmentList:
                 return None
             pending, self._pending = self._pending, []
             is_whole, self._is_whole = self._is_whole, False
-            return _Change(self._changed, pending, None if is_whole else dict(self._segments), self._lost)
+            is_urgent, self._is_urgent = self._is_urgent, False
+            segments = None if is_whole else dict(self._segments)
+            return _Change(self._changed, is_urgent, pending, segments, self._lost)
 
     def write(self, change: _Change) -> None:
         """Make the file say what was taken, if the disk lets it; one thread at a time."""
         try:
             if change.segments is None:
-                size = self._append(self._size, change.entries)
+                size = self._append(change)
             else:
-                size = self._write_anew(change.segments, change.lost)
+                size = self._write_anew(change.segments, change.lost, change.is_urgent)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 self._give_up(change.number)
+            else:
+                self._is_urgent = self._is_urgent or change.is_urgent
             return
         with self._lock:
             self._is_whole = self._lost is change.lost
             self._size = size
             self._synced = change.number
 
-    def _append(self, size: int, entries: list[bytes]) -> int:
-        data = self._sealed_entries(entries, size)
+    def _append(self, change: _Change) -> int:
+        data = self._sealed_entries(change.entries, self._size)
         handle = self._disk.open(self._path)
         try:
-            self._disk.write(handle, data, size)
-            self._disk.sync(handle)
+            self._disk.write(handle, data, self._size)
+            if change.is_urgent:
+                self._disk.sync(handle)
         finally:
             self._disk.close(handle)
-        return size + len(data)
+        if change.is_urgent and not self._name_is_safe:
+            # Or the list that this one took the place of might be back.
+            self._disk.sync_folder(self._path.parent)
+            self._name_is_safe = True
+        return self._size + len(data)
 
-    def _write_anew(self, segments: dict[int, int], lost: list[Range]) -> int:
+    def _write_anew(self, segments: dict[int, int], lost: list[Range], is_urgent: bool) -> int:
         entries = [_ENTRY.pack(number, _BEGUN, first, 0) for number, first in sorted(segments.items())]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
-        replace_file(self._disk, self._path, data)
+        replace_file(self._disk, self._path, data, durable=is_urgent)
+        self._name_is_safe = is_urgent
         return len(data)
 
     def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
