@@ -7,7 +7,7 @@ import gc
 from client_model import STREAM, PromiseError
 
 import jetlake
-from jetlake.errors import JetlakeError, PublishWindowError
+from jetlake.errors import ConnectionClosedError, JetlakeError, PublishWindowError
 
 CALL_S = 20.0
 ACTORS = 5
@@ -32,7 +32,9 @@ class AsyncHistory:
             (self.ask_where_denied, 1),
             (self.subscribe, 2),
             (self.use_bucket, 3),
+            (self.consume_some, 2),
             (self.flush, 2),
+            (self.force_reconnect, 0.5),
             (self.restart, 0.15),
         ]
 
@@ -53,7 +55,9 @@ class AsyncHistory:
         await client.subscribe("echo", lambda message: message.respond(message.payload))
         await client.flush()
         self.deadline = asyncio.get_running_loop().time() + self.seconds
-        await asyncio.gather(*(self._act() for _ in range(ACTORS)))
+        end = self.random.choice((client.drain, client.close))
+        early = self._end_early(end) if self.random.random() < 0.5 else asyncio.sleep(0)
+        await asyncio.gather(early, *(self._act() for _ in range(ACTORS)))
         await self._settle()
         await self._in_time("the ordered read's stop", self.ordered.stop())
         self.ordered = None
@@ -61,8 +65,8 @@ class AsyncHistory:
         await asyncio.sleep(0)
         left = [receiver for receiver in client._connection.receivers() if type(receiver).__name__ != "FetchInbox"]
         if len(left) > 3:  # Requests, the window of `js`, the echo.
-            raise PromiseError(f"subscriptions were left behind: {left}")
-        await self._in_time("the end", self.random.choice((client.drain, client.close))())
+            raise PromiseError(f"{len(left)} subscriptions were left behind: {left[:5]}")
+        await self._in_time("the end", end())
         await asyncio.sleep(0)
         if tasks := asyncio.all_tasks() - before:
             raise PromiseError(f"tasks were left behind: {tasks}")
@@ -84,6 +88,12 @@ class AsyncHistory:
             if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, JetlakeError):
                 raise error
 
+    async def _end_early(self, end):
+        """Close while all others are at work."""
+        await asyncio.sleep(self.seconds * 0.95)
+        with contextlib.suppress(JetlakeError):
+            await self._in_time("the end beside others", end())
+
     async def _in_time(self, what, work):
         try:
             return await asyncio.wait_for(work, CALL_S)
@@ -94,7 +104,7 @@ class AsyncHistory:
 
     async def _settle(self):
         """Wait for what is under way."""
-        with contextlib.suppress(PublishWindowError):
+        with contextlib.suppress(PublishWindowError, ConnectionClosedError):
             await self._in_time("the completion of all publishes", self.js.publish_async_complete())
         for number, ack in self.model.pending:
             with contextlib.suppress(JetlakeError):
@@ -118,7 +128,10 @@ class AsyncHistory:
     async def publish_many(self):
         for _ in range(self.random.randrange(1, 40)):
             number = self.model.new()
-            ack = await self.js.publish_async(f"f.{number % 7}", b"%d" % number, msg_id=self._id(number))
+            wait_s = self.random.choice((None, None, 0.02, 3))
+            ack = await self.js.publish_async(
+                f"f.{number % 7}", b"%d" % number, msg_id=self._id(number), timeout=wait_s
+            )
             self.model.pending.append((number, ack))
 
     async def publish_through_a_context(self):
@@ -137,6 +150,12 @@ class AsyncHistory:
         async with self.worker.consume(max_messages=self.random.choice((1, 5, 100))) as messages:
             while count := count - 1:
                 self._saw(await messages.next(0.2))
+
+    async def consume_some(self):
+        async for message in self.worker.consume(stop_after=self.random.randrange(1, 10), expires=4):
+            self._saw(message)
+            if self.random.random() < 0.1:
+                break
 
     def _saw(self, message):
         self.model.seen.add(int(message.payload))
@@ -173,6 +192,9 @@ class AsyncHistory:
 
     async def flush(self):
         await self.client.flush(self.random.choice((0.005, 2)))
+
+    async def force_reconnect(self):
+        await self.client.force_reconnect(5)
 
     async def restart(self):
         kill, pause_s = self.random.random() < 0.5, self.random.choice((0, 0.1))

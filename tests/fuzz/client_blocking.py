@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 
 from client_model import STREAM, PromiseError
 
@@ -46,12 +47,15 @@ class BlockingHistory:
             (self.subscribe, 2),
             (self.use_bucket, 3),
             (self.flush, 2),
+            (self.force_reconnect, 0.5),
+            (self.leave_behind, 0.2),
             (self.fork, 0.3),
             (self.restart, 0.15),
         ]
 
     def run(self, name):
         """Do random things for a while, then look at what became of everything."""
+        self.name = name
         threads = set(threading.enumerate())
         client = self._connect(name)
         signal.signal(signal.SIGINT, self._interrupted)
@@ -69,12 +73,17 @@ class BlockingHistory:
         for actor in (*actors, watch):
             actor.start()
         self._act_in_main_thread()
+        end = self.random.choice((client.drain, client.close))
+        if self.random.random() < 0.5:
+            with contextlib.suppress(JetlakeError):
+                self._timed("the end beside others", end)
         self.is_over = True
         for actor in actors:
             actor.join(2 * CALL_S)
         self._timed("the completion of all publishes", self._settle)
-        self._timed("the ordered read's stop", self.ordered.stop)
-        self._timed("the end", self.random.choice((client.drain, client.close)))
+        with contextlib.suppress(ConnectionClosedError):
+            self._timed("the ordered read's stop", self.ordered.stop)
+        self._timed("the end", end)
         watch.join()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if self.failures:
@@ -162,7 +171,7 @@ class BlockingHistory:
         self.model.pending.append((number, ack))
 
     def _settle(self):
-        with contextlib.suppress(PublishWindowError):
+        with contextlib.suppress(PublishWindowError, ConnectionClosedError):
             self.js.publish_async_complete()
         for number, ack in self.model.pending:
             with contextlib.suppress(JetlakeError):
@@ -184,7 +193,8 @@ class BlockingHistory:
     def publish_many(self):
         for _ in range(self.random.randrange(1, 40)):
             number = self.model.new()
-            ack = self.js.publish_async(f"f.{number % 7}", b"%d" % number, msg_id=self._id(number))
+            wait_s = self.random.choice((None, None, 0.02, 3))
+            ack = self.js.publish_async(f"f.{number % 7}", b"%d" % number, msg_id=self._id(number), timeout=wait_s)
             self.model.pending.append((number, ack))
 
     def publish_through_a_context(self):
@@ -251,6 +261,18 @@ class BlockingHistory:
                 os._exit(code)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             raise PromiseError("a forked child could publish through its parent's client")
+
+    def force_reconnect(self):
+        self.client.force_reconnect(5)
+
+    def leave_behind(self):
+        """A client that nobody closes sends what was published all the same, and goes."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            js = self._connect(self.name).jetstream()
+            number = self.model.new()
+            self.model.pending.append((number, js.publish_async("f.left", b"%d" % number)))
+            del js
 
     def restart(self):
         self.server.restart(self.random.choice((0, 0.1)), kill=self.random.random() < 0.5)

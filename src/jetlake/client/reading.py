@@ -110,9 +110,10 @@ class Reading(Receiver):
     def start(self) -> Self:
         """Subscribe and pull; entering the context manager or iterating does it too."""
         if not self._is_started:
+            self._begin()
+            # Only now: on a closed connection nothing begins, and nobody is to hear of it later.
             self._is_started = True
             self._connection.listeners.add(self)
-            self._begin()
             self._handlers.start(self._mailbox, self._puller)
         return self
 

@@ -638,3 +638,12 @@ async def test_missed_heartbeats_are_no_flood(fake, clock):
         for _ in range(100):
             await clock.advance(10)
         assert len(fake.errors) == 10
+
+
+async def test_a_read_that_cannot_begin_leaves_nothing_behind(fake, clock):
+    consumer = await consumer_of(fake)
+    connection = consumer.connection
+    connection.close()
+    with pytest.raises(ConnectionClosedError):
+        consumer.consume().start()
+    assert connection.receivers() == []
