@@ -21,7 +21,6 @@ from jetlake.server.engine.options import EngineOptions
 from jetlake.server.engine.subscription import Subscriber
 from jetlake.store.consumer_journal import FileJournal
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
-from jetlake.store.file_store import FileStore
 from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder
 from jetlake.testing.clock import ManualClock
 
@@ -33,7 +32,9 @@ class SmallConsumerFolder(ConsumerFolder):
     """Journals that begin anew soon."""
 
     def open_journal(self, note):
-        return FileJournal(self.disk, self.path, grown_bytes=400, owner=self.owner, note=note)
+        return FileJournal(
+            self.disk, self.path, grown_bytes=400, owner=self.owner, note=note, before_sync=self.ensure_made
+        )
 
 
 class SmallStreamFolder(StreamFolder):
@@ -42,29 +43,25 @@ class SmallStreamFolder(StreamFolder):
     segment_bytes = 1200
 
     def open_store(self, **_):
-        store = FileStore(
-            self.disk,
-            self.path / "msgs",
-            segment_bytes=self.segment_bytes,
-            tail_bytes=300,
-            segment_list=self.path / "segments",
-        )
+        store = super().open_store(segment_bytes=self.segment_bytes, tail_bytes=300)
         store.removals_per_step = 2
         return store
 
     def consumer(self, name):
-        return SmallConsumerFolder(self.disk, super().consumer(name).path)
+        return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names)
 
     def consumers(self, note):
-        return [SmallConsumerFolder(self.disk, folder.path) for folder in super().consumers(note)]
+        return [SmallConsumerFolder(self.disk, folder.path, self.names) for folder in super().consumers(note)]
 
 
 class SmallStoreFolder(StoreFolder):
     def stream(self, account, name):
-        return SmallStreamFolder(self.disk, super().stream(account, name).path)
+        return SmallStreamFolder(self.disk, super().stream(account, name).path, names=self.names)
 
     def streams(self, account, note):
-        return [SmallStreamFolder(self.disk, folder.path) for folder in super().streams(account, note)]
+        return [
+            SmallStreamFolder(self.disk, folder.path, names=self.names) for folder in super().streams(account, note)
+        ]
 
 
 class Client(Subscriber):

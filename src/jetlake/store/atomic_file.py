@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jetlake.store.disk import Disk
 
-__all__ = ["ASIDE_SUFFIX", "SMALL_FILE_BYTES_MAX", "read_file", "replace_file"]
+__all__ = ["ASIDE_SUFFIX", "SMALL_FILE_BYTES_MAX", "read_file", "replace_file", "sync_file", "write_file"]
 
 ASIDE_SUFFIX = ".tmp"
 """Ends the names of files that are not finished; whoever finds one after a crash may remove it."""
@@ -26,17 +26,39 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, durable: bool = True) -
         OSError: the disk refused; the old file is still there.
     """
     aside = path.with_name(path.name + ASIDE_SUFFIX)
-    handle = disk.open(aside, create=True)
-    try:
-        disk.truncate(handle, 0)
-        disk.write(handle, data, 0)
-        if durable:
-            disk.sync(handle)
-    finally:
-        disk.close(handle)
+    write_file(disk, aside, data)
+    if durable:
+        sync_file(disk, aside)
     disk.replace(aside, path)
     if durable:
         disk.sync_folder(path.parent)
+
+
+def write_file(disk: Disk, path: Path, data: bytes) -> None:
+    """Give a file this content, which a power cut may undo.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    handle = disk.open(path, create=True)
+    try:
+        disk.truncate(handle, 0)
+        disk.write(handle, data, 0)
+    finally:
+        disk.close(handle)
+
+
+def sync_file(disk: Disk, path: Path) -> None:
+    """Return when what was written to a file is safe.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    handle = disk.open(path)
+    try:
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
 
 
 def read_file(disk: Disk, path: Path, max_bytes: int = SMALL_FILE_BYTES_MAX) -> bytes:

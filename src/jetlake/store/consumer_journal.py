@@ -174,6 +174,7 @@ class FileJournal:
         random_bytes: makes the key of a new journal.
         owner: names the stream and consumer, so that another's journal is not believed.
         note: told when there are files and none tells where the consumer stood.
+        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
     """
 
     durable = True
@@ -187,6 +188,7 @@ class FileJournal:
         random_bytes: Callable[[int], bytes] = os.urandom,
         owner: str = "",
         note: Callable[[str], None] = lambda _text: None,
+        before_sync: Callable[[], None] = lambda: None,
     ) -> None:
         self._owner = journal_format.owner_tag(owner)
         self._note = note
@@ -195,6 +197,7 @@ class FileJournal:
         self._folder = folder
         self._grown_bytes = grown_bytes
         self._random_bytes = random_bytes
+        self._before_sync = before_sync
         self._key = 0
         self._seed = 0
         self._size = 0
@@ -355,6 +358,7 @@ class FileJournal:
         return self._flushed_generation > self._synced_generation
 
     def sync(self) -> None:
+        self._before_sync()
         with self._sync_lock:
             with self._lock:
                 if self.failure is not None and not self._is_mended:
@@ -403,10 +407,15 @@ class FileJournal:
                 self.flush()
                 self.sync()
         finally:
-            with self._lock:
-                handle, self._handle = self._handle, None
-            if handle is not None:
-                self._disk.close(handle)
+            self.discard()
+
+    def discard(self) -> None:
+        """Write nothing more and give the handle back: the folder is being removed."""
+        self._forget_told()
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            self._disk.close(handle)
 
     # Load
 

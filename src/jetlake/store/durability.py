@@ -42,6 +42,8 @@ class Durability:
         self._names_synced = 0
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._end_lock = threading.Lock()
+        self._is_discarded = False
 
     def begin(self, last_sequence: int) -> None:
         """Sequences up to here are in the log already."""
@@ -123,10 +125,13 @@ class Durability:
                 raise self.failure from error
             if is_mending:
                 self.failure = None
-            if listing is not None:
-                self._segments.write(listing)
-            if dirty:
-                self._mark.synced(last_sequence)
+            with self._end_lock:
+                if self._is_discarded:
+                    return
+                if listing is not None:
+                    self._segments.write(listing)
+                if dirty:
+                    self._mark.synced(last_sequence)
             # Last: from here on the other thread may take the handles away.
             self._names_synced = names_changed
             self.synced = flushed
@@ -144,6 +149,11 @@ class Durability:
             self.cuts[-1]()
             self.cuts.pop()
         self._may_mend = True
+
+    def discard(self) -> None:
+        """Write nothing more: another store may have the folder's name from now on."""
+        with self._end_lock:
+            self._is_discarded = True
 
     def sync_names(self) -> None:
         """Make the names in the folder safe, in this thread.

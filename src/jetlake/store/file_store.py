@@ -61,6 +61,7 @@ class FileStore(LoggedStore):
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: told of what recovery removed, and of what is not the store's.
         report: told of messages that are found to be lost.
+        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -79,7 +80,9 @@ class FileStore(LoggedStore):
         segment_list: Path | None = None,
         note: Callable[[str], None] = lambda _text: None,
         report: Callable[[str], None] = lambda _text: None,
+        before_sync: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_sync = before_sync
         self._open_files = open_files or OpenFiles(files_max())
         self._report = report
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
@@ -467,6 +470,10 @@ class FileStore(LoggedStore):
         snapshot.subjects = self._subjects
         return snapshot
 
+    def sync(self) -> None:
+        self._before_sync()
+        super().sync()
+
     # The end
 
     def close(self) -> None:
@@ -491,9 +498,14 @@ class FileStore(LoggedStore):
             segment.close()
         self._mark.close()
 
-    def delete(self) -> None:
+    def discard(self) -> None:
+        """Write nothing more and give every handle back: the folder is being removed."""
         self._closed = True
+        self._durability.discard()
         self._close_files()
+
+    def delete(self) -> None:
+        self.discard()
         try:
             for name in self._disk.names(self._folder):
                 self._disk.remove(self._folder / name)

@@ -38,12 +38,12 @@ class Layout:
 
 MESSAGE_FILES = Layout(r"([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?")
 """A stream's `msgs`."""
-CONSUMER_FILES = Layout(r"(meta\.json|meta\.copy\.json|\d{10}\.journal)(\.tmp)?")
+CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.tmp)?")
 """The folder of one consumer."""
 CONSUMERS = Layout(r"(?!)", {"*": CONSUMER_FILES})
 """A stream's `consumers`."""
 STREAM_FILES = Layout(
-    r"(meta\.json|meta\.copy\.json|ids|lifetimes|segments)(\.tmp)?|ids\.\d{10}",
+    r"(meta\.json(\.2)?|meta\.copy\.json|ids|lifetimes|segments)(\.tmp)?|ids\.\d{10}",
     {"msgs": MESSAGE_FILES, "consumers": CONSUMERS},
 )
 """The folder of one stream."""

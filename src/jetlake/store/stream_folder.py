@@ -13,20 +13,25 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
-from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file, replace_file
+from jetlake.store.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
 from jetlake.store.consumer_journal import FileJournal
 from jetlake.store.disk import Disk
-from jetlake.store.file_store import SEGMENT_BYTES, FileStore
+from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.open_files import OpenFiles, files_max
 from jetlake.store.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES, STREAMS, Layout, foreign_names, told
+from jetlake.store.removal import Removal, Remover, remove_tree
+from jetlake.store.unsynced_names import UnsyncedNames
 
 __all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]
 
@@ -34,7 +39,11 @@ META_VERSION = 1
 _META = "meta.json"
 _META_COPY = "meta.copy.json"
 _DELETED = ".deleted"
-_UNFINISHED = {_META + ASIDE_SUFFIX, _META_COPY + ASIDE_SUFFIX}
+# Two, so that the next one can be written while the one before is synced.
+_ASIDE = (_META + ASIDE_SUFFIX, f"{_META}.2{ASIDE_SUFFIX}")
+_METAS = {_META, _META_COPY}
+_UNFINISHED = {*_ASIDE, _META_COPY + ASIDE_SUFFIX}
+_REMOVED_MAX = 1 << 30
 _NAME_MAX = 120
 _escape = re.compile(r"[^A-Za-z0-9_$=-]")
 
@@ -45,6 +54,13 @@ class _Envelope(msgspec.Struct):
     version: int
     checksum: str
     meta: msgspec.Raw
+
+
+class _Staged(NamedTuple):
+    """A meta file on its way: its bytes, and where they are written already; None when they must be written again."""
+
+    data: bytes
+    aside: Path | None
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
@@ -63,13 +79,24 @@ def _ignore(_text: str) -> None:
 
 
 class _Folder:
-    """A folder with a meta file."""
+    """A folder with a meta file; what is staged becomes durable by `sync`, with a group commit."""
 
     layout: Layout
 
-    def __init__(self, disk: Disk, path: Path) -> None:
+    failure: StoreError | None = None
+
+    def __init__(self, disk: Disk, path: Path, names: UnsyncedNames | None = None) -> None:
         self.disk = disk
         self.path = path
+        self.names = names or UnsyncedNames(disk)
+        # The lock guards what the thread that syncs touches as well; nobody waits for the disk under it.
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._staged: _Staged | None = None
+        self._in_sync: Path | None = None
+        self._is_new = False
+        self._stillborn: StoreError | None = None
+        self._gone = threading.Event()
 
     def exists(self) -> bool:
         """Whether the folder is there."""
@@ -81,17 +108,109 @@ class _Folder:
         Raises:
             StoreError: the disk refused; the old one is still there.
         """
+        self.stage_meta(meta)
+        self.sync()
+
+    def stage_meta(self, meta: bytes) -> None:
+        """Write this JSON beside the one that is kept, in a new folder if there is none; `sync` puts it in its place.
+
+        A folder without a meta file and with one that waits was never finished: nobody was told of it.
+
+        Raises:
+            StoreError: the disk refused; the old one is still there.
+        """
         checksum = xxh3_64_hexdigest(meta).encode()
         data = b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
         try:
             if not self.exists():
-                self.disk.make_folder(self.path)
-                self.disk.sync_folder(self.path.parent)
-            replace_file(self.disk, self.path / _META, data)
-            # For the day when the first one is damaged; nobody waits for it.
-            replace_file(self.disk, self.path / _META_COPY, data, durable=False)
+                self._make()
+            with self._lock:
+                self._staged = _Staged(data, self._write_aside(data))
+            self.names.changed(self.path)
         except OSError as error:
             raise StoreError.of(f"write {self.path / _META}", error) from error
+
+    def _make(self) -> None:
+        missing = [self.path]
+        while missing:
+            try:
+                self.disk.add_folder(missing[-1])
+            except FileNotFoundError:
+                missing.append(missing[-1].parent)
+            else:
+                self.names.changed(missing.pop().parent)
+        self._is_new = True
+
+    def _write_aside(self, data: bytes) -> Path:
+        aside = next(path for name in _ASIDE if (path := self.path / name) != self._in_sync)
+        if self._staged is not None:
+            # It may be in the place that is written to.
+            self._staged = _Staged(self._staged.data, None)
+        write_file(self.disk, aside, data)
+        return aside
+
+    def flush(self) -> None:
+        """Nothing waits for a write: `stage_meta` has written."""
+
+    def sync(self) -> None:
+        """Put what was staged in its place; it is on disk when this returns. May run in another thread.
+
+        Raises:
+            StoreError: the disk refused; the next sync tries again, unless the folder is a new one.
+        """
+        with self._sync_lock:
+            with self._lock:
+                if self._stillborn is not None:
+                    raise self._stillborn
+                staged, self._staged = self._staged, None
+                if staged is None or self._gone.is_set():
+                    return
+                self._in_sync = staged.aside
+            try:
+                self._put_in_place(staged)
+            except OSError as error:
+                with self._lock:
+                    self._staged = self._staged or _Staged(staged.data, None)
+                    if self._gone.is_set():
+                        return
+                refusal = StoreError.of(f"write {self.path / _META}", error)
+                if self._is_new:
+                    # Whoever made it was told that it is not there.
+                    self._stillborn = refusal
+                raise refusal from error
+            finally:
+                self._in_sync = None
+            self._is_new = False
+
+    def _put_in_place(self, staged: _Staged) -> None:
+        aside = staged.aside
+        if aside is None:
+            # What a sync refused may be marked as written all the same: a second one would tell nothing.
+            with self._lock:
+                aside = self._in_sync = self._write_aside(staged.data)
+        sync_file(self.disk, aside)
+        with self._lock:
+            if self._gone.is_set():
+                return
+            self.disk.replace(aside, self.path / _META)
+            self.names.changed(self.path)
+        self.names.sync(self.path)
+        with self._lock, suppress(OSError):
+            # For the day when the first one is damaged; nobody waits for it.
+            if not self._gone.is_set():
+                replace_file(self.disk, self.path / _META_COPY, staged.data, durable=False)
+
+    def mend(self) -> None:
+        """Nothing to do: the next sync writes anew what a failed one left in doubt."""
+
+    def ensure_made(self) -> None:
+        """Return when a new folder is on disk with its meta file: before that nothing in it can be promised.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        if self._is_new:
+            self.sync()
 
     def read_meta(self) -> bytes | None:
         """The JSON that was kept; None when there is none, or neither it nor its copy is whole."""
@@ -115,11 +234,12 @@ class _Folder:
             OSError: the disk refused.
         """
         names = self.disk.names(self.path)
-        if not _UNFINISHED.issuperset(names) or not all(self.disk.is_file(self.path / name) for name in names):
+        if names and (_UNFINISHED.isdisjoint(names) or not _METAS.isdisjoint(names)):
             return False
-        for name in names:
-            self.disk.remove(self.path / name)
-        self.disk.remove_folder(self.path)
+        if any(foreign_names(self.disk, self.path, self.layout, deep=True)):
+            return False
+        self.disk.replace(self.path, aside := _free_name(self.disk, self.path))
+        _remove_all(self.disk, aside)
         note(f"Removed {self.path}, which was left unfinished by a crash")
         return True
 
@@ -131,23 +251,24 @@ class _Folder:
         """
         return list(foreign_names(self.disk, self.path, self.layout))
 
-    def delete(self) -> None:
-        """Remove the folder with all that is in it; it is gone for good as soon as it is renamed.
+    def removal(self) -> Removal:
+        """The folder's way out; its name is free once that is flushed."""
+        return Removal(self.path, self.names, self._move_aside)
 
-        Raises:
-            StoreError: the disk refused; it is still there, or its rest is removed at the next start.
-        """
-        try:
-            taken = set(self.disk.names(self.path.parent))
-            aside = next(
-                name for number in range(len(taken) + 1) if (name := f"{self.path.name}{_DELETED}{number}") not in taken
-            )
-            target = self.path.with_name(aside)
+    def _move_aside(self) -> Path:
+        target = _free_name(self.disk, self.path)
+        with self._lock:
             self.disk.replace(self.path, target)
-            self.disk.sync_folder(self.path.parent)
-            _remove_tree(self.disk, target)
-        except OSError as error:
-            raise StoreError.of(f"remove {self.path}", error) from error
+            self._gone.set()
+        self.names.changed(self.path.parent)
+        self.names.forget(self.path)
+        return target
+
+    def discard(self) -> None:
+        """Write nothing more: the folder went with one above it."""
+        with self._lock:
+            self._gone.set()
+        self.names.forget(self.path)
 
 
 class ConsumerFolder(_Folder):
@@ -161,7 +282,7 @@ class ConsumerFolder(_Folder):
         Args:
             note: told when there are files and none tells where the consumer stood.
         """
-        return FileJournal(self.disk, self.path, owner=self.owner, note=note)
+        return FileJournal(self.disk, self.path, owner=self.owner, note=note, before_sync=self.ensure_made)
 
     @property
     def owner(self) -> str:
@@ -178,14 +299,17 @@ class StreamFolder(_Folder):
 
     layout = STREAM_FILES
 
-    def __init__(self, disk: Disk, path: Path, open_files: OpenFiles | None = None) -> None:
-        super().__init__(disk, path)
+    def __init__(
+        self, disk: Disk, path: Path, open_files: OpenFiles | None = None, names: UnsyncedNames | None = None
+    ) -> None:
+        super().__init__(disk, path, names)
         self._open_files = open_files
 
     def open_store(
         self,
         *,
         segment_bytes: int = SEGMENT_BYTES,
+        tail_bytes: int = TAIL_BYTES,
         note: Callable[[str], None] = _ignore,
         report: Callable[[str], None] = _ignore,
     ) -> FileStore:
@@ -198,19 +322,28 @@ class StreamFolder(_Folder):
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.
         """
+        folder = self.path / "msgs"
+        try:
+            if self._is_new:
+                self.disk.add_folder(folder)
+                self.names.changed(self.path)
+        except OSError as error:
+            raise StoreError.of(f"make the folder {folder}", error) from error
         return FileStore(
             self.disk,
-            self.path / "msgs",
+            folder,
             segment_bytes=segment_bytes,
+            tail_bytes=tail_bytes,
             open_files=self._open_files,
             segment_list=self.path / "segments",
             note=note,
             report=report,
+            before_sync=self.ensure_made,
         )
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
-        return ConsumerFolder(self.disk, self.path / "consumers" / folder_name(name))
+        return ConsumerFolder(self.disk, self.path / "consumers" / folder_name(name), self.names)
 
     def consumers(self, note: Callable[[str], None] = _ignore) -> list[ConsumerFolder]:
         """The places of all consumers; what a crash left half removed goes.
@@ -222,7 +355,7 @@ class StreamFolder(_Folder):
             StoreError: the disk refused, so that nobody knows which consumers there are.
         """
         folders = _folders(self.disk, self.path / "consumers", CONSUMERS, note)
-        return [ConsumerFolder(self.disk, path) for path in folders]
+        return [ConsumerFolder(self.disk, path, self.names) for path in folders]
 
 
 class StoreFolder:
@@ -235,6 +368,8 @@ class StoreFolder:
     def __init__(self, disk: Disk, store_dir: Path) -> None:
         self.disk = disk
         self.path = store_dir / "jetstream"
+        self.names = UnsyncedNames(disk)
+        self.remover = Remover(disk)
         self._open_files = OpenFiles(files_max())
 
     def accounts(self) -> list[str]:
@@ -243,7 +378,7 @@ class StoreFolder:
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
-        return StreamFolder(self.disk, self._streams(account) / folder_name(name), self._open_files)
+        return StreamFolder(self.disk, self._streams(account) / folder_name(name), self._open_files, self.names)
 
     def streams(self, account: str, note: Callable[[str], None] = _ignore) -> list[StreamFolder]:
         """The places of all streams of an account; what a crash left half removed goes.
@@ -256,7 +391,7 @@ class StoreFolder:
         """
         path = self._streams(account)
         folders = _folders(self.disk, path, STREAMS, note) if _is_there(self.disk, path.parent) else []
-        return [StreamFolder(self.disk, path, self._open_files) for path in folders]
+        return [StreamFolder(self.disk, path, self._open_files, self.names) for path in folders]
 
     def _streams(self, account: str) -> Path:
         return self.path / folder_name(account) / "streams"
@@ -307,7 +442,7 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
         if foreign := list(foreign_names(disk, path, layout, deep=True)):
             note(f"{path} was being removed and stays, for what the store did not write: {told(foreign)}")
             return
-        _remove_tree(disk, path)
+        _remove_all(disk, path)
     except OSError as error:
         # It is in nobody's way.
         note(f"{path} was being removed, and the rest of it stays: {error.strerror}")
@@ -315,11 +450,14 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
     note(f"Removed {path}, the rest of what was deleted before the last stop")
 
 
-def _remove_tree(disk: Disk, path: Path) -> None:
-    """Remove a folder with all that is in it; of a link only the link."""
-    for name in disk.names(path):
-        if disk.is_folder(path / name):
-            _remove_tree(disk, path / name)
-        else:
-            disk.remove(path / name)
-    disk.remove_folder(path)
+def _free_name(disk: Disk, path: Path) -> Path:
+    """A name for a folder that is being removed."""
+    number = 0
+    while disk.is_folder(target := path.with_name(f"{path.name}{_DELETED}{number}")):
+        number += 1
+    return target
+
+
+def _remove_all(disk: Disk, path: Path) -> None:
+    while not remove_tree(disk, path, _REMOVED_MAX):
+        pass

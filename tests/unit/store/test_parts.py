@@ -32,7 +32,7 @@ from jetlake.store.record import (
 from jetlake.store.scan import scan
 from jetlake.store.sequence_list import SequenceList
 from jetlake.store.sequence_ranges import merged, without
-from jetlake.store.stream_folder import StoreFolder, folder_name
+from jetlake.store.stream_folder import StoreFolder, StreamFolder, folder_name
 from jetlake.store.subject_filter import SubjectFilter
 from jetlake.store.subject_index import SubjectIndex
 
@@ -324,6 +324,16 @@ def test_a_damaged_configuration_is_read_from_its_copy() -> None:
     assert stream.read_meta() is None
 
 
+def remove(root: StoreFolder, stream: StreamFolder) -> None:
+    removal = stream.removal()
+    removal.flush()
+    removal.sync()
+    assert removal.aside is not None
+    root.remover.add(removal.aside)
+    while root.remover.has_more():
+        root.remover.sync()
+
+
 def test_a_removal_that_is_cut_short_is_finished_at_the_next_start() -> None:
     for step in range(1, 30):
         disk = FaultyDisk(Random(step))
@@ -336,7 +346,7 @@ def test_a_removal_that_is_cut_short_is_finished_at_the_next_start() -> None:
         store.close()
         disk.cut_at = disk.operations + step
         try:
-            stream.delete()
+            remove(root, stream)
         except PowerCut:
             pass
         disk.kill()

@@ -19,7 +19,7 @@ from jetlake.model.api import Body, Match, Route, encode_error, match
 from jetlake.model.codec import decode, decode_strict, encode
 from jetlake.model.fields import Value
 from jetlake.protocol.headers import find_value
-from jetlake.server.engine.commit import Action
+from jetlake.server.engine.commit import Action, Syncable
 from jetlake.server.engine.subscription import Subscriber
 from jetlake.server.version import API_LEVEL
 from jetlake.store.steps import Steps
@@ -63,6 +63,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     """The body as it came."""
     reply: bytes
     origin: Subscriber | None
+    awaits: list[Syncable | None] = msgspec.field(default_factory=list)
+    """What has to be durable before the answer leaves, added by the handler; None, for what is not kept, counts not."""
 
 
 Handler = Callable[[ApiRequest], Value | Steps[Value]]
@@ -81,6 +83,8 @@ class _Call(NamedTuple):
     header: bytes
     payload: bytes
     origin: Subscriber | None
+    awaits: list[Syncable | None]
+    """What its answer waits for."""
 
 
 class Api:
@@ -108,7 +112,7 @@ class Api:
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
-        call = _Call(found, subject, reply, header, payload, origin)
+        call = _Call(found, subject, reply, header, payload, origin, [])
         waiting = self._waiting.get(found.stream)
         if waiting is not None:
             if len(waiting) < _WAITING_MAX:
@@ -153,7 +157,7 @@ class Api:
 
     def _respond(self, call: _Call, outcome: Value | ApiError) -> None:
         """Answer when everything that the answer tells of is durable."""
-        found, subject, reply, _, payload, origin = call
+        found, subject, reply, _, payload, origin, awaits = call
         kind = found.route.reply
         assert kind is not None
         refused = isinstance(outcome, ApiError)
@@ -176,6 +180,8 @@ class Api:
         if stream is not None and stream.store.durable:
             # What the disk could not be told may come back after a crash: nobody is told that it is gone.
             self._when_removed(stream, answer)
+        elif any(awaits) and not refused:
+            self._jetstream.engine.commit.when_all_durable([syncable for syncable in awaits if syncable], answer)
         else:
             self._jetstream.engine.when_settled(lambda: answer(None))
 
@@ -194,7 +200,7 @@ class Api:
         commit.when_durable(stream.store, first)
 
     def _handle(self, call: _Call) -> Value | Steps[Value]:
-        found, _, reply, header, payload, origin = call
+        found, _, reply, header, payload, origin, awaits = call
         route = found.route
         if requires_newer_api(header):
             raise api_error(10185)
@@ -213,6 +219,7 @@ class Api:
             payload=payload,
             reply=reply,
             origin=origin,
+            awaits=awaits,
         )
         return handler(request)
 

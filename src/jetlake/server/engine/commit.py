@@ -148,6 +148,21 @@ class Commit:
         """
         self._fresh.append((syncable, action))
 
+    def when_all_durable(self, syncables: list[Syncable], action: Action) -> None:
+        """Run `action` when all of them are durable, with the first error if there is one."""
+        left = len(syncables)
+        first_error: JetlakeError | None = None
+
+        def pass_one(error: JetlakeError | None) -> None:
+            nonlocal left, first_error
+            left -= 1
+            first_error = first_error or error
+            if not left:
+                action(first_error)
+
+        for syncable in syncables:
+            self.when_durable(syncable, pass_one)
+
     def order(self, first: Syncable, then: Syncable) -> None:
         """Write nothing more to `then` before all that was written to `first` so far is on the disk.
 
@@ -193,8 +208,16 @@ class Commit:
             # What had to wait: removals of a stream, and the journals that come after them.
             self.mark_now(syncable)
 
-    def forget(self, syncable: Syncable) -> None:
-        """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on."""
+    def forget(self, syncable: Syncable, error: JetlakeError | None = None) -> None:
+        """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on.
+
+        Args:
+            error: told to those who wait, when what they wait for has come to nothing.
+        """
+        if error is not None:
+            self.fail(syncable, error)
+            for action in self._flushed.pop(syncable, ()):
+                action(error)
         self.failures.pop(syncable, None)
         self._mended.discard(syncable)
         if syncable in self._in_flight:

@@ -16,6 +16,7 @@ from jetlake.model.enums import AckPolicy, ActionKind, DeliverPolicy, RetentionP
 from jetlake.model.times import parse_time
 from jetlake.server.engine.ack_tracker import AckTracker
 from jetlake.server.engine.acknowledgements import Acknowledgements
+from jetlake.server.engine.commit import Syncable
 from jetlake.server.engine.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer_events import ConsumerEvents
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
@@ -131,7 +132,7 @@ class Consumer:
         self.arm()
 
     def save(self) -> None:
-        """Keep the configuration; it is durable when this returns."""
+        """Keep the configuration; it is durable when the home's `place` is."""
         self.home.save(
             ConsumerRecord(
                 name=self.name,
@@ -141,6 +142,8 @@ class Consumer:
                 resume=self.cursor.resume,
             )
         )
+        if self.home.place is not None:
+            self.engine.commit.mark_now(self.home.place)
 
     def pause(self, config: ConsumerConfig) -> None:
         """Deliver nothing before the time that the configuration now has; if that is past or missing, go on."""
@@ -162,6 +165,9 @@ class Consumer:
         self.acks.reset(0, sequence - 1)
         self.cursor.go_to(StartPosition(sequence), waits=True)
         self.save()
+        if self.home.place is not None:
+            # A journal that begins there would not fit a record that does not.
+            self.committed.write_after(self.home.place)
         self.last_delivered_ns = self.acknowledgements.last_ns = 0
         self.write_state()
         self.stream.interest_changed()
@@ -171,36 +177,38 @@ class Consumer:
         """The server stops: tell those who wait."""
         self.delivery.close(deleted=False)
 
-    def close(self, *, deleted: bool) -> None:
+    def close(self, *, deleted: bool) -> Syncable | None:
         """Stop; when deleted, nothing remains of it and everybody is told.
+
+        Returns:
+            What is durable when it is gone for good; None when nothing is kept.
 
         Raises:
             StoreError: its files could not be removed; it stays.
         """
         if self.is_closed:
-            return
-        if deleted and not self.stream.is_closed:
-            self._settle_removals()
-            self.home.delete()
+            return None
+        removal = self._remove_files() if deleted and not self.stream.is_closed else None
         self.is_closed = True
         self.engine.timers.cancel(self._timer)
         self.delivery.close(deleted=deleted)
         self.committed.forget()
+        if self.home.place is not None:
+            self.engine.commit.forget(self.home.place)
         if deleted:
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
         if not deleted:
             self.home.close()
         elif self.stream.is_closed:
-            # Its folder went with the stream's, so there is nothing left to write to.
-            self.home.delete()
+            self.home.discard()
+        return removal
 
-    def _settle_removals(self) -> None:
-        """Have what it was done with gone for good: after a crash only its journal would tell, which is about to go."""
+    def _remove_files(self) -> Syncable | None:
+        """Remove its folder, but what it was done with first: after a crash only its journal would tell of that."""
         store = self.stream.store
-        if store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS:
-            store.flush()
-            store.sync()
+        settles = store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS
+        return self.home.delete(store if settles else None)
 
     # What it wants
 

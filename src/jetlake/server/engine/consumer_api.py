@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from jetlake.errors import StoreError, api_error
+from jetlake.errors import JetlakeError, StoreError, api_error
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.consumer_rules import (
     ConsumerRules,
@@ -44,6 +44,7 @@ from jetlake.model.requests import (
 from jetlake.model.times import ZERO_TIME, parse_time
 from jetlake.model.versioning import required_level
 from jetlake.server.engine.api import ApiRequest, Handler, page
+from jetlake.server.engine.commit import Syncable
 from jetlake.server.engine.consumer import Consumer
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.metadata import served_metadata, stored_metadata
@@ -98,6 +99,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         raise api_error(10149)
     else:
         consumer = yield from _create(stream, config)
+    request.awaits.extend(_awaited(consumer))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
 
@@ -119,10 +121,39 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     consumer = _make(stream, record, home, start)
     consumer.write_state()
     _add(stream, consumer)
+    _make_durable(consumer)
     if had_missing:
         stream.retention.sweep()
     consumer.events.action(ActionKind.CREATE)
     return consumer
+
+
+def _make_durable(consumer: Consumer) -> None:
+    """Have a new consumer on disk, or have it no more when the disk refuses."""
+    place, commit = consumer.home.place, consumer.engine.commit
+    if place is None:
+        return
+
+    def undo(error: JetlakeError | None) -> None:
+        if error is not None and not consumer.is_closed:
+            commit.forget(consumer.home.journal, error)
+            with consumer.engine.despite_disk(f"removing consumer {consumer.name}"):
+                consumer.close(deleted=True)
+
+    commit.mark_now(place)
+    commit.when_durable(place, undo)
+
+
+def _is_promised(consumer: Consumer) -> bool:
+    """Whether a consumer must survive a crash: one without a durable name must only where messages stay for it."""
+    return bool(consumer.config.durable_name) or consumer.stream.config.retention is not RetentionPolicy.LIMITS
+
+
+def _awaited(consumer: Consumer) -> list[Syncable | None]:
+    """What has to be durable before somebody is told of the consumer; nobody waits for one that is not promised."""
+    stream = consumer.stream
+    shown = [stream.home.place, stream.store if stream.store.durable else None]
+    return [*shown, consumer.home.place] if _is_promised(consumer) else shown
 
 
 def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
@@ -246,7 +277,7 @@ def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
     if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
         stream.retention.sweep()
     else:
-        _consumer(request).close(deleted=True)
+        request.awaits.append(_consumer(request).close(deleted=True))
     return ConsumerDeleteReply(success=True)
 
 
@@ -255,6 +286,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     body = request.body or ConsumerPauseRequest()
     consumer = _consumer(request)
     until = None if body.pause_until == ZERO_TIME else body.pause_until
+    request.awaits.append(consumer.home.place)
     consumer.pause(_with_level(replace(consumer.config, pause_until=until)))
     now_ns = consumer.engine.clock.now_ns()
     paused = consumer.is_paused(now_ns)
@@ -279,6 +311,8 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
     elif config.deliver_policy is not DeliverPolicy.ALL:
         raise api_error(10204, err="not allowed")
     consumer.reset(sequence)
+    if consumer.home.place is not None:
+        request.awaits.extend((consumer.home.place, consumer.home.journal))
     return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)
 
 

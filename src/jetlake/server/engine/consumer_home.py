@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.server.engine.commit import Syncable
 from jetlake.store.consumer_journal import ConsumerJournal, MemoryJournal
 
 __all__ = ["ConsumerHome", "ConsumerRecord", "TransientHome"]
@@ -32,21 +33,36 @@ class ConsumerHome(Protocol):
 
     journal: ConsumerJournal
 
+    @property
+    def place(self) -> Syncable | None:
+        """What is durable when the record is; None when nothing is kept."""
+        ...
+
     def save(self, record: ConsumerRecord) -> None:
-        """Keep the record; it is durable when this returns."""
+        """Keep the record; it is durable when `place` is."""
         ...
 
     def close(self) -> None:
         """Stop cleanly."""
         ...
 
-    def delete(self) -> None:
-        """Remove everything."""
+    def delete(self, after: Syncable | None) -> Syncable | None:
+        """Remove everything, once `after` is durable, and return what is durable when it is gone for good.
+
+        Raises:
+            StoreError: the disk refused; everything is still there.
+        """
+        ...
+
+    def discard(self) -> None:
+        """Write nothing more: the stream is gone with everything."""
         ...
 
 
 class TransientHome:
     """The home of a consumer that is gone with the process."""
+
+    place: Syncable | None = None
 
     def __init__(self) -> None:
         self.journal: ConsumerJournal = MemoryJournal()
@@ -57,5 +73,9 @@ class TransientHome:
     def close(self) -> None:
         """Nothing to close."""
 
-    def delete(self) -> None:
+    def delete(self, after: Syncable | None) -> Syncable | None:
         """Nothing to remove."""
+        return None
+
+    def discard(self) -> None:
+        """Nothing to write."""

@@ -31,6 +31,8 @@ __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
 _SOON_NS = 100_000_000
 # How long a cycle delivers before it lets others go first.
 _DELIVER_NS = 3_000_000
+# What is held until something else is durable is written in the next round; files of what was removed may stay.
+_LAST_ROUNDS = 3
 # Whoever could not read from the disk tries again after this pause.
 _STUCK_NS = 1_000_000_000
 
@@ -76,6 +78,8 @@ class Engine:
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.commit.on_failure = self._report_failure
         self.commit.on_recovery = self._report_recovery
+        if storage.removals is not None:
+            storage.removals.commit = self.commit
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
         self.jetstreams: dict[str, JetStream] = {}
         self._received: list[Intake] = []
@@ -110,10 +114,11 @@ class Engine:
         for jetstream in self.jetstreams.values():
             jetstream.shut_down()
         self.commit.flush_soon()
-        self.commit.flush()
-        self.commit.interval_passed()
-        for syncable in self.commit.begin():
-            self.commit.finish({syncable: sync(syncable)})
+        for _ in range(_LAST_ROUNDS):
+            self.commit.flush()
+            self.commit.interval_passed()
+            for syncable in self.commit.begin():
+                self.commit.finish({syncable: sync(syncable)})
         for jetstream in self.jetstreams.values():
             jetstream.close()
         self.commit.fail_waiting(EngineStoppedError("the server stopped"))
@@ -258,12 +263,12 @@ class Engine:
     def _owner_of(self, syncable: Syncable) -> str:
         for account, jetstream in self.jetstreams.items():
             for stream in jetstream.streams.values():
-                if syncable in (stream.store, stream.home.id_log):
+                if syncable in (stream.store, stream.home.id_log, stream.home.place):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
-                    if consumer.home.journal is syncable:
+                    if syncable in (consumer.home.journal, consumer.home.place):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
-        return "an unknown store"
+        return "what was deleted"
 
     def _try_again(self) -> None:
         self._ready.update(self._stuck)

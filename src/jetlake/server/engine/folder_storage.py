@@ -13,7 +13,9 @@ from jetlake.errors import DecodeError, StoreError
 from jetlake.model.codec import decode, encode
 from jetlake.model.enums import StorageType
 from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.commit import Syncable
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.folder_removals import FolderRemovals
 from jetlake.server.engine.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
 from jetlake.store.atomic_file import read_file, replace_file
 from jetlake.store.consumer_journal import ConsumerJournal
@@ -47,40 +49,52 @@ RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
 class _ConsumerHome:
     """The folder of one consumer."""
 
-    def __init__(self, folder: ConsumerFolder, note: Callable[[str], None]) -> None:
-        self._folder = folder
-        self.journal: ConsumerJournal = folder.open_journal(note)
+    def __init__(self, folder: ConsumerFolder, removals: FolderRemovals, note: Callable[[str], None]) -> None:
+        self.place = folder
+        self._files = folder.open_journal(note)
+        self.journal: ConsumerJournal = self._files
+        self._removals = removals
 
     def save(self, record: ConsumerRecord) -> None:
-        self._folder.write_meta(encode(record))
+        self.place.stage_meta(encode(record))
 
     def close(self) -> None:
+        self.place.sync()
         self.journal.close()
 
-    def delete(self) -> None:
-        # The folder first: with its first step the consumer is gone, and nothing needs to be written any more. It is
-        # not there when the whole stream went.
-        if self._folder.exists():
-            self._folder.delete()
-        with suppress(StoreError):
-            self.journal.close()
+    def delete(self, after: Syncable | None) -> Syncable:
+        removal = self._removals.remove(self.place, after)
+        self._files.discard()
+        return removal
+
+    def discard(self) -> None:
+        self.place.discard()
+        self._files.discard()
 
 
 class _StreamHome:
     """The folder of one stream."""
 
-    def __init__(self, folder: StreamFolder, report: Callable[[str], None], note: Callable[[str], None]) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: StreamFolder,
+        removals: FolderRemovals,
+        report: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.place = self._folder = folder
+        self._removals = removals
         self._report = report
         self._note = note
         # Before the messages: a stream whose consumers are unknown would take what they need for done.
         self._consumers = folder.consumers(note)
-        self.store: MessageStore = folder.open_store(note=note, report=report)
+        self._files = folder.open_store(note=note, report=report)
+        self.store: MessageStore = self._files
         self.id_log: IdLog | None = IdLog(folder.disk, folder.path)
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        self._folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
     def load_ids(self) -> SavedIds | None:
         body = self._load(_IDS)
@@ -121,12 +135,11 @@ class _StreamHome:
         if record.config.mem_storage:
             self.remove_missing(record.name)
             return TransientHome()
+        self._removals.make_way(self._folder.consumer(record.name), self.store)
         folder = self._folder.consumer(record.name)
-        if folder.exists():
-            folder.delete()
-        folder.write_meta(encode(record))
+        folder.stage_meta(encode(record))
         self.missing.discard(folder.path.name)
-        return _ConsumerHome(folder, self._note)
+        return _ConsumerHome(folder, self._removals, self._note)
 
     def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
         folders, self._consumers = self._consumers, []
@@ -141,7 +154,7 @@ class _StreamHome:
                 self._miss(folder, _told(error))
                 continue
             _note_foreign(folder, self._note)
-            yield record, _ConsumerHome(folder, self._note)
+            yield record, _ConsumerHome(folder, self._removals, self._note)
 
     def set_aside(self, name: str, reason: str) -> None:
         self._miss(self._folder.consumer(name), reason)
@@ -157,19 +170,19 @@ class _StreamHome:
         folder = self._folder.consumer(name)
         if folder.path.name not in self.missing:
             return False
-        if folder.exists():
-            folder.delete()
+        self._removals.make_way(folder, self.store)
         self.missing.discard(folder.path.name)
         return True
 
     def close(self) -> None:
+        self.place.sync()
         self.store.close()
 
-    def delete(self) -> None:
+    def delete(self) -> Syncable:
         # The folder first: with its first step the stream is gone, whatever becomes of the rest.
-        self._folder.delete()
-        with suppress(StoreError):
-            self.store.delete()
+        removal = self._removals.remove(self.place, None)
+        self._files.discard()
+        return removal
 
 
 class FolderStorage:
@@ -182,6 +195,7 @@ class FolderStorage:
 
     Attributes:
         set_aside: what could not be opened, by account and folder, and why.
+        removals: removes the folders of streams and consumers.
     """
 
     def __init__(
@@ -191,6 +205,8 @@ class FolderStorage:
         note: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.set_aside: dict[tuple[str, str], str] = {}
+        self._removals = FolderRemovals(folder.remover)
+        self.removals: FolderRemovals | None = self._removals
         self._folder = folder
         self._report = report
         self._note = note
@@ -205,8 +221,8 @@ class FolderStorage:
         self._check_free(folder)
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
-        folder.write_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
-        return _StreamHome(folder, self._report, self._note)
+        folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        return _StreamHome(folder, self._removals, self._report, self._note)
 
     def _check_free(self, folder: StreamFolder) -> None:
         try:
@@ -232,7 +248,7 @@ class FolderStorage:
                     continue
                 record = _record_of(folder, StreamRecord, meta)
                 _check_name(folder, record.config.name)
-                home = _StreamHome(folder, self._report, self._note)
+                home = _StreamHome(folder, self._removals, self._report, self._note)
             except (OSError, DecodeError, StoreError) as error:
                 self._leave_alone(account, folder, _told(error))
                 continue

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from jetlake.errors import api_error
+from jetlake.errors import JetlakeError, api_error
 from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.ack_subject import NO_DOMAIN, account_hash
 from jetlake.model.api import encode_error, match
@@ -14,6 +15,7 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.account import Account
 from jetlake.server.engine.advisories import Advisories
 from jetlake.server.engine.api import Api
+from jetlake.server.engine.commit import Syncable
 from jetlake.server.engine.consumer_api import recover_consumers
 from jetlake.server.engine.direct_get import direct_get
 from jetlake.server.engine.stream import Stream
@@ -73,20 +75,32 @@ class JetStream:
         home = self.engine.storage.create(self.account.name, config, created_ns)
         stream = self._add(Stream(self, config, created_ns, home))
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
+        if home.place is not None:
+            self.engine.commit.mark_now(home.place)
+            self.engine.commit.mark_now(stream.store)
+            self.engine.commit.when_durable(home.place, partial(self._made, stream))
         return stream
 
-    def delete_stream(self, stream: Stream) -> None:
-        """Remove a stream with its consumers and all its files.
+    def _made(self, stream: Stream, error: JetlakeError | None) -> None:
+        """Undo what could not be made durable; whoever asked for it is told."""
+        if error is not None and not stream.is_closed:
+            self.engine.commit.forget(stream.store, error)
+            with self.engine.despite_disk(f"removing stream {stream.name}"):
+                self.delete_stream(stream)
+
+    def delete_stream(self, stream: Stream) -> Syncable | None:
+        """Remove a stream with its consumers and all its files; returns what is durable when it is gone for good.
 
         Raises:
             StoreError: the disk refused; the stream is as it was.
         """
-        stream.delete()
+        removal = stream.delete()
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
         for consumer in tuple(stream.consumers.values()):
             consumer.close(deleted=True)
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
+        return removal
 
     def _add(self, stream: Stream) -> Stream:
         if stream.config.first_seq and not stream.store.first_sequence:

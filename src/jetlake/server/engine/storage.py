@@ -8,7 +8,9 @@ from typing import Protocol
 import msgspec
 
 from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.commit import Syncable
 from jetlake.server.engine.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.folder_removals import FolderRemovals
 from jetlake.store.id_log import IdLog
 from jetlake.store.interface import MessageStore
 from jetlake.store.memory_store import MemoryStore
@@ -45,8 +47,13 @@ class StreamHome(Protocol):
     missing: set[str]
     """Consumers that are kept here and could not be opened, by their folders: nobody knows what they still need."""
 
+    @property
+    def place(self) -> Syncable | None:
+        """What is durable when the configuration is; None when nothing is kept."""
+        ...
+
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        """Keep the configuration; it is durable when this returns."""
+        """Keep the configuration; it is durable when `place` is."""
         ...
 
     def load_ids(self) -> SavedIds | None:
@@ -66,7 +73,7 @@ class StreamHome(Protocol):
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        """Make the place of a new consumer; its record is durable when this returns. It is missing no more."""
+        """Make the place of a new consumer; its record is durable when its `place` is. It is missing no more."""
         ...
 
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
@@ -85,8 +92,12 @@ class StreamHome(Protocol):
         """Stop cleanly."""
         ...
 
-    def delete(self) -> None:
-        """Remove everything."""
+    def delete(self) -> Syncable | None:
+        """Remove everything, and return what is durable when it is gone for good.
+
+        Raises:
+            StoreError: the disk refused; everything is still there.
+        """
         ...
 
 
@@ -95,9 +106,11 @@ class Storage(Protocol):
 
     set_aside: dict[tuple[str, str], str]
     """What is kept here and could not be opened, by account and folder (empty for all of an account), and why."""
+    removals: FolderRemovals | None
+    """Removes folders; None when nothing is kept."""
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
-        """Make the place of a new stream; its configuration is durable when this returns."""
+        """Make the place of a new stream; its configuration is durable when its `place` is."""
         ...
 
     def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
@@ -107,6 +120,8 @@ class Storage(Protocol):
 
 class MemoryHome:
     """A stream that is gone with the process."""
+
+    place: Syncable | None = None
 
     def __init__(self) -> None:
         self.store: MessageStore = MemoryStore()
@@ -149,9 +164,10 @@ class MemoryHome:
         """Stop cleanly."""
         self.store.close()
 
-    def delete(self) -> None:
+    def delete(self) -> Syncable | None:
         """Remove everything."""
         self.store.delete()
+        return None
 
 
 class MemoryStorage:
@@ -159,6 +175,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.set_aside: dict[tuple[str, str], str] = {}
+        self.removals: FolderRemovals | None = None
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
         """Make the place of a new stream, in memory whatever its configuration says."""

@@ -18,6 +18,7 @@ from jetlake.store.interface import StoreLimits
 from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
+    from jetlake.server.engine.commit import Syncable
     from jetlake.server.engine.consumer import Consumer
     from jetlake.server.engine.jetstream import JetStream
     from jetlake.server.engine.storage import StreamHome
@@ -108,6 +109,8 @@ class Stream:
             StoreError: the disk refused, and nothing has changed.
         """
         self.home.save(config, self.created_ns)
+        if self.home.place is not None:
+            self.engine.commit.mark_now(self.home.place)
         old, self.config = self.config, config
         self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
         self._limits = _store_limits(config)
@@ -124,25 +127,31 @@ class Stream:
         """Let go of everything but the files."""
         self.lifetimes.save()
         self._detach()
-        self.engine.commit.forget(self.store)
+        self._forget_files()
         try:
             self.home.close()
             self.intake.ids.save()
         finally:
             self.intake.ids.close_log()
 
-    def delete(self) -> None:
-        """Remove the files, then let go of everything.
+    def delete(self) -> Syncable | None:
+        """Remove the files, then let go of everything; returns what is durable when the stream is gone for good.
 
         Raises:
             StoreError: the disk refused, and nothing has changed.
         """
-        self.home.delete()
+        removal = self.home.delete()
         self._detach()
-        self.engine.commit.forget(self.store)
+        self._forget_files()
         self.intake.ids.close_log()
         self._reserve(-max(self.config.max_bytes, 0))
         self._account_bytes(-self._accounted_bytes)
+        return removal
+
+    def _forget_files(self) -> None:
+        self.engine.commit.forget(self.store)
+        if self.home.place is not None:
+            self.engine.commit.forget(self.home.place)
 
     def _detach(self) -> None:
         self.is_closed = True

@@ -81,12 +81,13 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
-        return _created(existing)
+        return _created(request, existing)
     jetstream.check_overlap(config)
-    return _created(jetstream.create_stream(config))
+    return _created(request, jetstream.create_stream(config))
 
 
-def _created(stream: Stream) -> StreamCreateReply:
+def _created(request: ApiRequest, stream: Stream) -> StreamCreateReply:
+    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     # Alone among the answers about a stream this one does not name the domain.
     return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
 
@@ -108,13 +109,14 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
     stream.update(config)
+    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
     return reply_of(StreamUpdateReply, stream_info(stream))
 
 
 def stream_delete(request: ApiRequest) -> StreamDeleteReply:
     """`STREAM.DELETE`."""
-    request.jetstream.delete_stream(request.jetstream.stream(request.stream))
+    request.awaits.append(request.jetstream.delete_stream(request.jetstream.stream(request.stream)))
     return StreamDeleteReply(success=True)
 
 

@@ -1,0 +1,331 @@
+"""Streams and consumers come and go whole: whatever the moment of a crash, and without a sync on the loop."""
+
+import errno
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.protocol.frames import Msg
+from jetlake.protocol.parser import ClientParser
+from jetlake.server.engine.account import Account
+from jetlake.server.engine.commit import sync
+from jetlake.server.engine.engine import Engine
+from jetlake.server.engine.folder_storage import FolderStorage
+from jetlake.server.engine.options import EngineOptions
+from jetlake.server.engine.subscription import Subscriber
+from jetlake.store.faulty_disk import FaultyDisk, PowerCut
+from jetlake.store.stream_folder import StoreFolder
+from jetlake.testing.clock import ManualClock
+
+SYNCS = {"sync", "sync_folder", "make_folder"}
+
+
+class Client(Subscriber):
+    """Keeps the answers by their inbox."""
+
+    def __init__(self):
+        self.answers = {}
+        self._parser = ClientParser()
+
+    def send(self, data):
+        for frame in self._parser.feed(data):
+            if isinstance(frame, Msg):
+                self.answers[frame.subject] = json.loads(frame.payload)
+
+
+class Machine:
+    """An engine on a faulty disk, whose syncs run when the test says so."""
+
+    def __init__(self, seed=0, **options):
+        self.random = Random(seed)
+        self.disk = FaultyDisk(Random(seed + 1))
+        self.options = EngineOptions(**options)
+        self.reports = []
+        self.begun, self.ended = [], {}
+        self.start()
+
+    def start(self):
+        storage = FolderStorage(StoreFolder(self.disk, Path("/data")), self.reports.append)
+        self.engine = Engine(ManualClock(), self.options, storage)
+        self.account = Account("$G")
+        self.client = Client()
+        self.jetstream = self.engine.enable(self.account)
+        self.account.subscribe(b"_INBOX.>", b"1", self.client)
+        self.begun, self.ended = [], {}
+        self.requests = 0
+
+    def crash(self, *, power):
+        if power:
+            self.disk.cut_power()
+        else:
+            self.disk.kill()
+        self.disk.fault = None
+        self.start()
+
+    def ask(self, subject, body=b""):
+        """Send a request; the inbox its answer will come to."""
+        self.requests += 1
+        inbox = b"_INBOX.%d" % self.requests
+        payload = json.dumps(body).encode() if isinstance(body, dict) else body
+        self.account.publish(subject.encode(), inbox, b"", payload, self.client)
+        return inbox
+
+    def api(self, verb, body=b""):
+        """Ask the API and wait for the answer."""
+        inbox = self.ask("$JS.API." + verb, body)
+        self.settle()
+        return self.client.answers[inbox]
+
+    def sync_some(self):
+        """One step of one of the threads that sync."""
+        commit = self.engine.commit
+        if self.begun and self.random.random() < 0.7:
+            syncable = self.begun.pop(self.random.randrange(len(self.begun)))
+            self.ended[syncable] = sync(syncable)
+        elif self.ended:
+            ended, self.ended = self.ended, {}
+            commit.finish(ended)
+        else:
+            self.begun += commit.begin(self.random.randint(1, 4))
+
+    def settle(self):
+        while True:
+            self.engine.flush()
+            while self.begun or self.ended or self.engine.commit.wants_sync():
+                self.sync_some()
+            if not self.engine.has_ready():
+                return
+
+    @contextmanager
+    def no_sync_allowed(self):
+        """Fail when the thread that serves clients waits for the disk."""
+        waited = []
+
+        def fault(operation, path):
+            if operation in SYNCS:
+                waited.append((operation, str(path)))
+
+        self.disk.fault = fault
+        yield
+        self.disk.fault = None
+        assert waited == []
+
+
+def stream_config(name, **more):
+    return {"name": name, "subjects": [f"{name.lower()}.>"], **more}
+
+
+def consumer_body(stream, name, **more):
+    return {"stream_name": stream, "config": {"durable_name": name, "ack_policy": "explicit", **more}}
+
+
+REQUESTS = [
+    ("STREAM.CREATE.A", stream_config("A")),
+    ("STREAM.CREATE.B", stream_config("B", retention="workqueue", first_seq=5)),
+    ("CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c")),
+    ("CONSUMER.CREATE.A.e", {"stream_name": "A", "config": {"name": "e", "inactive_threshold": 10**12}}),
+    ("CONSUMER.CREATE.A.m", consumer_body("A", "m", mem_storage=True)),
+    ("STREAM.UPDATE.A", stream_config("A", max_msgs=50)),
+    ("CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c", max_deliver=9)),
+    ("CONSUMER.PAUSE.A.c", {"pause_until": "2999-01-01T00:00:00Z"}),
+    ("CONSUMER.RESET.A.c", {"seq": 1}),
+    ("CONSUMER.DURABLE.CREATE.B.c", consumer_body("B", "c")),
+    ("CONSUMER.DELETE.A.c", {}),
+    ("CONSUMER.DELETE.A.e", {}),
+    ("STREAM.DELETE.A", {}),
+]
+
+
+def test_no_request_about_streams_and_consumers_syncs_on_the_loop():
+    machine = Machine()
+    for verb, body in REQUESTS:
+        with machine.no_sync_allowed():
+            inbox = machine.ask("$JS.API." + verb, body)
+            machine.engine.flush()
+        machine.settle()
+        assert "error" not in machine.client.answers[inbox], (verb, machine.client.answers[inbox])
+    assert machine.reports == []
+
+
+@pytest.mark.parametrize("interval_ns", [0, 120 * 10**9])
+@pytest.mark.parametrize("verb", [verb for verb, _ in REQUESTS if ".A.m" not in verb and ".A.e" not in verb])
+def test_an_answer_waits_until_the_metadata_is_durable(verb, interval_ns):
+    machine = Machine(sync_interval_ns=interval_ns)
+    body = None
+    for other, body in REQUESTS:
+        if other == verb:
+            break
+        machine.api(other, body)
+    inbox = machine.ask("$JS.API." + verb, body)
+    machine.engine.flush()
+    assert inbox not in machine.client.answers
+    machine.settle()
+    assert "error" not in machine.client.answers[inbox]
+
+
+def test_nobody_waits_for_a_consumer_that_a_crash_may_take():
+    machine = Machine()
+    machine.api("STREAM.CREATE.A", stream_config("A"))
+    for verb, body in REQUESTS[3:5]:
+        inbox = machine.ask("$JS.API." + verb, body)
+        machine.engine.flush()
+        assert "error" not in machine.client.answers[inbox]
+
+
+class History:
+    """What was asked for and what was answered, by name: what may and what must be there after a crash."""
+
+    def __init__(self, machine):
+        self.machine = machine
+        self.asked = {}  # name: [(inbox, what is there if it was done)]
+
+    def ask(self, name, verb, body, outcome):
+        inbox = self.machine.ask("$JS.API." + verb, body)
+        self.asked.setdefault(name, [(None, None)]).append((inbox, outcome))
+
+    def possible(self, name):
+        """What may be there: what the last answered request left, and anything asked for after that."""
+        asked = self.asked.get(name, [(None, None)])
+        answers = self.machine.client.answers
+        last = max(place for place, (inbox, _) in enumerate(asked) if inbox is None or inbox in answers)
+        return [outcome for _, outcome in asked[last:]]
+
+
+def run_script(machine, history, random):
+    """Create, change and delete a few names over and over, without waiting for answers."""
+    for number in range(12):
+        stream = random.choice("AB")
+        path = f"{stream}.c"
+        choice = random.random()
+        config = stream_config(stream, description=str(number), retention="workqueue" if stream == "B" else "limits")
+        if choice < 0.4:
+            config = stream_config(
+                stream, description=str(number), retention="workqueue" if stream == "B" else "limits"
+            )
+            history.ask(stream, f"STREAM.CREATE.{stream}", config, str(number))
+        elif choice < 0.6:
+            config = stream_config(
+                stream, description=str(number), retention="workqueue" if stream == "B" else "limits"
+            )
+            history.ask(stream, f"STREAM.UPDATE.{stream}", config, str(number))
+        elif choice < 0.75:
+            history.ask(stream, f"STREAM.DELETE.{stream}", b"", None)
+        elif choice < 0.9:
+            body = consumer_body(stream, "c", description=str(number))
+            history.ask(path, f"CONSUMER.DURABLE.CREATE.{path}", body, str(number))
+        else:
+            history.ask(path, f"CONSUMER.DELETE.{path}", b"", None)
+        machine.ask(f"{stream.lower()}.x", b"%d" % number)
+        machine.engine.flush()
+        for _ in range(random.randint(0, 6)):
+            machine.sync_some()
+    machine.settle()
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_at_any_point_leaves_streams_and_consumers_whole_or_not_at_all(seed, power):
+    cut = 0
+    while True:
+        cut += 1 if cut < 40 else 3
+        machine = Machine(seed)
+        history = History(machine)
+        machine.disk.cut_at = cut
+        try:
+            run_script(machine, history, Random(seed))
+        except PowerCut:
+            pass
+        else:
+            break
+        check(machine, history, power)
+
+
+def check(machine, history, power):
+    answers = dict(machine.client.answers)
+    refused = {inbox for inbox, answer in answers.items() if "error" in answer}
+    for name, asked in history.asked.items():
+        # A request that was refused changed nothing.
+        history.asked[name] = [(inbox, outcome) for inbox, outcome in asked if inbox not in refused]
+    streams = {name: history.possible(name) for name in "AB"}
+    consumers = {name: history.possible(f"{name}.c") for name in "AB"}
+    machine.crash(power=power)
+    assert machine.reports == []
+    for name in "AB":
+        stream = machine.jetstream.streams.get(name)
+        assert (stream.config.description if stream else None) in streams[name]
+        if stream is not None and None not in streams[name] and len(streams[name]) == 1:
+            consumer = stream.consumers.get("c")
+            assert (consumer.config.description if consumer else None) in [*consumers[name], None]
+    machine.settle()
+    # Every name is free or in use, and nothing is left of what went.
+    for name in "AB":
+        machine.api(f"STREAM.DELETE.{name}")
+        assert "error" not in machine.api(f"STREAM.CREATE.{name}", stream_config(name))
+    left = {part for path in machine.disk.files() for part in path.parts if ".deleted" in part}
+    assert left == set()
+
+
+def test_deleting_goes_in_steps_and_leaves_nothing():
+    machine = Machine()
+    machine.api("STREAM.CREATE.A", stream_config("A"))
+    for number in range(300):
+        machine.api(f"CONSUMER.DURABLE.CREATE.A.c{number}", consumer_body("A", f"c{number}"))
+    inbox = machine.ask("$JS.API.STREAM.DELETE.A")
+    machine.engine.flush()
+    steps = 0
+    removed = []
+
+    def fault(operation, path):
+        if operation == "remove":
+            removed.append(path)
+
+    machine.disk.fault = fault
+    while machine.engine.commit.wants_sync():
+        before = len(removed)
+        for syncable in machine.engine.commit.begin():
+            machine.engine.commit.finish({syncable: sync(syncable)})
+        machine.engine.flush()
+        steps += 1
+        assert len(removed) - before <= 128
+        assert inbox in machine.client.answers, "the answer waits for the first step only"
+    assert steps > 4
+    assert machine.disk.files() == []
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_folder", "replace"])
+@pytest.mark.parametrize("what", ["stream", "consumer"])
+def test_what_the_disk_refuses_to_make_durable_is_not_there(what, operation):
+    machine = Machine()
+    if what == "consumer":
+        machine.api("STREAM.CREATE.A", stream_config("A"))
+    failing = True
+
+    def fault(name, path):
+        if failing and name == operation and (name != "replace" or path.suffix == ".tmp"):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    machine.disk.fault = fault
+    if what == "stream":
+        inbox = machine.ask("$JS.API.STREAM.CREATE.A", stream_config("A"))
+        published = machine.ask("a.x", b"1")
+    else:
+        inbox = machine.ask("$JS.API.CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c"))
+    for _ in range(40):
+        machine.engine.flush()
+        machine.sync_some()
+    failing = False
+    machine.settle()
+    assert machine.client.answers[inbox]["error"]["err_code"] == 10077
+    if what == "stream":
+        assert "error" in machine.client.answers[published]
+        assert "A" not in machine.jetstream.streams
+    else:
+        assert "c" not in machine.jetstream.streams["A"].consumers
+    machine.crash(power=True)
+    if what == "stream":
+        assert "error" not in machine.api("STREAM.CREATE.A", stream_config("A"))
+    else:
+        assert "error" not in machine.api("CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c"))
