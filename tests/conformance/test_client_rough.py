@@ -149,6 +149,18 @@ async def test_a_paused_connection_stays(core, clients):
     assert client.reconnects == 0
 
 
+async def test_a_paused_subscription_drains(core, clients):
+    client, other = await clients(core), await clients(core)
+    subscription = await client.subscribe("a", pending_messages_max=10, on_slow="pause")
+    await client.flush()
+    for number in range(1000):
+        await other.publish("a", b"%d" % number * 100)
+    await other.flush()
+    await until(lambda: subscription.pending_messages > 10)
+    await subscription.drain(timeout=10)
+    assert len([message async for message in subscription]) == 1000
+
+
 @pytest.mark.parametrize("ending", ["stop", "drain", "client drain", "client close"])
 async def test_handlers_may_all_end_what_they_belong_to(js, server, clients, ending):
     stream = await filled(js, 4)

@@ -21,6 +21,7 @@ from jetlake.client.message import Message, Outlet
 from jetlake.client.options import ConnectOptions, EventCallback
 from jetlake.client.outbox import Outbox, check_loop
 from jetlake.client.pings import Pings
+from jetlake.client.read_pause import ReadPause
 from jetlake.client.receiver import Receiver
 from jetlake.client.requests import Requests
 from jetlake.client.server_address import ServerAddress
@@ -111,7 +112,7 @@ class Connection:
         self.idle_inboxes: list[FetchInbox] = []
         self._reconnect_task: asyncio.Task[None] | None = None
         self._connected_at = 0.0
-        self._reading_paused_by: set[Receiver] = set()
+        self._pause = ReadPause(self._pings.pause)
         self._state_changed: asyncio.Future[None] | None = None
         self._closed = self.loop.create_future()
         self.requests = Requests(self, options.inbox_prefix)
@@ -387,9 +388,13 @@ class Connection:
                 return
             if not self._outbox.kept_messages:
                 return
-            if self._state_changed is None:
-                self._state_changed = self.loop.create_future()
-            await asyncio.shield(self._state_changed)
+            await self._connected_or_closed()
+
+    async def _connected_or_closed(self) -> None:
+        """Wait for the next connection, or for the end."""
+        if self._state_changed is None:
+            self._state_changed = self.loop.create_future()
+        await asyncio.shield(self._state_changed)
 
     def _wake(self) -> None:
         changed, self._state_changed = self._state_changed, None
@@ -412,9 +417,7 @@ class Connection:
         while self._wire is None:
             if self.is_closed:
                 raise ConnectionClosedError("the connection is closed")
-            if self._state_changed is None:
-                self._state_changed = self.loop.create_future()
-            await asyncio.shield(self._state_changed)
+            await self._connected_or_closed()
 
     def when_gone(self, owner: object, release: Callable[[], None]) -> None:
         """Call the function on the event loop once nobody holds the owner any more."""
@@ -432,21 +435,11 @@ class Connection:
 
     def pause_reading(self, receiver: Receiver) -> None:
         """Stop reading the socket until this receiver (and every other that asked for it) resumes."""
-        self._reading_paused_by.add(receiver)
-        transport = self._wire.transport if self._wire is not None else None
-        if transport is not None and transport.is_reading():
-            transport.pause_reading()
-            self._pings.pause(True)
+        self._pause.add(receiver, self._wire)
 
     def resume_reading(self, receiver: Receiver) -> None:
         """This receiver has room again."""
-        if receiver not in self._reading_paused_by:
-            return
-        self._reading_paused_by.discard(receiver)
-        transport = self._wire.transport if self._wire is not None else None
-        if not self._reading_paused_by and transport is not None and not transport.is_closing():
-            transport.resume_reading()
-            self._pings.pause(False)
+        self._pause.remove(receiver, self._wire)
 
     # Requests
 

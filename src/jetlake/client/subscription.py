@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Literal
@@ -207,6 +208,10 @@ class Subscription(Receiver):
 
     async def _drain(self, wait_s: float) -> None:
         self._connection.stop_delivery(self)
+        if self._on_slow == "pause":
+            # The answer of the server stands behind what is under way, which has an end now.
+            self.pending_messages_max = self.pending_bytes_max = sys.maxsize
+            self._connection.resume_reading(self)
         try:
             await self._connection.flush(wait_s)
         except DisconnectedError:
