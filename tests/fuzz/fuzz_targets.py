@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from session_target import SESSIONS, run_session
+
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError
 from jetlake.model.codec import decode, decode_strict
 from jetlake.model.consumer import ConsumerConfig
@@ -46,6 +48,8 @@ class Target(NamedTuple):
 
     run: Callable[[bytes], None]
     seeds: list[bytes]
+    mutations: int = 1
+    """How often a seed is mutated for one input: a long one wants more than one."""
 
 
 # Protocol
@@ -376,6 +380,7 @@ accounts: { A: { jetstream: enabled, users: [ {nkey: UDXU4RCSJNZOIQHZNWXHXORDPRT
 """
 
 TARGETS: dict[str, Target] = {
+    "sessions": Target(run_session, SESSIONS, mutations=10),
     "server_frames": Target(
         server_frames,
         [

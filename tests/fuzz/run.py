@@ -81,7 +81,9 @@ def blind(name: str, seconds: float, seed: int) -> int:
     deadline = time.monotonic() + seconds
     tried = 0
     while time.monotonic() < deadline:
-        data = mutate(random.choice(pool), random)
+        data = random.choice(pool)
+        for _ in range(target.mutations):
+            data = mutate(data, random)
         tried += 1
         try:
             target.run(data)

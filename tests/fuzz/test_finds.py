@@ -18,7 +18,9 @@ def test_good_inputs_and_mutations_of_them(name):
     for seed in target.seeds:
         target.run(seed)
     for _ in range(MUTATIONS):
-        data = mutate(random.choice(target.seeds), random)
+        data = random.choice(target.seeds)
+        for _ in range(target.mutations):
+            data = mutate(data, random)
         try:
             target.run(data)
         except BaseException as error:

@@ -161,7 +161,7 @@ def match(subject: bytes | str) -> Match | None:
 
     The names are as they stand there; whether they can be names is for the rules to say.
     """
-    text = subject if isinstance(subject, str) else subject.decode("utf-8", "surrogateescape")
+    text = subject if isinstance(subject, str) else subject.decode("utf-8", "replace")
     tokens = text.split(".")
     if tokens[0] != "$JS" or "" in tokens:
         return None

@@ -15,7 +15,7 @@ from msgspec.json import decode, encode
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.times import format_time
 from jetlake.model.transforms import compile_transform
-from jetlake.protocol.headers import Headers, find_value
+from jetlake.protocol.headers import find_value
 from jetlake.protocol.nuid import next_nuid
 from jetlake.protocol.subjects import has_wildcards, matches
 from jetlake.server.engine.route import Route
@@ -172,8 +172,11 @@ class MessageTrace:
     def _report(self) -> None:
         _, _, header, payload = self._message
         pairs: dict[str, list[str]] = {}
-        for key, value in Headers(header).items():
-            pairs.setdefault(key, []).append(value)
+        # Line by line: a header that no client could read is told as far as it goes.
+        for line in header.split(b"\r\n")[1:]:
+            key, colon, value = line.partition(b":")
+            if colon:
+                pairs.setdefault(_text(key), []).append(_text(value.strip()))
         report = {
             "server": describe_sender(self._server),
             "request": {"header": pairs, "msgsize": len(header) + len(payload)},
