@@ -7,6 +7,7 @@ reader documents. Seeds are inputs that are right; fuzzers begin with them. Inpu
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 from session_target import SESSIONS, run_session
 
-from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError
+from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
 from jetlake.model.codec import decode, decode_strict
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.stream import StreamConfig
@@ -304,6 +305,12 @@ def mark_file(data: bytes) -> None:
     _open_with("mark", data)
 
 
+def segment_list_file(data: bytes) -> None:
+    # One that is whole and another stream's keeps the store from being opened; nothing else does.
+    with suppress(StoreError):
+        _open_with("segments", data)
+
+
 def _journal_bytes() -> bytes:
     disk = _disk()
     journal = FileJournal(disk, FOLDER, random_bytes=lambda size: b"\x07" * size)
@@ -452,6 +459,7 @@ TARGETS: dict[str, Target] = {
     ),
     "segment_file": Target(segment_file, [_store_files()[min(n for n in _store_files() if n.endswith(".seg"))], b""]),
     "index_file": Target(index_file, [_store_files().get("index", b""), b""]),
+    "segment_list_file": Target(segment_list_file, [_store_files().get("segments", b""), b""]),
     "mark_file": Target(mark_file, [_store_files().get("mark", b""), b""]),
     "journal_file": Target(journal_file, [_journal_bytes(), b""]),
     "meta_file": Target(

@@ -199,6 +199,18 @@ def test_a_number_that_no_segment_has_is_no_matter(world: World, name: str) -> N
     assert any(name in note for note in world.notes)
 
 
+def test_a_new_store_writes_over_nothing() -> None:
+    world = World()
+    world.disk.make_folder(FOLDER)
+    foreign = FOLDER / "0000000001.seg"
+    world.disk.put(foreign, b"not a segment at all")
+    store = world.open()
+    fill(store, 20)
+    store.close()
+    assert world.disk.content(foreign) == b"not a segment at all"
+    assert sequences(world.open()) == list(range(1, 21))
+
+
 def test_a_store_of_which_everything_is_gone_is_not_opened(world: World) -> None:
     for path in world.disk.files():
         if path.parent == FOLDER:

@@ -96,6 +96,8 @@ def recover(
         note(f"{folder} holds segments with no record in them, and leaves them alone: {told(recovery.passed_over)}")
     used = [segment.number for segment in (*found.segments, *snapshot.segments)]
     found.next_number = max((*used, *(listed.segments if listed is not None else ())), default=0) + 1
+    while found.next_number in found.taken_numbers:
+        found.next_number += 1
     return found
 
 
