@@ -1,4 +1,4 @@
-"""Long work of the engine, taken in steps between which everybody else goes first."""
+"""Long work, taken in steps between which everybody else goes first."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class LongWork:
         deadline_ns = self._now_ns() + self.slice_ns
         return all(self._now_ns() < deadline_ns for _ in work)
 
+    def begin(self, work: Steps[None]) -> None:
+        """Take one slice of the work, and the rest in later turns."""
+        if not self.advance(work):
+            self.go_on_with(work)
+
     def go_on_with(self, work: Steps[None]) -> None:
         """Let the work go on in later turns."""
         self._waiting.append(work)
@@ -48,7 +53,7 @@ class LongWork:
                 self._waiting.append(work)
 
     def finish(self) -> None:
-        """Do all that is left, because the engine stops."""
+        """Do all that is left, because no more turns come."""
         while self._waiting:
             for _ in self._waiting.popleft():
                 pass

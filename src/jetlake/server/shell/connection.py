@@ -16,6 +16,7 @@ from jetlake.server.shell.entrance import Entrance
 from jetlake.server.shell.inbox import Inbox
 from jetlake.server.shell.message_trace import TRACE_DESTINATION, MessageTrace, trace_destination
 from jetlake.server.shell.permissions import PermissionCheck
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.shell.server import Server
@@ -40,6 +41,9 @@ _SHARE_S = 0.001
 _SHARE_FRAMES = 512
 _GROUP_LINES = 64
 _FULL_READ_BYTES = 250_000
+
+# Subscriptions of a client that has left are removed in groups, between which others go first.
+_UNSUBSCRIBES = 100
 
 # Why a connection is not read from: its credentials are being checked, its messages pile up, its turn has to come.
 _CHECKING = 1
@@ -168,7 +172,14 @@ class Connection(Entrance):
         """Let those catch up, this client included, whom its messages fill."""
         self.server.stalled += 1
         self._hold(_STALLED)
-        self.server.loop.call_later(_STALL_S, self._go_on_after, _STALLED)
+        self.server.loop.call_later(_STALL_S, self._stall_over)
+
+    def _stall_over(self) -> None:
+        """Go on; but a client that filled its own queue reads that first, or is cut off at the write deadline."""
+        if not self.closed and self.pending_bytes() > self._stall_mark:
+            self.server.loop.call_later(_STALL_S, self._stall_over)
+        else:
+            self._go_on_after(_STALLED)
 
     def _hold(self, reason: int) -> None:
         """Stop reading for a reason; reading begins again when no reason is left."""
@@ -397,11 +408,18 @@ class Connection(Entrance):
         super().release()
         self.turns.timers.cancel(self._ping_timer)
         subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
-            self._ended_deliveries += subscription.delivered
-            self.account.unsubscribe(subscription)
+        self._ended_deliveries += sum(subscription.delivered for subscription in subscriptions.values())
+        self.turns.work.begin(self._unsubscribe_all(self.account, list(subscriptions.values())))
         self._inbox.clear()
         self.server.forgotten(self)
+
+    @staticmethod
+    def _unsubscribe_all(account: Account, subscriptions: list[Subscription]) -> Steps[None]:
+        """Take a client's subscriptions out of its account, in steps when they are many."""
+        for place, subscription in enumerate(subscriptions, 1):
+            account.unsubscribe(subscription)
+            if not place % _UNSUBSCRIBES:
+                yield
 
     def apply_limits(self) -> None:
         """The configuration was reloaded: take over what may change while connected."""

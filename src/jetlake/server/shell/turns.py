@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.server.engine.clock import Clock
+from jetlake.server.engine.long_work import LongWork
 from jetlake.server.engine.timers import Timers
 from jetlake.server.shell.committer import Committer, LatencyHistogram
 
@@ -45,6 +46,7 @@ class Turns:
 
     Attributes:
         timers: the shell's own deadlines; the engine has another set.
+        work: the shell's own long work; the engine has more.
         engine: what to flush at the end of a turn; None without JetStream.
         committer: what syncs after a flush.
         durations: how long turns took, from the first thing that came in to the last write.
@@ -58,6 +60,7 @@ class Turns:
     ) -> None:
         self.ticks = ticks
         self.timers = Timers()
+        self.work = LongWork(clock.now_ns)
         self.engine: Engine | None = None
         self.committer: Committer | None = None
         self.durations = LatencyHistogram()
@@ -137,6 +140,7 @@ class Turns:
         self.begin()
         if self._behind:
             self._read_on()
+        self.work.run()
         engine = self.engine
         again = False
         if engine is not None:
@@ -149,7 +153,7 @@ class Turns:
                 self._report_defect("JetStream", error)
         self._scheduled = False
         self.flush_dirty()
-        if again or self._behind or self._dirty:
+        if again or self._behind or self._dirty or self.work:
             self.schedule()
         self._arm_timer()
         self.durations.observe(self.ticks() - self._began_s)

@@ -194,12 +194,11 @@ async def test_a_read_that_is_resumed_does_not_undo_the_stall(server, connect):
     for _ in range(5):
         await turn()
     handled = client.connection.in_msgs
-    await turns_until_real(lambda: client.connection.in_msgs > handled)
-
-
-async def turns_until_real(condition):
+    await asyncio.sleep(0.02)
+    assert client.connection.in_msgs == handled  # its own queue comes first
+    client.connection.resume_writing()
     async with asyncio.timeout(10):
-        while not condition():
+        while client.connection.in_msgs == handled:
             await asyncio.sleep(0.001)
 
 
@@ -213,3 +212,17 @@ async def test_a_publisher_to_others_is_not_stalled(server, connect):
     bystander.send(b"PUB b 1\r\nx\r\n")
     assert server.stalled == 1
     assert bystander.transport.is_reading
+
+
+async def test_a_client_with_many_subscriptions_leaves_in_steps(server, connect, clock):
+    client, other = await connect(server).hello(), await connect(server).hello()
+    before = server.global_account.interest_count
+    client.send(b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(2000)))
+    await turns_until(lambda: server.global_account.interest_count == before + 2000)
+    server.turns.work.slice_ns = 0
+    client.connection.connection_lost(None)
+    assert server.global_account.interest_count == before + 1900
+    other.send(b"PING\r\n")
+    await turns_until(lambda: other.transport.written)
+    assert server.global_account.interest_count > before
+    await turns_until(lambda: server.global_account.interest_count == before)
