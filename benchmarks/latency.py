@@ -7,6 +7,9 @@ of load on the server; each shape runs on a fresh server of each kind, with a fi
 acknowledges; nats-server does so (`sync_interval: always`) in the shapes whose case says so, and elsewhere syncs as it
 comes. The ratios are nats-server's longest wait by ours: above 1 is better. Of ours the table also has the longest
 turn of the loop that `/metrics` tells of, as the bound of its bucket, and how many turns were above 50 ms.
+
+The shape `acks` is another question: the median wait of a publisher for its acknowledgement, alone and beside
+publishers on 5 and 20 other streams, of both servers with `sync_interval: always`; the ratios are of the medians.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
+from _acks import OTHERS, ack_median_ms
 from _harness import Report, parse_arguments
 from _latency_shapes import SHAPES, Shape
 from _raw_client import RawClient
@@ -35,6 +39,8 @@ from _raw_client import RawClient
 QUESTION = "How long does somebody else's load keep a client waiting? (PING, milliseconds)"
 QUICK_SHARE = 10
 PAUSE_S = 0.001
+ACKS = "acks"
+ACKS_S = 10.0
 TURN_MAX_S = 0.05
 BIN = Path(sys.executable).parent
 OURS, PEER = "jetlake", "nats-server"
@@ -137,11 +143,29 @@ def _turn_figures(before: dict[float, int], after: dict[float, int]) -> dict[str
     return {"longest turn": longest * 1e3, "turns > 50": total - new[TURN_MAX_S]}
 
 
+def measure_acks(report: Report, seconds: float) -> None:
+    """A lone publisher's wait for its acknowledgement, and that beside busy streams; both servers always sync."""
+    waits: dict[str, list[float]] = {}
+    for kind in (PEER, OURS):
+        with server(kind, durable=True) as running:
+            waits[kind] = [ack_median_ms(running.port, others, seconds) for others in OTHERS]
+    for others, peer, ours in zip(OTHERS, waits[PEER], waits[OURS], strict=True):
+        name = f"ack-beside-{others}" if others else "ack-alone"
+        report.add(f"{name} (both always sync)", {"ns median": peer, "ours median": ours})
+        print(f"{name}: {report.compare(name, ours, peer, lower_is_better=True):.2f}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
-    arguments = parse_arguments(QUESTION, ("--only", {"choices": list(SHAPES), "help": "one shape", "metavar": "NAME"}))
+    arguments = parse_arguments(
+        QUESTION, ("--only", {"choices": [*SHAPES, ACKS], "help": "one shape", "metavar": "NAME"})
+    )
     share = QUICK_SHARE if arguments.quick else 1
     report = Report(QUESTION, arguments)
+    if arguments.only in (None, ACKS):
+        measure_acks(report, ACKS_S / share)
     for name in [arguments.only] if arguments.only else list(SHAPES):
+        if name == ACKS:
+            continue
         shape = SHAPES[name]
         figures = {kind: run_shape(kind, shape, share) for kind in (PEER, OURS)}
         report.add(
