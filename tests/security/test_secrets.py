@@ -2,6 +2,8 @@
 
 import hmac
 
+import bcrypt
+
 from jetlake.server.config.options import Options, Secret, User
 from jetlake.server.shell import auth
 from jetlake.server.shell.auth import Authenticator
@@ -38,6 +40,19 @@ def test_an_unknown_user_takes_the_same_work_as_a_known_one(monkeypatch):
     assert authenticator.authenticate(ConnectOptions(user="ann", password="x"), "") is None
     assert authenticator.authenticate(ConnectOptions(user="bob", password="x"), "") is None
     assert len(calls) == 2
+
+
+def test_plain_and_hashed_passwords_take_the_same_work(monkeypatch):
+    hashes = [Secret(bcrypt.hashpw(b"p", bcrypt.gensalt(rounds)).decode()) for rounds in (4, 5)]
+    users = [User(name=f"hashed-{number}", password=secret) for number, secret in enumerate(hashes)]
+    authenticator = Authenticator(Options(users=(*users, User(name="plain", password=Secret("p")))))
+    checked = []
+    monkeypatch.setattr(bcrypt, "checkpw", lambda _given, expected: checked.append(expected) or False)
+    for name in ("plain", "hashed-1", "nobody"):
+        assert authenticator.is_slow(ConnectOptions(user=name, password="x"))
+        assert authenticator.authenticate(ConnectOptions(user=name, password="x"), "") is None
+    assert checked == [hashes[1].reveal().encode()] * 3
+    assert authenticator.authenticate(ConnectOptions(user="plain", password="p"), "").user == "plain"
 
 
 def test_nobody_gets_in_with_an_empty_secret():

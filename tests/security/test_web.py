@@ -1,11 +1,13 @@
 """Monitoring and the dashboard: at home by default, reading only without a token, deaf to other sites."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from jetlake.dashboard.app import build_app
 from jetlake.server.config.options import Options
+from jetlake.server.shell import monitoring
 from jetlake.server.shell.monitoring import Monitoring
 
 
@@ -141,6 +143,30 @@ async def test_monitoring_refuses_endless_headers(start):
     server = await start()
     answer = await http(server.monitor_port, b"GET /varz HTTP/1.1\r\nA: " + b"x" * 40_000)
     assert b" 431 " in answer
+
+
+async def test_dripping_requests_do_not_keep_others_from_monitoring(start):
+    server = await start()
+    dripping = [await asyncio.open_connection("127.0.0.1", server.monitor_port) for _ in range(150)]
+    for _, writer in dripping:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: loc")
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for _ in range(17):
+        assert b" 200 " in await http(server.monitor_port, request)
+    assert len(server.server.monitoring.sockets) <= 32, "the limit for one peer"
+    for _, writer in dripping:
+        writer.close()
+
+
+async def test_a_request_that_drips_has_a_bounded_time(start, monkeypatch):
+    monkeypatch.setattr(monitoring, "_REQUEST_S", 0.2)
+    server = await start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor_port)
+    while not reader.at_eof():  # each byte would begin another thirty seconds
+        writer.write(b"G")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.02)
+    writer.close()
 
 
 async def test_monitoring_is_at_home_unless_told_otherwise(start):

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 
 from jetlake.store.segment import Segment
 
-__all__ = ["OpenFiles", "files_max"]
+__all__ = ["OpenFiles", "connections_max", "files_max"]
 
 _FILES_MIN = 32
 _FILES_MAX = 16_384
+_OTHERS = 192
+_CONNECTIONS_MIN = 16
 
 
 def files_max() -> int:
@@ -22,6 +24,16 @@ def files_max() -> int:
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _FILES_MAX if soft == resource.RLIM_INFINITY else min(max(soft // 8, _FILES_MIN), _FILES_MAX)
+
+
+def connections_max() -> int | None:
+    """How many clients leave the store the files it may need; None for any number.
+
+    A quarter of what the process may open is for segments and their marks, an eighth for journals, folders and small
+    files, and some for monitoring and the process itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else max(soft - soft // 4 - soft // 8 - _OTHERS, _CONNECTIONS_MIN)
 
 
 class OpenFiles:

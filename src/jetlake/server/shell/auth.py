@@ -43,7 +43,9 @@ class Authenticator:
             self.default = Identity()
         elif options.no_auth_user:
             self.default = _identity(self._users[options.no_auth_user], "")
-        self._decoy = next((user.password for user in options.users if _is_hash(user.password)), None)
+        hashes = [user.password for user in options.users if user.password is not None and user.password.is_bcrypt()]
+        # The dearest of the hashes, by the cost that follows the version: `$2a$11$…`.
+        self._decoy = max(hashes, key=lambda secret: secret.reveal()[4:6], default=None)
 
     def knows(self, name: str) -> bool:
         """Whether there is a user of this name; an unknown one may be a password typed into the wrong field."""
@@ -53,8 +55,7 @@ class Authenticator:
         """Whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
         if _is_hash(self._token):
             return bool(connect.auth_token)
-        user = self._users.get(connect.user)
-        return bool(connect.user) and _is_hash(self._decoy if user is None else user.password)
+        return bool(connect.user) and self._decoy is not None
 
     def authenticate(self, connect: ConnectOptions, nonce: str) -> Identity | None:
         """Who this client is; None = nobody who may come in."""
@@ -92,6 +93,9 @@ class Authenticator:
             # The same work as for a known user, so that the time taken does not tell names from no names.
             _is_secret(self._decoy or Secret(""), connect.password or "?")
             return None
+        if self._decoy is not None and not _is_hash(user.password):
+            # Nor plain passwords from hashed ones.
+            _is_secret(self._decoy, connect.password or "?")
         return _identity(user, "user") if _is_secret(user.password or Secret(""), connect.password) else None
 
 

@@ -87,6 +87,8 @@ class Connection(Entrance):
         if refusal is not None:
             self.introduce()
             self.end(refusal, reason=refusal)
+            if self.server.is_crowded:
+                self.hang_up()
             return
         self.open()
         self._schedule_ping(min(self.server.options.ping_interval_s, _FIRST_PING_S))

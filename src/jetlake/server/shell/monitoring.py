@@ -37,7 +37,10 @@ __all__ = ["Monitoring"]
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
+_CONNECTIONS_OF_PEER_MAX = 32
 _IDLE_S = 30.0
+# A request must be there within this time, however many bytes of it have come.
+_REQUEST_S = 5.0
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
@@ -80,7 +83,7 @@ class Monitoring:
         self.requests: Counter[str] = Counter()
         self.host = server.options.http_host or "127.0.0.1"
         self.port = 0
-        self.sockets: set[_Exchange] = set()
+        self.sockets: dict[_Exchange, None] = {}
         self.pages = server.pages
         self._listeners: list[asyncio.Server] = []
 
@@ -103,6 +106,21 @@ class Monitoring:
             )
         kind = "https" if options.https else "http"
         self.server.log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
+
+    def make_room(self, peer: str) -> bool:
+        """Whether one more connection of this peer may stay; those that wait longest for their request go for it.
+
+        So whoever opens connections and lets their requests drip keeps nobody from asking.
+        """
+        of_peer = [exchange for exchange in self.sockets if exchange.peer == peer]
+        for exchanges, limit in ((of_peer, _CONNECTIONS_OF_PEER_MAX), (list(self.sockets), _CONNECTIONS_MAX)):
+            if len(exchanges) >= limit:
+                waiting = next((exchange for exchange in exchanges if exchange.is_waiting), None)
+                if waiting is None:
+                    return False
+                self.sockets.pop(waiting, None)
+                waiting.close()
+        return True
 
     async def stop(self) -> None:
         """Stop listening, and close what is open."""
@@ -182,17 +200,25 @@ class _Exchange(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._page: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
+        self._has_begun = True  # the time for a request runs from the first byte of one, and from the beginning
+        self.peer = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a request rather than being answered."""
+        return self._page is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if len(self._monitoring.sockets) >= _CONNECTIONS_MAX:
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._monitoring.make_room(self.peer):
             self._respond(503, _TEXT, b"too many connections", with_body=True, stays=False)
             return
-        self._monitoring.sockets.add(self)
-        self._wait()
+        self._monitoring.sockets[self] = None
+        self._wait(_REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._monitoring.sockets.discard(self)
+        self._monitoring.sockets.pop(self, None)
         self._gone.set()
         if self._idle is not None:
             self._idle.cancel()
@@ -208,7 +234,11 @@ class _Exchange(asyncio.Protocol):
         if len(self._buffer) > _REQUEST_MAX:
             self._respond(431, _TEXT, b"request too large", with_body=True, stays=False)
             self._buffer.clear()
-        self._wait()
+        if not self._buffer:
+            self._wait(_IDLE_S)
+        elif not self._has_begun:
+            self._wait(_REQUEST_S)
+        self._has_begun = bool(self._buffer)
 
     def _request(self, head: bytes) -> None:
         lines = head.decode("latin-1").split("\r\n")
@@ -270,11 +300,11 @@ class _Exchange(asyncio.Protocol):
         if not stays:
             transport.close()
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         if self._idle is not None:
             self._idle.cancel()
         if self._page is None:
-            self._idle = self._monitoring.server.loop.call_later(_IDLE_S, self.close)
+            self._idle = self._monitoring.server.loop.call_later(seconds, self.close)
 
     def close(self) -> None:
         """Hang up."""

@@ -49,6 +49,8 @@ __all__ = ["ClosedTotals", "Server"]
 
 # Connections that have ended and are still shown on request.
 _CLOSED_KEPT = 1000
+# Sockets of clients that were turned away and may linger.
+_LINGERING_MAX = 32
 # How long a clean stop waits for its last bytes to be taken.
 _STOP_S = 1.0
 
@@ -125,6 +127,7 @@ class Server:
         self.stalled = 0
         self.said = 0
         self.defects = 0
+        self._connections_max: int | None = None
         self.lame_duck = False
         self.running = False
         self._last_cid = 4  # as nats-server, whose own clients take the first numbers
@@ -219,6 +222,7 @@ class Server:
     def _start_jetstream(self) -> None:
         from jetlake.server.shell.committer import Committer
         from jetlake.server.shell.jetstream import FolderLock, jetstream_folder, start_engine
+        from jetlake.store.open_files import connections_max
 
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:
@@ -228,6 +232,12 @@ class Server:
         limits = {account.name: account.jetstream for account in self.options.accounts if account.jetstream is not None}
         if not self.options.accounts:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
+        self._connections_max = connections_max()
+        if self._connection_limit() != self.options.max_connections:
+            self.log.warn(
+                f"At most {self._connection_limit():,} connections, to keep files for the store: "
+                "raise the limit of open files (ulimit -n) for more"
+            )
         self._folder_lock = FolderLock(options)
         self.engine = self.turns.engine = start_engine(self, options, limits)
         self.committer = self.turns.committer = Committer(self.engine.commit, self.loop, self.turns.schedule)
@@ -332,13 +342,22 @@ class Server:
         self.total_connections += 1
         connection.cid = self._last_cid
         self._sockets.add(connection)
-        limit = self.options.max_connections
-        if limit >= 0 and len(self.connections) >= limit:
+        if 0 <= self._connection_limit() <= len(self.connections):
             self.log.error(f"{connection} - maximum connections exceeded")
             return "maximum connections exceeded"
         self.connections[connection.cid] = connection
         self.log.debug(f"{connection} - Client connection created")
         return None
+
+    def _connection_limit(self) -> int:
+        """How many clients there may be, negative for any number: no more than leave the store the files it needs."""
+        limit, fitting = self.options.max_connections, self._connections_max
+        return limit if fitting is None or 0 <= limit <= fitting else fitting
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether sockets of clients that were turned away must not linger for their last bytes."""
+        return len(self._sockets) > self._connection_limit() + _LINGERING_MAX
 
     def forgotten(self, connection: Connection) -> None:
         """A connection has ended; its counters go on in the totals."""

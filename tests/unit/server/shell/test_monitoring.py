@@ -32,6 +32,9 @@ class Wire:
     def is_closing(self):
         return self.closed
 
+    def get_extra_info(self, _name):
+        return ("127.0.0.1", 1)
+
 
 @pytest.fixture
 def exchange(make_server):

@@ -1,0 +1,62 @@
+"""File descriptors that run out: clients are turned away before the store has none left."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+JETLAKE = Path(sys.executable).parent / "jetlake"
+
+
+def test_clients_leave_the_store_its_descriptors(tmp_path):
+    command = f"ulimit -n 400; exec {JETLAKE} serve -a 127.0.0.1 -p -1 -js -sd {tmp_path}"
+    server = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+    clients = []
+    try:
+        log = ""
+        while "Server is ready" not in log:
+            log += server.stderr.readline()
+        assert "At most 58 connections" in log
+        port = int(re.search(r"client connections on 127\.0\.0\.1:(\d+)", log)[1])
+        first = Client(port)
+        clients += [first, *(Client(port) for _ in range(450))]
+        turned_away = [client for client in clients if client.is_turned_away()]
+        assert len(turned_away) == len(clients) - 58
+        # A stream for each of them needs more files than the clients left.
+        for number in range(30):
+            config = json.dumps({"name": f"S{number}", "subjects": [f"s.{number}"]})
+            assert "error" not in first.ask(f"$JS.API.STREAM.CREATE.S{number}", config)
+            assert first.ask(f"s.{number}", "x")["seq"] == 1
+    finally:
+        for client in clients:
+            client.socket.close()
+        server.terminate()
+        server.communicate(timeout=30)
+    assert server.returncode == 0
+
+
+class Client:
+    """A connection that says no more than it must."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._file = self.socket.makefile("rb")
+        self._file.readline()  # INFO
+        self.socket.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+
+    def is_turned_away(self):
+        try:
+            answer = self._file.readline()
+        except ConnectionError:
+            return True
+        return answer != b"PONG\r\n"
+
+    def ask(self, subject, body):
+        """The JSON that comes back."""
+        self.socket.sendall(
+            b"SUB reply 1\r\nUNSUB 1 1\r\nPUB %b reply %d\r\n%b\r\n" % (subject.encode(), len(body), body.encode())
+        )
+        self._file.readline()
+        return json.loads(self._file.readline())
