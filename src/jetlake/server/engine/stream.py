@@ -324,7 +324,13 @@ class Stream:
         self.retention.consumed(consumer, sequence)
 
     def purge(self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None) -> Steps[int]:
-        """Remove messages on request, and say how many there were; consumers wait, and go on behind them."""
+        """Remove messages on request, and say how many there were; consumers wait, and go on behind them.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        # Consumers that have passed a message must not meet another one under its sequence when its write fails.
+        self.store.flush()
         self.store.on_removed = self.store.on_purged = None
         self.is_purged = True
         try:
