@@ -292,7 +292,8 @@ def _forked() -> None:
         port.forked()
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Where processes can be forked.
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _look() -> None:
