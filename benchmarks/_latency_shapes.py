@@ -156,8 +156,7 @@ def purge_filter(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     """A purge by filter of every second of 500,000 messages, over 250,000 subjects."""
     client = RawClient(port)
     count = scaled(250_000)
-    _fill(client, "WIDE", [b"wide.%d.a" % number for number in range(count)])
-    _fill(client, "WIDE", [b"wide.%d.b" % number for number in range(count)])
+    _fill(client, "WIDE", [b"wide.%d.%b" % (number, kind) for number in range(count) for kind in (b"a", b"b")])
     yield
     client.request(API + "STREAM.PURGE.WIDE", {"filter": "wide.*.a"})
     client.close()

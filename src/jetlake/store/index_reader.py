@@ -285,7 +285,7 @@ class IndexReader(ABC, Generic[BlockType]):
         found: list[int] = []
         for group in in_groups(list(numbers), _GROUP):
             for number in group:
-                sequence = index.last(number)
+                sequence = index.last(number) if index.has(number) else 0
                 if sequence > last:
                     sequence = index.at_or_before(number, last)
                 if sequence:

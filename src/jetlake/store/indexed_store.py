@@ -122,7 +122,8 @@ class IndexedStore(IndexReader[BlockType]):
         if end > self.last_sequence:  # all of them go, which is quick
             step = sys.maxsize
         while self.messages and self.first_sequence < end:
-            count += self._remove_below(min(end, self.first_sequence + step), follows_append)
+            # Neighbours go several times as fast as scattered messages.
+            count += self._remove_below(min(end, self.first_sequence + 8 * step), follows_append)
             yield
         if below is not None and not keep and below > self.last_sequence + 1:
             self.advance_to(below)
@@ -251,7 +252,7 @@ class IndexedStore(IndexReader[BlockType]):
         total = 0
         for group in in_groups(list(index.passing(subject_filter)), _STEP_SUBJECTS):
             for number in group:
-                if index.names[number]:  # else the subject has gone since
+                if index.has(number):
                     count = index.count(number)
                     total += count - index.count_from(number, end)
                     found += index.from_(number, 0, count - index.count_from(number, below))

@@ -232,6 +232,10 @@ class SubjectIndex:
 
     # Questions about one subject
 
+    def has(self, number: int) -> bool:
+        """Whether a number that was asked for earlier still stands for a subject."""
+        return number < len(self.names) and bool(self.names[number])
+
     def first(self, number: int) -> int:
         """The oldest sequence of a subject."""
         older = self.older.get(number) if self.older else None

@@ -93,3 +93,18 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
         assert left == before - set(wanted) - gone_meanwhile
         assert all(store.has(sequence) for sequence in range(201, store.last_sequence + 1))
         assert store.messages == len(left) + store.last_sequence - 200
+
+
+def test_steps_over_a_store_that_was_emptied_meanwhile():
+    store = MemoryStore()
+    for number in range(5000):
+        store.append(b"s.%d" % number, b"", b"", number)
+    newest, purge = store.last_per_subject_in_steps(), store.purge_in_steps(SubjectFilter((b"s.*",)))
+    for steps in (newest, purge):
+        for _ in range(4):
+            next(steps)
+    store.purge()
+    store.append(b"s.new", b"", b"", 5001)
+    assert all(sequence <= 5000 for sequence in finish(newest))
+    assert finish(purge) == 0
+    assert store.messages == 1

@@ -334,7 +334,7 @@ class Stream:
         self.store.on_removed = self.store.on_purged = None
         self.is_purged = True
         try:
-            return (yield from self.store.purge_in_steps(subject_filter, below=below, keep=keep))
+            return (yield from self._remove_in_steps(self.store.purge_in_steps(subject_filter, below=below, keep=keep)))
         finally:
             self.is_purged = False
             self.wake(tuple(self.hungry))
@@ -342,6 +342,16 @@ class Stream:
             self._listen_for_removals()
             self._on_purged()
             self._removed_on_request()
+
+    def _remove_in_steps(self, steps: Steps[int]) -> Steps[int]:
+        """Take the steps of a purge, and have the log written with each, which would take long at the end."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return int(end.value)
+            self.touched()
+            yield
 
     def remove(self, sequence: int, *, erase: bool) -> bool:
         """Remove one message on request; False when there is none.
