@@ -81,7 +81,8 @@ def nats_json(answer):
 async def running(folder: Path):
     """A server on this folder, for as long as it is needed."""
     log = Lines()
-    options = Options(host="127.0.0.1", port=-1, jetstream=JetStreamOptions(store_dir=str(folder), max_storage=1 << 32))
+    jetstream = JetStreamOptions(store_dir=str(folder), max_storage=1 << 32)
+    options = Options(host="127.0.0.1", port=-1, max_connections=10, jetstream=jetstream)
     async with Server(options=options, log=log) as server:
         client = await nats.connect(server.url)
         try:
