@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest import mock
 
 import pytest
 from driving import Query
@@ -15,7 +16,13 @@ from jetlake.errors import (
     StreamRecreatedError,
     UnsupportedStreamError,
 )
+from jetlake.spark import direct_gets
+from jetlake.spark.batch_reader import plan_batch
+from jetlake.spark.clock import Clock
+from jetlake.spark.filters import Bounds
+from jetlake.spark.message_columns import columns_of_direct_gets
 from jetlake.spark.offsets import read_offset
+from jetlake.spark.options import SourceOptions
 from jetlake.spark.range_reader import read_range
 
 
@@ -120,13 +127,69 @@ def test_limits_count_what_a_filter_lets_through(server, admin, stream):
     assert len(batches) < 5
 
 
-def test_bytes_limit_a_batch(server, admin, stream):
+@pytest.mark.parametrize("reader", ["consumer", "direct", "leader"])
+def test_several_subjects_are_read_in_order(server, admin, stream, reader):
     admin.create_stream(stream)
-    admin.publish([(f"{stream}.x", b"y" * 1000)] * 100)
-    query = Query(server, stream, maxBytesPerTrigger="10k")
-    sizes = [len(batch) for batch in iter(query.batch, None)]
-    assert sum(sizes) == 100
-    assert all(7 <= size <= 10 for size in sizes[:-1])
+    admin.fill(stream, 3000, subjects=100)
+    wanted = [number for number in range(1, admin.state(stream)["last_seq"] + 1) if (number - 1) % 100 in (7, 8, 55)]
+    query = Query(server, stream, subjects=f"{stream}.7,{stream}.8,{stream}.55,{stream}.none", reader=reader)
+    came = []
+
+    def columns(*arguments):
+        found, statuses = columns_of_direct_gets(*arguments)
+        came.extend(found.sequence.tolist())
+        return found, statuses
+
+    with mock.patch.object(direct_gets, "columns_of_direct_gets", columns):
+        assert query.batch() == wanted
+    # Only what is wanted comes over the wire, and once.
+    assert sorted(came) == (wanted if reader == "direct" else [])
+
+
+def test_bytes_limit_a_batch_by_what_is_there(server, admin, stream):
+    """Small messages and large ones: every batch is as full as its messages allow."""
+    admin.create_stream(stream)
+    admin.publish([(f"{stream}.x", b"y" * 100)] * 400 + [(f"{stream}.x", b"z" * 10_000)] * 20)
+    query = Query(server, stream, maxBytesPerTrigger="20k")
+    batches = list(iter(query.batch, None))
+    assert [sequence for batch in batches for sequence in batch] == [*range(1, 421)]
+    sizes = [sum(100 if sequence <= 400 else 10_000 for sequence in batch) for batch in batches]
+    assert all(size <= 20_480 for size in sizes)
+    # One small batch where the large ones begin, and the last.
+    assert sorted(sizes)[2] >= 10_000
+    assert len(batches) <= 15
+
+
+def test_a_message_larger_than_the_limit_is_a_batch(server, admin, stream):
+    admin.create_stream(stream)
+    admin.publish([(f"{stream}.x", b"y" * 5000)] * 3)
+    query = Query(server, stream, maxBytesPerTrigger="1k")
+    assert list(iter(query.batch, None)) == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
+def test_message_limits_are_exact_under_filters(server, admin, stream, retention):
+    admin.create_stream(stream, retention=retention)
+    query = Query(server, stream, subjects=f"{stream}.3,{stream}.7", maxMessagesPerTrigger="10")
+    assert query.batch() == []
+    admin.fill(stream, 1200, subjects=50)
+    batches = [batch for batch in iter(query.batch, None) if batch]
+    assert [len(batch) for batch in batches] == [10, 10, 10, 10, 8]
+    wanted = [number for number in range(1, 1201) if (number - 1) % 50 in (3, 7)]
+    assert [sequence for batch in batches for sequence in batch] == wanted
+
+
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+def test_the_last_messages_of_a_filter(server, admin, stream, retention):
+    admin.create_stream(stream, retention=retention)
+    admin.fill(stream, 300, subjects=30)
+    admin.fill(stream, 50, subjects=1)
+    for count, expected in ((5, [159, 189, 219, 249, 279]), (20, [*range(9, 300, 30)]), (0, [])):
+        options = SourceOptions.of(
+            {"servers": server.url, "stream": stream, "subjects": f"{stream}.8", "startingPosition": f"last:{count}"}
+        )
+        tasks = plan_batch(options, Bounds(), Clock())
+        assert [s for task in tasks for part in read_range(task, options) for s in part.sequence.tolist()] == expected
 
 
 def test_several_streams(server, admin, stream):

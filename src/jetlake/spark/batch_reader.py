@@ -85,15 +85,17 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
     for stream in options.streams:
         if bounds.streams is None or stream in bounds.streams:
             info = watch.info(stream)
-            partitions += watch.ask(lambda api: _tasks(api, watch.version, info, read_options, bounds, now_ns))  # noqa: B023
+            # What the options name does not depend on the filters that are pushed down.
+            found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns))  # noqa: B023
+            partitions += watch.ask(lambda api: _tasks(api, watch.version, info, found, read_options))  # noqa: B023
     return partitions
 
 
 def _tasks(
-    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int
+    api: StreamApi, version: Version, info: StreamInfo, found: tuple[SequenceRange, bool], options: SourceOptions
 ) -> list[ReadPartition]:
     """One stream's tasks."""
-    whole, soft = _range(api, version, info, options, bounds, now_ns)
+    whole, soft = found
     state = info.state
     span = state.last_seq + 1 - state.first_seq
     size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
@@ -110,8 +112,8 @@ def _range(
     """
     stream = info.config.name
     position = options.starting.of(stream)
-    first = start_sequence(api, version, info, position, now_ns)
-    end = end_sequence(api, version, info, options.ending.of(stream), now_ns)
+    first = start_sequence(api, version, info, position, now_ns, options.subjects)
+    end = end_sequence(api, version, info, options.ending.of(stream), now_ns, options.subjects)
     soft = is_open(info, position, first)
     lost = 0 if soft else lost_at_head(info, StreamOffset(info.created, first), bool(options.subjects))
     if lost:

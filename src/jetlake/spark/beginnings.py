@@ -99,7 +99,9 @@ class Beginnings:
     def _first(self, info: StreamInfo) -> Begin:
         position = self._options.starting.of(info.config.name)
         sequence = self._watch.ask(
-            lambda api: start_sequence(api, self._watch.version, info, position, self._clock.wall_ns())
+            lambda api: start_sequence(
+                api, self._watch.version, info, position, self._clock.wall_ns(), self._options.subjects
+            )
         )
         begin = Begin(info, sequence, soft=is_open(info, position, sequence))
         return begin if begin.soft else self._without_lost(begin, StreamOffset(info.created, sequence))

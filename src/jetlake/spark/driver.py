@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import logging
 
-from jetlake.errors import ConsumerNotFoundError, DataLossError, StreamRecreatedError, UnsupportedStreamError
+from jetlake.errors import (
+    ApiError,
+    ConsumerNotFoundError,
+    DataLossError,
+    PermissionsError,
+    StreamRecreatedError,
+    UnsupportedStreamError,
+)
 from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.beginnings import Begin, Beginnings
@@ -23,7 +30,7 @@ from jetlake.spark.planning import Backlog, SequenceRange, admit, waits_for_more
 from jetlake.spark.release import release
 from jetlake.spark.retention import choose_reader, choose_release
 from jetlake.spark.stream_watch import StreamWatch
-from jetlake.spark.survey import count_matching, first_matching
+from jetlake.spark.survey import Measured, count_matching, first_matching, measure
 from jetlake.spark.tasks import cut_stream
 
 __all__ = ["Driver"]
@@ -193,16 +200,19 @@ class Driver:
         if limited and self._targets is None and options.min_messages:
             waited_s = self._clock.monotonic_s() - self._last_batch_s
             waits = waits_for_more(backlogs, options.min_messages, waited_s, options.max_trigger_delay_s)
+        ends = admit(backlogs)
+        measured: dict[str, Measured] = {}
         if waits:
             ends = {stream: begin.sequence for stream, begin in begins.items()}
-        elif limited and (options.max_messages or options.max_bytes):
-            ends = admit(backlogs, options.max_messages, options.max_bytes)
-        else:
-            ends = admit(backlogs)
+        elif limited and (options.max_bytes or (options.max_messages and options.subjects)):
+            measured = self._measure(begins, backlogs)
+            ends = {stream: found.end for stream, found in measured.items()}
+        elif limited and options.max_messages:
+            ends = admit(backlogs, options.max_messages)
         streams = {stream: offset.position for stream, offset in start.streams}
         changed = False
         for stream, begin in begins.items():
-            offset = self._end(begin, backlogs[stream], ends[stream])
+            offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
             changed = changed or offset != streams.get(stream)
             streams[stream] = offset
         return Offset(tuple(streams.items())) if changed else start
@@ -228,7 +238,28 @@ class Driver:
         found = self._watch.ask(lambda api: first_matching(api, stream, self._options.subjects, sequence))
         return min(found, end) if found is not None else end
 
-    def _end(self, begin: Begin, backlog: Backlog, end: int) -> StreamOffset:
+    def _measure(self, begins: dict[str, Begin], backlogs: dict[str, Backlog]) -> dict[str, Measured]:
+        """How far each stream may be read by what is really there; limits are shared by what each stream has.
+
+        Where the login may not look, by sequences and the average size.
+        """
+        options = self._options
+        by_average = admit(backlogs, options.max_messages, options.max_bytes)
+        sequences = sum(backlog.sequences for backlog in backlogs.values())
+        found = {}
+        for stream, backlog in backlogs.items():
+            whole = SequenceRange(backlog.first, backlog.end)
+            share = backlog.sequences / sequences if sequences else 1.0
+            limits = [max(int(limit * share), 1) if limit else 0 for limit in (options.max_messages, options.max_bytes)]
+            info = begins[stream].info
+            try:
+                found[stream] = self._watch.ask(lambda api: measure(api, info, options.subjects, whole, *limits))  # noqa: B023
+            except (ApiError, PermissionsError, UnsupportedStreamError):
+                end = by_average[stream]
+                found[stream] = Measured(end, -1, round((end - backlog.first) * backlog.bytes_per_sequence))
+        return found
+
+    def _end(self, begin: Begin, backlog: Backlog, end: int, measured: Measured | None) -> StreamOffset:
         """The offset of a batch's end; the position before, unchanged, when there is nothing to say."""
         info, before = begin.info, begin.before
         stream = info.config.name
@@ -244,17 +275,20 @@ class Driver:
             return before.position
         batch = None
         if end > backlog.first:
-            size = round((end - backlog.first) * backlog.bytes_per_sequence)
-            count = None if begin.soft else self._count(begin, [backlog.first, end])
-            batch = BatchRange(backlog.first, size, sum(count) if count is not None else None, begin.soft)
+            size = measured.bytes if measured else round((end - backlog.first) * backlog.bytes_per_sequence)
+            count = None if begin.soft else self._count(begin, backlog.first, end, measured)
+            batch = BatchRange(backlog.first, size, count, begin.soft)
         return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
 
-    def _count(self, begin: Begin, edges: list[int]) -> list[int] | None:
-        """How many messages the filters let through between the edges; None where that is not known or needed."""
-        config = begin.info.config
-        if not self._options.subjects or config.retention is not RetentionPolicy.LIMITS:
+    def _count(self, begin: Begin, first: int, end: int, measured: Measured | None) -> int | None:
+        """How many messages the filters let through in the range; None where that is not known or needed."""
+        config, subjects = begin.info.config, self._options.subjects
+        if not subjects or config.retention is not RetentionPolicy.LIMITS:
             return None
-        return self._watch.ask(lambda api: count_matching(api, config.name, self._options.subjects, edges))
+        if measured is not None and measured.messages >= 0:
+            return measured.messages
+        counts = self._watch.ask(lambda api: count_matching(api, config.name, subjects, [first, end]))
+        return counts[0] if counts is not None else None
 
     def _noted_losses(self, stream: str, before: StreamOffset) -> int:
         """What the tasks of the last batch noted as lost."""

@@ -18,11 +18,13 @@ from jetlake.protocol.headers import Headers
 from jetlake.spark.frame_split import Split
 
 __all__ = [
+    "NO_COLUMNS",
     "MessageColumns",
     "arrow_of",
     "columns_of_deliveries",
     "columns_of_direct_gets",
     "gather",
+    "in_order",
     "numpy_of",
     "statuses_of",
 ]
@@ -64,6 +66,19 @@ class MessageColumns:
             self.payload.slice(first, length),
             self.pending,
         )
+
+
+def in_order(parts: list[MessageColumns]) -> MessageColumns:
+    """The messages of all parts, each sequence once, in the order of their sequences."""
+    sequence, chosen = np.unique(np.concatenate([part.sequence for part in parts]), return_index=True)
+    rows = arrow_of(chosen)
+    return MessageColumns(
+        sequence,
+        np.concatenate([part.time_ns for part in parts])[chosen],
+        pa.concat_arrays([part.subject for part in parts]).take(rows),
+        pa.concat_arrays([part.header for part in parts]).take(rows),
+        pa.concat_arrays([part.payload for part in parts]).take(rows),
+    )
 
 
 def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
@@ -126,7 +141,7 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
         if len(split) + len(statuses) != len(spaces_of):
             raise ProtocolError("the server sent a message line with neither two nor three arguments")
         if not len(split):
-            return _NO_COLUMNS, statuses
+            return NO_COLUMNS, statuses
         lines = gather(buffer, split.subject, split.sizes)
         octets, edges = _bytes_of(lines)
         spaces = np.flatnonzero(octets == 32)
@@ -194,7 +209,7 @@ def columns_of_direct_gets(buffer: bytearray, split: Split) -> tuple[MessageColu
         statuses = _subset(split, is_status)
         split = _subset(split, ~is_status)
         if not len(split):
-            return _NO_COLUMNS, statuses
+            return NO_COLUMNS, statuses
     blocks = gather(buffer, split.header, split.payload)
     block_octets, edges = _bytes_of(blocks)
     block_bytes = blocks.buffers()[2]
@@ -272,4 +287,4 @@ def _subset(split: Split, chosen: NDArray[np.bool_]) -> Split:
 _NO_POSITIONS = np.empty(0, np.int64)
 _EMPTY = Split(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, [], 0)
 _NO_BYTES = pa.nulls(0, pa.binary())
-_NO_COLUMNS = MessageColumns(_NO_POSITIONS, _NO_POSITIONS, _NO_BYTES, _NO_BYTES, _NO_BYTES)
+NO_COLUMNS = MessageColumns(_NO_POSITIONS, _NO_POSITIONS, _NO_BYTES, _NO_BYTES, _NO_BYTES)

@@ -291,14 +291,16 @@ class SourceOptions:
         positive,
         0,
         "all",
-        "Most messages in one micro-batch, counted in sequences and shared by the streams in proportion.",
+        "Most messages in one micro-batch, shared by the streams in proportion. With `subjects` exactly so many that "
+        "match, else counted in sequences.",
     )
     max_bytes: int = option(
         "maxBytesPerTrigger",
         byte_size,
         0,
         "all",
-        "Most bytes in one micro-batch, by the streams' average message size.",
+        "Most bytes in one micro-batch, by the sizes of its messages (subject, headers and payload), but one message "
+        "at least.",
     )
     min_messages: int = option(
         "minMessagesPerTrigger",

@@ -12,21 +12,16 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from jetlake.errors import PullStatusError, StreamRecreatedError
-from jetlake.model.codec import encode
-from jetlake.model.requests import PullRequest
+from jetlake.errors import StreamRecreatedError
 from jetlake.protocol import encoder
-from jetlake.protocol.nuid import new_inbox
 from jetlake.spark.clock import Clock
 from jetlake.spark.data_loss import check_same_stream
 from jetlake.spark.durable import TAKEN_MAX, consumer_name, ensure_shared
-from jetlake.spark.frame_split import split_frames
-from jetlake.spark.message_columns import columns_of_deliveries, statuses_of
 from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.planning import SequenceRange, cut
-from jetlake.spark.read_buffer import ReadBuffer
+from jetlake.spark.pull_now import pull_now
 from jetlake.spark.retention import choose_release
 from jetlake.spark.stream_api import StreamApi
 from jetlake.spark.stream_watch import StreamWatch
@@ -138,7 +133,8 @@ class SharedDriver:
                 wanted = 0
         if wanted <= 0:
             return np.empty(0, np.int64)
-        return self._watch.ask(lambda api: take(api, self._stream, self._consumer, wanted))
+        taken = self._watch.ask(lambda api: pull_now(api, self._stream, self._consumer, wanted))
+        return np.unique(np.concatenate([part.sequence for part in taken])) if taken else np.empty(0, np.int64)
 
     def _waits(self) -> bool:
         waited_s = self._clock.monotonic_s() - self._last_batch_s
@@ -146,40 +142,6 @@ class SharedDriver:
             return False
         pending = self._watch.ask(lambda api: api.consumer_info(self._stream, self._consumer)).num_pending
         return pending < self._options.min_messages
-
-
-def take(api: StreamApi, stream: str, consumer: str, wanted: int) -> Sequences:
-    """The sequences of up to so many messages, which the consumer counts as delivered from now on; in order.
-
-    Raises:
-        PullStatusError: the consumer is gone, or does not allow such a request.
-    """
-    connection = api.connection
-    inbox = new_inbox().encode()
-    sid = connection.subscribe(inbox)
-    request = PullRequest(batch=wanted, no_wait=True)
-    connection.publish(api.subject("CONSUMER.MSG.NEXT", stream, consumer), encode(request), reply=inbox)
-    buffer = ReadBuffer()
-    found: list[Sequences] = []
-    count = 0
-    ended = False
-    while count < wanted and not ended:
-        buffer.receive(connection, api.timeout_s)
-        split = split_frames(buffer.data, buffer.fill)
-        for line in split.lines:
-            connection.handle_line(line)
-        if len(split):
-            messages, statuses = columns_of_deliveries(buffer.data, split, stream, consumer)
-            found.append(messages.sequence)
-            count += len(messages)
-            for status in statuses_of(buffer.data, statuses):
-                if status.status not in (404, 408):
-                    raise PullStatusError(status.status or 0, status.description)
-                ended = True
-        buffer.discard(split.consumed)
-    connection.unsubscribe(sid)
-    buffer.settle(connection)
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def acknowledge(api: StreamApi, stream: str, consumer: str, offset: StreamOffset) -> None:

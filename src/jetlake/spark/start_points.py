@@ -10,12 +10,15 @@ from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.positions import Position
 from jetlake.spark.retention import BATCH_DIRECT_GET, Version
 from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.survey import sequence_of_last
 
 __all__ = ["end_sequence", "is_open", "sequence_at_time", "start_sequence"]
 
 
-def start_sequence(api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int) -> int:
-    """The first sequence to read."""
+def start_sequence(
+    api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int, subjects: tuple[str, ...]
+) -> int:
+    """The first sequence to read; `last:N` counts messages that match the filters."""
     first, after = max(info.state.first_seq, 1), info.state.last_seq + 1
     time_ns = position.time_ns(now_ns)
     if time_ns is not None:
@@ -24,6 +27,8 @@ def start_sequence(api: StreamApi, version: Version, info: StreamInfo, position:
         return after
     if position.kind == "sequence":
         return position.value
+    if position.kind == "last" and subjects:
+        return sequence_of_last(api, info, subjects, position.value)
     if position.kind == "last":
         return max(first, after - position.value)
     return first
@@ -37,12 +42,14 @@ def is_open(info: StreamInfo, position: Position, sequence: int) -> bool:
     return position.kind != "sequence" and sequence <= max(info.state.first_seq, 1)
 
 
-def end_sequence(api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int) -> int:
+def end_sequence(
+    api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int, subjects: tuple[str, ...]
+) -> int:
     """The sequence behind the last to read: a sequence is meant inclusively, a time exclusively."""
     after = info.state.last_seq + 1
     if position.kind == "sequence":
         return min(position.value + 1, after)
-    return start_sequence(api, version, info, position, now_ns)
+    return start_sequence(api, version, info, position, now_ns, subjects)
 
 
 def sequence_at_time(api: StreamApi, version: Version, info: StreamInfo, time_ns: int) -> int:

@@ -23,7 +23,7 @@ def play(seed: int, world=None) -> History:
     try:
         history.run(STEPS)
     except Exception as error:
-        steps = "\n  ".join(history.steps[:1] + history.steps[-40:])
+        steps = "\n  ".join(history.steps[:1] + history.steps[-80:])
         replay = f"make simulate-spark SEED={seed} HISTORIES=1"
         raise AssertionError(f"{type(error).__name__}: {error}\n  {steps}\nreplay: {replay}") from error
     return history
