@@ -7,6 +7,7 @@ where the messages of finished batches are released, and where the next batch is
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from jetlake.errors import (
     ApiError,
@@ -211,6 +212,10 @@ class Driver:
             ends = admit(backlogs, options.max_messages)
         streams = {stream: offset.position for stream, offset in start.streams}
         changed = False
+        for stream in streams.keys() - begins.keys():
+            # A stream that is no longer read keeps its position, and what its last tasks noted.
+            noted = self._noted_losses(stream, dict(start.streams)[stream])
+            streams[stream] = replace(streams[stream], lost=streams[stream].lost + noted)
         for stream, begin in begins.items():
             offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
             changed = changed or offset != streams.get(stream)
