@@ -234,7 +234,7 @@ class Server:
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
         self._connections_max = connections_max()
         if self._connection_limit() != self.options.max_connections:
-            self.log.warn(
+            self.log.info(
                 f"At most {self._connection_limit():,} connections, to keep files for the store: "
                 "raise the limit of open files (ulimit -n) for more"
             )
