@@ -19,8 +19,10 @@ import pyspark
 import pytest
 from pyarrow import parquet
 
+from jetlake.spark.pipelines.archive import Archive
 from jetlake.spark.pipelines.dead_letters import DEATHS, DeadLetters
 from jetlake.spark.pipelines.declarative import definitions
+from jetlake.spark.pipelines.partitioning import Partitioning
 from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.target import Target
@@ -215,6 +217,8 @@ def test_declarative_pipelines(spark_home, server, admin, streams, tmp_path):
         (f"{dead}.{source}.worker", b"6")
     ]
     assert [one["subject"] for one in admin.messages(again)] == [f"{again}.1", f"{again}.2"]
+    archived = [file for file in (tmp_path / "archived").glob("*.parquet") if not file.name.startswith(".")]
+    assert sorted(parquet.ParquetDataset(archived).read()["sequence"].to_pylist()) == list(range(1, 351))
 
 
 def written_pipelines(folder, server, admin, source, tmp_path):
@@ -240,6 +244,7 @@ def written_pipelines(folder, server, admin, source, tmp_path):
     for name, pipeline in {
         "dead_letters": DeadLetters((source,), Target("stream", dead), events=events),
         "replay": Replay(str(lake), again, subject_map=(("old.>", f"{again}.>"),)),
+        "archive": Archive(source, str(tmp_path / "archived"), partitioning=Partitioning(())),
     }.items():
         (folder / f"{name}.py").write_text(definitions(pipeline, settings))
     return dead, again

@@ -81,6 +81,6 @@ def test_mistakes_are_told_before_spark_starts(words, code, complaint, tmp_path,
 def test_a_project_is_written_without_a_server(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     folder = tmp_path / "project"
-    code, output = run("pipeline", "archive", "A", "/lake/a", "--spec-out", str(folder))
+    code, output = run("pipeline", "archive", "A", "/lake/a", "--by", "none", "--spec-out", str(folder))
     assert (code, output.count("wrote")) == (0, 2)
     assert (folder / "spark-pipeline.yml").exists()

@@ -11,6 +11,7 @@ from typing import Any
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.archive import ARCHIVE_COLUMNS, Archive
 from jetlake.spark.pipelines.dead_letters import DeadLetters
+from jetlake.spark.pipelines.folder_sink import NOTES, writer_options
 from jetlake.spark.pipelines.health import Health
 from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.runner import Pipeline
@@ -31,7 +32,7 @@ _SECRETS = {
 }
 
 _SPEC = """\
-# Run it with:  spark-pipelines --conf spark.sql.catalogImplementation=hive run --spec {spec}
+# Run it with:  spark-pipelines run --spec {spec}
 name: {name}
 storage: {storage}
 configuration:
@@ -109,24 +110,33 @@ def _identifier(text: str) -> str:
     return name if name and not name[0].isdigit() else f"t_{name}"
 
 
-def _table(name: str, format_name: str, partition_by: tuple[str, ...] = ()) -> str:
-    partitions = f", partition_cols={list(partition_by)!r}" if partition_by else ""
-    return f"@dp.table(name={name!r}, format={format_name!r}{partitions})\n"
-
-
-def _sink(name: str, stream: str, options: Mapping[str, str]) -> str:
-    settings = f"{{**SERVER, 'stream': {stream!r}, **{dict(options)!r}}}"
+def _sink(name: str, format_name: str, options: str) -> str:
+    """A sink that the function behind it writes to; a sink, not a table: that would be in the catalog's own folder."""
     flow = f"@dp.append_flow(target={name!r}, name={name + '_flow'!r})"
-    return f"dp.create_sink({name!r}, 'jetstream', {settings})\n\n\n{flow}\n"
+    return f"dp.create_sink({name!r}, {format_name!r}, {options})\n\n\n{flow}\n"
+
+
+def _stream_sink(name: str, stream: str, options: Mapping[str, str]) -> str:
+    return _sink(name, "jetstream", f"{{**SERVER, 'stream': {stream!r}, **{dict(options)!r}}}")
+
+
+def _folder_sink(name: str, format_name: str, folder: str) -> str:
+    path = folder if "://" in folder else str(Path(folder).resolve())
+    if (Path(path) / NOTES).exists():
+        raise ConfigError(
+            f"folder {folder} is written by `jetlake pipeline`, which a declarative pipeline knows nothing of: it "
+            "would add every row a second time. Choose another folder"
+        )
+    return _sink(name, format_name, repr({"path": path, **writer_options(format_name)}))
 
 
 def _place(target: Target, name: str, options: Mapping[str, str]) -> str:
-    """The decorator that brings rows to their target."""
+    """The sink that brings rows to their target."""
     if target.kind == "console":
-        raise ConfigError("a declarative pipeline writes tables and streams, not to the console: choose another target")
+        raise ConfigError("a declarative pipeline writes files and streams, not to the console: choose another target")
     if target.kind == "stream":
-        return _sink(name, target.value, options)
-    return _table(_identifier(Path(target.value).name), target.kind)
+        return _stream_sink(name, target.value, options)
+    return _folder_sink(name, target.kind, target.value)
 
 
 def _archive(pipeline: Any, settings: PipelineSettings) -> str:
@@ -134,18 +144,16 @@ def _archive(pipeline: Any, settings: PipelineSettings) -> str:
         raise ConfigError(
             "a declarative pipeline writes Delta tables only with Spark's own Delta: choose another format"
         )
-    name = _identifier(Path(pipeline.target).name)
-    partitioning = pipeline.partitioning
-    columns = "".join(
-        f"\n    messages = messages.withColumn({column!r}, sql.expr({partitioning.expression(column)!r}))"
-        for column in partitioning.columns
-    )
+    if pipeline.partitioning.columns:
+        raise ConfigError(
+            f"a declarative pipeline can't cut its files into folders by {pipeline.partitioning}: add --by none"
+        )
     read = _source(
         settings, stream=pipeline.stream, subjects=",".join(pipeline.subjects), startingPosition=pipeline.start
     )
     return (
-        f"\n\n{_table(name, pipeline.format, partitioning.columns)}def {name}():\n"
-        f"    messages = {read}.schema({ARCHIVE_COLUMNS!r}).load(){columns}\n    return messages\n"
+        f"\n\n{_folder_sink('archive', pipeline.format, pipeline.target)}def messages():\n"
+        f"    return {read}.schema({pipeline.columns!r}).load()\n"
     )
 
 
@@ -168,7 +176,7 @@ def _replay(pipeline: Any, settings: PipelineSettings) -> str:
     options = {"messageId": "source", "ledger": "none"}
     return (
         "\nfrom jetlake.spark.pipelines.replay_task import renamed\n\n\n"
-        f"{_sink('replayed', pipeline.target, options)}def replay():\n"
+        f"{_stream_sink('replayed', pipeline.target, options)}def replay():\n"
         f"    reader = spark.readStream.format({format_name!r}).schema({ARCHIVE_COLUMNS!r})\n"
         f"    messages = reader.load({pipeline.source!r})"
         "\n    messages = messages.select('stream', 'sequence', 'subject', 'timestamp', 'headers', 'data')"
@@ -188,7 +196,7 @@ def _health(pipeline: Any, settings: PipelineSettings) -> str:
 
 def _dead_letters(pipeline: Any, settings: PipelineSettings) -> str:
     read = _source(settings, **pipeline.source_options(), startingPosition=pipeline.start)
-    result = "letters"
+    result = "letters.drop('incarnation')"
     if pipeline.target.kind == "stream":
         result = f"letters_as_messages(letters, {pipeline.publish_subject!r})"
     return (
@@ -210,7 +218,11 @@ def _sql(pipeline: Any, settings: PipelineSettings) -> str:
     for sink in spec.sinks:
         if sink.mode != "append":
             raise spec.fail(sink.line, f"a declarative pipeline only appends: mode {sink.mode} can't be written as one")
-        pieces.append(_sql_sink(sink, tables))
+        if sink.partition_by:
+            raise spec.fail(
+                sink.line, "a declarative pipeline can't cut its files into folders: leave out partition_by"
+            )
+        pieces.append(_sql_sink(sink))
     return "".join(pieces)
 
 
@@ -247,15 +259,10 @@ def _as_stream(query: str, tables: list[str]) -> str:
     return re.sub(rf"(?i)\b(from|join)\s+({names})\b", r"\1 STREAM \2", query)
 
 
-def _sql_sink(sink: SqlSink, tables: list[str]) -> str:
+def _sql_sink(sink: SqlSink) -> str:
     name = _identifier(sink.name)
     subject = f".withColumn('subject', sql.expr({subject_expression(sink.subject)!r}))" if sink.subject else ""
-    if sink.target.is_folder:
-        table = _identifier(Path(sink.target.value).name)
-        table = f"{table}_files" if table in [known.lower() for known in tables] else table
-        place = _table(table, sink.target.kind, sink.partition_by)
-    else:
-        place = _place(sink.target, name, {"payloadFormat": sink.payload})
+    place = _place(sink.target, name, {"payloadFormat": sink.payload})
     return f"\n\n{place}def write_{name}():\n    return spark.readStream.table({str(sink.table)!r}){subject}\n"
 
 

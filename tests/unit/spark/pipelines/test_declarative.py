@@ -9,6 +9,7 @@ from jetlake.spark.pipelines.dead_letters import DeadLetters
 from jetlake.spark.pipelines.declarative import definitions, write_project
 from jetlake.spark.pipelines.health import Health
 from jetlake.spark.pipelines.pacing import Pace
+from jetlake.spark.pipelines.partitioning import Partitioning
 from jetlake.spark.pipelines.replay import Replay
 from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sql import SqlPipeline
@@ -29,7 +30,7 @@ sinks:
 """
 
 PIPELINES = [
-    Archive("ORDERS", "/lake/orders"),
+    Archive("ORDERS", "/lake/orders", partitioning=Partitioning(())),
     Replay("/lake/orders", "COPY", subject_map=(("a.>", "b.>"),)),
     Health(Target("parquet", "/lake/health")),
     Health(Target("stream", "HEALTH"), ("ORDERS",)),
@@ -60,10 +61,30 @@ def test_a_project_is_written_once(tmp_path):
         write_project(PIPELINES[0], SETTINGS, tmp_path / "project")
 
 
+def test_files_go_where_they_were_asked_for_and_never_beside_an_archive_of_ours(tmp_path):
+    archive = Archive("ORDERS", str(tmp_path / "lake"), "json", partitioning=Partitioning(()))
+    text = definitions(archive, SETTINGS)
+    assert f"'path': '{tmp_path}/lake'" in text
+    assert "dp.table" not in text
+    assert "'timeZone': 'UTC'" in text
+    (tmp_path / "lake" / "_jetlake").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="every row a second time"):
+        definitions(archive, SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("pipeline", "complaint"),
     [
         (Archive("ORDERS", "/lake", "delta"), "Delta"),
+        (Archive("ORDERS", "/lake"), "by date,subject:1: add --by none"),
+        (
+            SqlPipeline(parse_sql_file("f.yml", SQL.replace('/lake/orders"}', '/lake/orders", partition_by: id}'))),
+            "f.yml:7: .*leave out partition_by",
+        ),
+        (
+            SqlPipeline(parse_sql_file("f.yml", SQL.replace("watermark:", "bad_rows: stream:BAD, watermark:"))),
+            "f.yml:2: .*no place for bad rows",
+        ),
         (Replay("/lake", "COPY", pace=Pace(rate=1)), "no pace"),
         (Health(Target("console")), "console"),
         (
