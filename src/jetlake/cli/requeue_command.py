@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jetlake.cli.session import Session, command
+from jetlake.cli.shared_options import SharedCommand
 from jetlake.errors import MessageNotFoundError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _PREFIX = "Dead-Letter-"
 _NOT_COPIED = ("Nats-Msg-Id", "Nats-Expected-")
 
 
-@click.command()
+@click.command(cls=SharedCommand)
 @click.argument("letters")
 @click.option("--of", "streams", multiple=True, metavar="STREAM", help="Only letters of these streams.")
 @click.option("--consumer", "consumers", multiple=True, metavar="NAME", help="Only letters of these consumers.")

@@ -125,8 +125,14 @@ def test_a_folder_has_one_writer_and_says_who_it_is(spark, server_of, run_on, tm
         files.overwrite_json("_jetlake/lock.json", {**note, "token": "x", "started": "1"})
         with pytest.raises(SparkError, match="taken over by another writer"):
             lock.require()
+    # A lock that a full disk or a power cut left empty counts for as long as any other one that nobody refreshes.
+    half = lake / "_jetlake" / "lock.json"
+    half.write_text("")
+    with pytest.raises(ConfigError, match="somebody who just began"):
+        run_on(server, Archive("A", str(lake)))
+    os.utime(half, (0, 0))
     run_on(server, Archive("A", str(lake)))
-    assert not (lake / "_jetlake" / "lock.json").exists()
+    assert not half.exists()
     assert spark.read.parquet(str(lake)).count() == 10
 
 

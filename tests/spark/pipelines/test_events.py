@@ -177,7 +177,7 @@ def test_dead_letters_go_back_where_they_came_from(own_server):
     admin.publish([("jobs.2", b"job 2", {"Nats-Msg-Id": "requeue:DEAD:3"})])
 
     def requeue(*words):
-        result = CliRunner().invoke(app, ["-s", own_server.url, "pipeline", "requeue", "DEAD", *words])
+        result = CliRunner().invoke(app, ["pipeline", "requeue", "DEAD", *words, "-s", own_server.url])
         assert result.exit_code == 0, result.output
         return result.output
 

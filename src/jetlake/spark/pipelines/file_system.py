@@ -46,6 +46,12 @@ class FileSystem:
         """Whether there is something, and no folder."""
         return self.exists(relative) and bool(self._system.getFileStatus(self._at(relative)).isFile())
 
+    def modified_s(self, relative: str) -> float:
+        """When a file was last written, seconds since 1970; 0 when there is none."""
+        if not self.exists(relative):
+            return 0.0
+        return int(self._system.getFileStatus(self._at(relative)).getModificationTime()) / 1000
+
     def files(self, relative: str = "") -> dict[str, int]:
         """All files below a folder with their sizes, in order of their paths; none when it does not exist."""
         if not self.exists(relative):

@@ -119,24 +119,27 @@ class LakeLock:
         return {**asdict(self._me), "seen": self._now_s()}
 
     def _take(self) -> None:
-        for _ in range(2):
+        found: Mapping[str, Any] = {}
+        for _ in range(3):
             if self._files.create_json(_LOCK, self._note()) and self._holder().get("token") == self._me.token:
                 return
             found = self._holder()
-            if not found or is_alive(found, self._me, self._now_s()):
+            if found and is_alive(found, self._me, self._now_s()):
                 break
             self._files.delete(_LOCK)
-        who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if found else "somebody who just began"
+        known = "token" in found
+        who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
         raise ConfigError(
             f"{self._files.root} is being written by {who}: two writers would spoil it. Wait for its end, or choose "
             f"another folder; should that process be gone, its lock counts for {_SILENT_S:.0f} seconds more"
         )
 
     def _holder(self) -> Mapping[str, Any]:
+        """What the lock says; of one that is not whole, when it was written; nothing when there is none."""
         try:
             found = self._files.read_json(_LOCK)
         except ValueError:
-            return {}
+            return {"seen": self._files.modified_s(_LOCK)}
         return found if isinstance(found, dict) else {}
 
     def require(self) -> None:
