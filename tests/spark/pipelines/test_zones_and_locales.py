@@ -115,6 +115,7 @@ quick = ["--master", "local[1]", "--conf", "spark.driver.extraJavaOptions=-XX:Ti
          "--conf", "spark.sql.session.timeZone=Asia/Kolkata"]
 for line in [
     ["archive", "ORDERS", folder + "/größe", "--format", "json"],
+    ["verify", "ORDERS", folder + "/größe"],
     ["replay", folder + "/größe", "AGAIN", "--subject-map", "größe.>:again.größe.>"],
     ["health", "ORDERS"],
     ["dead-letters", "ORDERS", "--to", "DEAD", "--checkpoint", folder + "/check"],
@@ -122,6 +123,7 @@ for line in [
 ]:
     print("running", line[0], flush=True)
     app(["-s", url, "pipeline", *line, *quick], standalone_mode=False)
+app(["-s", url, "pipeline", "requeue", "DEAD", "--dry-run"], standalone_mode=False)
 """
 
 
@@ -152,6 +154,8 @@ def test_every_command_runs_in_locale_c_and_far_from_utc(server_of, tmp_path):
     said = result.stdout.decode() + result.stderr.decode()
     assert result.returncode == 0, said
     assert "Traceback" not in said
+    assert '"the same": 20' in said
+    assert "1: größe.2 in ORDERS" in said
     copied = admin.messages("AGAIN")
     assert [message["subject"] for message in copied] == [f"again.größe.{number}" for number in range(20)]
     assert "Straße: Ärger\r\n" in base64.b64decode(copied[0]["hdrs"]).decode()
