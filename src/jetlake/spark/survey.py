@@ -32,7 +32,7 @@ __all__ = ["count_matching", "first_matching", "list_messages", "measure", "sequ
 # What a delivery without payload says of it, and about how long such a header is by itself.
 _SIZE_HEADER_BYTES = 36
 _SIZE_HEADER = r"\r\nNats-Msg-Size: (?P<size>[0-9]+)\r\n\r\n$"
-_COUNT_ATTEMPTS_MAX = 4
+_COUNT_ATTEMPTS_MAX = 16
 _INACTIVE_S = 60.0
 _PORTION_MAX = 10_000
 
@@ -48,19 +48,26 @@ def first_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], seque
 def count_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], edges: list[int]) -> list[int] | None:
     """How many messages match between each edge and the next, on a limits stream; None when nobody can tell.
 
-    The server counts up to the stream's end. What arrives there while it is asked would count as well; so the last
-    edge is asked first and once more in the end, and only if both answers are the same the counts are right.
+    The server counts up to the stream's end, and what arrives there meanwhile would count as well; so the last edge is
+    asked before and after every other one, and only if both answers are the same the count between is right.
     """
     try:
-        for _ in range(_COUNT_ATTEMPTS_MAX):
-            behind = _pending(api, stream, subjects, edges[-1])
-            pending = [_pending(api, stream, subjects, edge) for edge in edges]
-            if pending[-1] == behind:
-                return [first - second for first, second in pairwise(pending)]
+        behind = _pending(api, stream, subjects, edges[-1])
+        until_end = []
+        for edge in edges[:-1]:
+            for _ in range(_COUNT_ATTEMPTS_MAX):
+                count, before = _pending(api, stream, subjects, edge), behind
+                behind = _pending(api, stream, subjects, edges[-1])
+                if behind == before:
+                    break
+            else:
+                return None
+            until_end.append(count - behind)
     except (ApiError, PermissionsError) as error:
         if isinstance(error, StreamNotFoundError):
             raise
-    return None
+        return None
+    return [max(first - second, 0) for first, second in pairwise([*until_end, 0])]
 
 
 def _pending(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int:

@@ -85,9 +85,12 @@ def _counts(
     A batch that is planned again may have fewer than it was planned with. What is missing is expected of the first
     piece, from whose beginning it went; so its task finds it missing.
     """
+    known = planned.batch.messages if planned.batch is not None else None
+    if known is not None and len(edges) == 2:
+        return [known]
     counts = count_matching(api, info.config.name, options.subjects, edges)
-    if counts and planned.batch is not None and planned.batch.messages is not None:
-        counts[0] += max(planned.batch.messages - sum(counts), 0)
+    if counts and known is not None:
+        counts[0] += max(known - sum(counts), 0)
     return counts
 
 
