@@ -29,7 +29,7 @@ import uvloop
 
 import jetlake
 from _harness import Report, parse_arguments
-from jetlake.client.socket_connection import SocketConnection, connect_socket
+from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 
 QUESTION = "client: rates and CPU against nats-py on one nats-server"
 
@@ -87,7 +87,7 @@ def server() -> Iterator[str]:
 
 PUBLISHER = """
 import sys
-from jetlake.client.socket_connection import connect_socket
+from jetlake.client.connection.socket_connection import connect_socket
 url, subject, count, size = sys.argv[1], sys.argv[2].encode(), int(sys.argv[3]), int(sys.argv[4])
 connection = connect_socket(url)
 frame = b"PUB %b %d\\r\\n%b\\r\\n" % (subject, size, b"x" * size)
@@ -101,7 +101,7 @@ connection.flush(60)
 
 RESPONDER = """
 import sys
-from jetlake.client.socket_connection import connect_socket
+from jetlake.client.connection.socket_connection import connect_socket
 connection = connect_socket(sys.argv[1])
 connection.subscribe(sys.argv[2].encode())
 connection.flush()

@@ -32,7 +32,7 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: E402
 
-from jetlake.client.socket_connection import connect_socket  # noqa: E402
+from jetlake.client.connection.socket_connection import connect_socket  # noqa: E402
 from jetlake.model.codec import encode  # noqa: E402
 from jetlake.model.consumer import ConsumerConfig  # noqa: E402
 from jetlake.model.durations import nanoseconds  # noqa: E402

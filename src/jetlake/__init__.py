@@ -5,7 +5,7 @@ The public names are loaded when they are first used, so that importing the clie
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from jetlake.version import __version__
 
 # Where each public name lives.
 _HOMES = {

@@ -11,7 +11,7 @@ import pytest
 from client_support import numbers
 
 import jetlake.blocking
-from jetlake.client.socket_connection import connect_socket
+from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.errors import (
     AuthorizationError,
     ConnectionClosedError,

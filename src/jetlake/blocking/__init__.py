@@ -22,7 +22,7 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
-from jetlake.client.stored_message import StoredMessage
+from jetlake.client.streams.stored_message import StoredMessage
 
 __all__ = [
     "Client",

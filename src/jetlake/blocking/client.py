@@ -18,13 +18,13 @@ from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
-from jetlake.client.connection import Connection, ConnectionState
-from jetlake.client.handshake import ServerInfo
-from jetlake.client.options import ConnectOptions, build_options, timeout_s
-from jetlake.client.publish_window import PublishWindow
-from jetlake.client.statistics import Statistics
-from jetlake.client.subscription import SlowPolicy
-from jetlake.client.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
+from jetlake.client.connection.connection import Connection, ConnectionState
+from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.subscription import SlowPolicy
+from jetlake.client.messages.statistics import Statistics
+from jetlake.client.publish.publish_window import PublishWindow
+from jetlake.client.settings.options import ConnectOptions, build_options, timeout_s
+from jetlake.client.settings.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
 from jetlake.model.durations import Seconds
 from jetlake.protocol import encoder

@@ -12,19 +12,19 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.blocking.stream import Consumer, Stream, messages
-from jetlake.client.api_caller import ApiCaller
-from jetlake.client.message import give_back
-from jetlake.client.options import timeout_s
-from jetlake.client.pull_subscription import PullSubscription as AsyncPullSubscription
-from jetlake.client.push_subscription import PushSubscription as AsyncPushSubscription
-from jetlake.client.wire_values import HeadersLike
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPullSubscription
+from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription
+from jetlake.client.messages.message import give_back
+from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.wire_values import HeadersLike
 from jetlake.model.durations import Seconds
 
 __all__ = ["Api", "JetStream", "PullSubscription", "PushSubscription"]
 
 
 class PushSubscription(Subscription):
-    """The blocking form of `jetlake.client.push_subscription.PushSubscription`."""
+    """The blocking form of `jetlake.client.legacy.push_subscription.PushSubscription`."""
 
     _inner: AsyncPushSubscription
 
@@ -47,7 +47,7 @@ class PushSubscription(Subscription):
 
 
 class PullSubscription(Facade):
-    """The blocking form of `jetlake.client.pull_subscription.PullSubscription`."""
+    """The blocking form of `jetlake.client.legacy.pull_subscription.PullSubscription`."""
 
     _inner: AsyncPullSubscription
 
@@ -79,7 +79,7 @@ class PullSubscription(Facade):
 
 
 class Api(Facade):
-    """The blocking form of `jetlake.client.api_caller.ApiCaller`."""
+    """The blocking form of `jetlake.client.api.api_caller.ApiCaller`."""
 
     _inner: ApiCaller
 

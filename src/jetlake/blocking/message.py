@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from jetlake.client.message import Message as AsyncMessage
-from jetlake.client.options import timeout_s
+from jetlake.client.messages.message import Message as AsyncMessage
+from jetlake.client.settings.options import timeout_s
 from jetlake.model.durations import Seconds
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from jetlake.blocking.loop_port import LoopPort
 from jetlake.errors import ConnectionClosedError, JetlakeError
 
 if TYPE_CHECKING:
-    from jetlake.client.connection import Connection
-    from jetlake.client.message import Message
+    from jetlake.client.connection.connection import Connection
+    from jetlake.client.messages.message import Message
 
 __all__ = ["ThreadOutlet"]
 

@@ -7,14 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from jetlake.blocking.loop_port import LoopPort
-from jetlake.client.options import timeout_s
+from jetlake.client.settings.options import timeout_s
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishTimeoutError, PublishWindowError
 from jetlake.model.durations import Seconds
 from jetlake.model.publish import PubAck
 
 if TYPE_CHECKING:
     from jetlake.client.jetstream import JetStream
-    from jetlake.client.publish_window import PendingAck as AsyncPendingAck
+    from jetlake.client.publish.publish_window import PendingAck as AsyncPendingAck
 
 __all__ = ["PendingAck", "PublishQueue"]
 

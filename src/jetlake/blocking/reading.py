@@ -10,12 +10,12 @@ from typing import Any, Self, TypeVar, cast
 from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
 from jetlake.blocking.taking import Taking
-from jetlake.client.consume import Consume
-from jetlake.client.message import give_back
-from jetlake.client.options import duration_s
-from jetlake.client.ordered_consume import OrderedConsume
-from jetlake.client.reading import Reading as AsyncReading
-from jetlake.client.subscription import Subscription as AsyncSubscription
+from jetlake.client.connection.subscription import Subscription as AsyncSubscription
+from jetlake.client.messages.message import give_back
+from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.pull.consume import Consume
+from jetlake.client.pull.continuous_pull import Reading as AsyncReading
+from jetlake.client.settings.options import duration_s
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
 from jetlake.model.durations import Seconds
 

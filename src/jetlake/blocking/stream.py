@@ -12,9 +12,9 @@ from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
-from jetlake.client.message import give_back
-from jetlake.client.ordered import OrderedConsumer as AsyncOrderedConsumer
-from jetlake.client.pull_options import next_options
+from jetlake.client.messages.message import give_back
+from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsumer
+from jetlake.client.pull.pull_options import next_options
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import Seconds

@@ -12,7 +12,7 @@ from jetlake.blocking.facade import Facade
 from jetlake.blocking.latch import Latch
 from jetlake.blocking.loop_port import Submitted
 from jetlake.blocking.loop_thread import LoopThread
-from jetlake.client.options import duration_s
+from jetlake.client.settings.options import duration_s
 from jetlake.errors import InvalidOptionError, RequestTimeoutError, SubscriptionClosedError
 from jetlake.model.durations import Seconds
 

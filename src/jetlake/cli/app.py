@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from jetlake import __version__
 from jetlake.cli import (
     account_commands,
     bench_commands,
@@ -15,6 +14,7 @@ from jetlake.cli import (
 )
 from jetlake.cli.lazy import LazyGroup
 from jetlake.cli.shared_options import shared_options
+from jetlake.version import __version__
 
 __all__ = ["app"]
 

@@ -14,7 +14,7 @@ from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, for
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.stream_commands import read_config
 from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, Start
-from jetlake.client.consumer_api import create_consumer
+from jetlake.client.api.consumer_api import create_consumer
 from jetlake.errors import SubscribeMismatchError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.durations import NANOSECONDS_PER_SECOND

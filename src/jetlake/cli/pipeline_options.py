@@ -15,7 +15,7 @@ import click
 from jetlake.cli.contexts import Target
 from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded, pass_session
 from jetlake.cli.values import DURATION, PAIR
-from jetlake.client.server_address import parse_address
+from jetlake.client.settings.server_address import parse_address
 from jetlake.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from jetlake.errors import MessageNotFoundError
 
 if TYPE_CHECKING:
     from jetlake.client.jetstream import JetStream
-    from jetlake.client.stored_message import StoredMessage
-    from jetlake.client.stream import Stream
+    from jetlake.client.streams.stored_message import StoredMessage
+    from jetlake.client.streams.stream import Stream
 
 __all__ = ["requeue"]
 

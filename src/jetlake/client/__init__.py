@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jetlake.client.client import Client, connect
-    from jetlake.client.consume import Consume
-    from jetlake.client.consumer import Consumer
-    from jetlake.client.fetch import Fetch
+    from jetlake.client.connection.subscription import Subscription
     from jetlake.client.jetstream import JetStream
     from jetlake.client.kv import KeyValue, KeyWatch
-    from jetlake.client.message import Message
-    from jetlake.client.ordered import OrderedConsumer
-    from jetlake.client.publish_window import PendingAck
-    from jetlake.client.pull_subscription import PullSubscription
-    from jetlake.client.push_subscription import PushSubscription
-    from jetlake.client.stored_message import StoredMessage
-    from jetlake.client.stream import Stream
-    from jetlake.client.subscription import Subscription
+    from jetlake.client.legacy.pull_subscription import PullSubscription
+    from jetlake.client.legacy.push_subscription import PushSubscription
+    from jetlake.client.messages.message import Message
+    from jetlake.client.ordered.ordered import OrderedConsumer
+    from jetlake.client.publish.publish_window import PendingAck
+    from jetlake.client.pull.consume import Consume
+    from jetlake.client.pull.consumer import Consumer
+    from jetlake.client.pull.fetch import Fetch
+    from jetlake.client.streams.stored_message import StoredMessage
+    from jetlake.client.streams.stream import Stream
 
 __all__ = [
     "Client",
@@ -46,20 +46,20 @@ __all__ = [
 # Where each name lives.
 _HOMES = {
     "Client": "client",
-    "Consume": "consume",
-    "Consumer": "consumer",
-    "Fetch": "fetch",
+    "Consume": "pull.consume",
+    "Consumer": "pull.consumer",
+    "Fetch": "pull.fetch",
     "JetStream": "jetstream",
     "KeyValue": "kv",
     "KeyWatch": "kv",
-    "Message": "message",
-    "OrderedConsumer": "ordered",
-    "PendingAck": "publish_window",
-    "PullSubscription": "pull_subscription",
-    "PushSubscription": "push_subscription",
-    "StoredMessage": "stored_message",
-    "Stream": "stream",
-    "Subscription": "subscription",
+    "Message": "messages.message",
+    "OrderedConsumer": "ordered.ordered",
+    "PendingAck": "publish.publish_window",
+    "PullSubscription": "legacy.pull_subscription",
+    "PushSubscription": "legacy.push_subscription",
+    "StoredMessage": "streams.stored_message",
+    "Stream": "streams.stream",
+    "Subscription": "connection.subscription",
     "connect": "client",
 }
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
-from jetlake.client.connection import Connection, ConnectionState
-from jetlake.client.handshake import ServerInfo
-from jetlake.client.login import KeySource, Secret
-from jetlake.client.message import Message
-from jetlake.client.options import EventCallback, build_options, timeout_s
-from jetlake.client.statistics import Statistics
-from jetlake.client.subscription import MessageCallback, SlowPolicy, Subscription
-from jetlake.client.wire_values import (
+from jetlake.client.connection.connection import Connection, ConnectionState
+from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.subscription import MessageCallback, SlowPolicy, Subscription
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.statistics import Statistics
+from jetlake.client.settings.login import KeySource, Secret
+from jetlake.client.settings.options import EventCallback, build_options, timeout_s
+from jetlake.client.settings.wire_values import (
     HeadersLike,
     header_bytes,
     payload_bytes,

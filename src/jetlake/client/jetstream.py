@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from jetlake.client.api_caller import ApiCaller, check_name
-from jetlake.client.config_options import ConsumerOptions, StreamOptions, configured
-from jetlake.client.consumer import Consumer
+from jetlake.client.api.api_caller import ApiCaller, check_name
+from jetlake.client.api.config_options import ConsumerOptions, StreamOptions, configured
 from jetlake.client.kv.buckets import Buckets
-from jetlake.client.options import timeout_s
-from jetlake.client.publishing import WINDOW_BYTES, WINDOW_MESSAGES
-from jetlake.client.stream import Stream, stream_handle
-from jetlake.client.subscribing import Subscribing
+from jetlake.client.legacy.subscribing import Subscribing
+from jetlake.client.publish.publishing import WINDOW_BYTES, WINDOW_MESSAGES
+from jetlake.client.pull.consumer import Consumer
+from jetlake.client.settings.options import timeout_s
+from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
 from jetlake.model.account import AccountInfo
 from jetlake.model.consumer import ConsumerConfig
@@ -29,7 +29,7 @@ from jetlake.model.requests import StreamCreateRequest, StreamListRequest
 from jetlake.model.stream import StreamConfig, StreamInfo
 
 if TYPE_CHECKING:
-    from jetlake.client.connection import Connection
+    from jetlake.client.connection.connection import Connection
 
 __all__ = ["JetStream"]
 

@@ -18,6 +18,8 @@ __all__ = [
     "account_hash",
     "ack_prefix_v1",
     "ack_prefix_v2",
+    "consumer_sequence",
+    "delivery_count",
     "format_v1",
     "format_v2",
     "parse_ack_subject",
@@ -143,3 +145,30 @@ def account_hash(account: str) -> str:
 
 def _numbers(ack: AckSubject) -> bytes:
     return b"%d.%d.%d.%d.%d" % (ack.delivered, ack.stream_seq, ack.consumer_seq, ack.timestamp_ns, ack.pending)
+
+
+def consumer_sequence(reply: bytes) -> int:
+    """The number of a delivery, from the reply subject in either version.
+
+    Raises:
+        NotJetStreamMessageError: it is not such a subject.
+    """
+    tokens = reply.split(b".")
+    count = len(tokens)
+    token = tokens[6] if count == 9 else tokens[8] if count >= 11 else b""
+    if token.isdigit():
+        return int(token)
+    return parse_ack_subject(reply).consumer_seq
+
+
+def delivery_count(reply: bytes) -> int:
+    """How often the message was delivered, from the reply subject in either version.
+
+    Raises:
+        NotJetStreamMessageError: it is not such a subject.
+    """
+    tokens = reply.split(b".", 7)
+    token = tokens[4] if reply.count(b".") == 8 else tokens[6] if len(tokens) > 7 else b""
+    if token.isdigit():
+        return int(token)
+    return parse_ack_subject(reply).delivered

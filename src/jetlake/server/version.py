@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake import __version__
+from jetlake.version import __version__
 
 __all__ = ["API_LEVEL", "COMPATIBLE_VERSION", "JETLAKE_VERSION", "PROTOCOL"]
 

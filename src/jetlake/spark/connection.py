@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from jetlake.client.socket_connection import SocketConnection, connect_socket
+from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 from jetlake.errors import AuthorizationError, ClientConnectionError, ConfigError, JetlakeError, RequestTimeoutError
 from jetlake.spark.options import ConnectionOptions
 

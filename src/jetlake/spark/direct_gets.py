@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import UnsupportedStreamError
 from jetlake.model.codec import encode
 from jetlake.model.requests import DirectGetRequest

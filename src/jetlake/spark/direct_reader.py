@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.spark.direct_gets import MergedGets
 from jetlake.spark.leader_reader import read_by_leader
 from jetlake.spark.message_columns import MessageColumns

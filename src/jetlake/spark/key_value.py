@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import ApiError, NoRespondersError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.publish import decode_pub_ack

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError, UnsupportedStreamError
 from jetlake.model.api import decode_reply
 from jetlake.model.codec import encode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.spark.connection import retrying
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.spark.frame_split import split_frames
 
 __all__ = ["ReadBuffer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError
 from jetlake.model.api import ROUTES, api_prefix, decode_reply
 from jetlake.model.codec import encode

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 import jetlake.spark.connection as connections
 import jetlake.spark.writer as writers
-from jetlake.client.options import build_options
+from jetlake.client.settings.options import build_options
 from jetlake.errors import DataLossError, JetlakeError, StreamRecreatedError
 from jetlake.spark.clock import Clock
 from jetlake.spark.driver import Driver

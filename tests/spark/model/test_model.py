@@ -11,7 +11,7 @@ import pytest
 from run import play
 from worlds import FakeWorld, RealWorld
 
-from jetlake.client.options import build_options
+from jetlake.client.settings.options import build_options
 from jetlake.spark import connection
 from jetlake.spark.ledger import Ledger
 from jetlake.spark.offsets import StreamOffset

@@ -7,8 +7,8 @@ import copy
 
 from fake_jetstream import FakeJetStream, FakeSocket
 
-from jetlake.client.handshake import read_info
-from jetlake.client.socket_connection import SocketConnection, open_socket
+from jetlake.client.connection.handshake import read_info
+from jetlake.client.connection.socket_connection import SocketConnection, open_socket
 from jetlake.model.times import format_time
 
 

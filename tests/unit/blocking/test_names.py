@@ -5,9 +5,9 @@ import inspect
 import pytest
 
 from jetlake import blocking, client
-from jetlake.client.consume import Consume
-from jetlake.client.ordered_consume import OrderedConsume
-from jetlake.client.receiver import Receiver
+from jetlake.client.messages.receiver import Receiver
+from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.pull.consume import Consume
 
 PAIRS = [(getattr(client, name), getattr(blocking, name)) for name in blocking.__all__ if hasattr(client, name)]
 PAIRS += [(Consume, blocking.Reading), (OrderedConsume, blocking.Reading)]

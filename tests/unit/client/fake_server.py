@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import jetlake
-from jetlake.client.handshake import ServerInfo
+from jetlake.client.connection.handshake import ServerInfo
 from jetlake.model.codec import decode
 from jetlake.model.requests import PullRequest
 from jetlake.protocol.frames import Ping, Pub, Sub, Unsub
@@ -217,3 +217,18 @@ def status(number, description, inbox=b"_INBOX.x", **headers):
 def ended(number, description, messages, size=0, inbox=b"_INBOX.x"):
     """A status that ends a pull and says how much of it was left."""
     return status(number, description, inbox, Nats_Pending_Messages=messages, Nats_Pending_Bytes=size)
+
+
+async def consumer_of(fake, **config):
+    fake.serve_consumer(**config)
+    client = await fake.connect()
+    return await client.jetstream().consumer("S", "C")
+
+
+def acks(fake):
+    return [
+        frame.payload
+        for wire in fake.wires
+        for frame in wire.frames
+        if getattr(frame, "subject", b"").startswith(b"$JS.ACK.")
+    ]

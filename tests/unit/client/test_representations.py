@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jetlake.client.stream import stream_handle
+from jetlake.client.streams.stream import stream_handle
 from jetlake.errors import ConsumerNotFoundError, RequestTimeoutError
 
 

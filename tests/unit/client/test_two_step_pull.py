@@ -2,8 +2,8 @@
 
 import pytest
 
-from jetlake.client.pull_status import PullStatus
-from jetlake.client.pull_subscription import PullPhase, TwoStepPull
+from jetlake.client.legacy.pull_subscription import PullPhase, TwoStepPull
+from jetlake.client.pull.pull_status import PullStatus
 
 
 def test_asks_without_waiting_first():

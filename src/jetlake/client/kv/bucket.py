@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from jetlake.client.config_options import DeliverPolicyName
+from jetlake.client.api.config_options import DeliverPolicyName
 from jetlake.client.kv.entry import Entry, Operation, from_stored
 from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
 from jetlake.client.kv.status import BucketStatus, read_status
@@ -22,8 +22,8 @@ from jetlake.model.durations import Seconds, nanoseconds
 from jetlake.model.times import parse_time
 
 if TYPE_CHECKING:
-    from jetlake.client.publishing import Publishing
-    from jetlake.client.stream import Stream
+    from jetlake.client.publish.publishing import Publishing
+    from jetlake.client.streams.stream import Stream
 
 __all__ = ["KeyValue"]
 

@@ -7,8 +7,8 @@ from typing import Unpack
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.config import BucketOptions, bucket_config
 from jetlake.client.kv.names import STREAM_PREFIX, stream_name
-from jetlake.client.publishing import Publishing
-from jetlake.client.stream import Stream
+from jetlake.client.publish.publishing import Publishing
+from jetlake.client.streams.stream import Stream
 from jetlake.errors import InvalidOptionError, StreamNotFoundError
 from jetlake.model.replies import (
     StreamCreateReply,

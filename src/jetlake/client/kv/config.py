@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
-from jetlake.client.config_options import configured
+from jetlake.client.api.config_options import configured
 from jetlake.client.kv.names import stream_name, subject_prefix
 from jetlake.errors import InvalidOptionError
 from jetlake.model.durations import Seconds

@@ -7,8 +7,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from jetlake.client.message import Message
-from jetlake.client.stored_message import StoredMessage
+from jetlake.client.messages.message import Message
+from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.protocol.headers import find_value
 
 __all__ = ["Entry", "Operation", "from_delivery", "from_stored"]

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Self
 
 from jetlake.client.kv.entry import Entry, from_delivery
-from jetlake.client.message import Message
-from jetlake.client.ordered_consume import OrderedConsume
+from jetlake.client.messages.message import Message
+from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.errors import RequestTimeoutError
 from jetlake.model.durations import Seconds
 

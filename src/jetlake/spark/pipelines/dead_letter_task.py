@@ -11,7 +11,7 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import BadHeaderError, StreamNotFoundError
 from jetlake.model.replies import StoredMessage
 from jetlake.model.times import parse_time

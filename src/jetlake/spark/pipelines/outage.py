@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from jetlake.client.socket_connection import SocketConnection
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError
 from jetlake.spark.connection import open_connection
 from jetlake.spark.options import ConnectionOptions

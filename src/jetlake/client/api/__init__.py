@@ -1,0 +1,1 @@
+"""Calls of the JetStream API, and the configurations that they carry."""

@@ -1,0 +1,94 @@
+"""Calls of the JetStream API: the subject from the table, the body encoded, the reply decoded or raised."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
+from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
+from jetlake.model.codec import encode
+from jetlake.model.fields import Value
+from jetlake.protocol.subjects import is_valid_publish
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
+
+__all__ = ["ApiCaller", "check_name"]
+
+ReplyT = TypeVar("ReplyT", bound=Value)
+
+_BAD_IN_NAME = frozenset(" \t\r\n\f.*>/\\")
+_NAME_LENGTH_MAX = 255
+
+
+def check_name(what: str, name: str) -> str:
+    """The name of a stream or consumer.
+
+    Raises:
+        InvalidOptionError: a server would refuse it, or the subject that it becomes part of would mean something else.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidOptionError(f"{what} needs a name, not {name!r}")
+    if not _BAD_IN_NAME.isdisjoint(name) or not name.isprintable():
+        raise InvalidOptionError(f"{what} name {name!r} may not contain blanks, dots, wildcards or slashes")
+    if len(name) > _NAME_LENGTH_MAX:
+        raise InvalidOptionError(f"{what} name is longer than {_NAME_LENGTH_MAX} characters")
+    return name
+
+
+class ApiCaller:
+    """The API of one account, by prefix or domain.
+
+    Args:
+        connection: where requests go.
+        domain: the JetStream domain; empty for the one of the server.
+        prefix: the whole prefix instead of a domain, for an API that is imported under another name.
+        timeout_s: how long a call waits.
+
+    Raises:
+        InvalidOptionError: both are given, or one of them cannot be in a subject.
+    """
+
+    def __init__(
+        self, connection: Connection, *, domain: str = "", prefix: str = "", timeout_s: float | None = None
+    ) -> None:
+        if domain and prefix:
+            raise InvalidOptionError("domain is a prefix too: give one of them")
+        if domain:
+            check_name("domain", domain)
+        if prefix and not is_valid_publish(prefix.rstrip(".").encode()):
+            raise InvalidOptionError(f"prefix {prefix!r} is not a subject without wildcards")
+        self.connection = connection
+        self.prefix = prefix.rstrip(".") or (api_prefix(domain) if domain else API_PREFIX)
+        self.timeout_s = timeout_s or connection.options.request_timeout_s
+
+    def subject(self, verb: str, *names: str) -> bytes:
+        """The subject of a call."""
+        return ROUTES[verb].subject(*names, prefix=self.prefix).encode()
+
+    async def call(
+        self, kind: type[ReplyT], verb: str, *names: str, body: Any = None, timeout_s: float | None = None
+    ) -> ReplyT:
+        """Send a request and read its reply.
+
+        Raises:
+            ApiError: the server refused; the subclass and `err_code` say why.
+            JetStreamNotEnabledError: nobody answers.
+            RequestTimeoutError: no answer in time.
+        """
+        subject = self.subject(verb, *names)
+        if b" " in subject:
+            raise BadSubjectError(subject, "a name in it has a blank")
+        payload = b"" if body is None else encode(body)
+        try:
+            answer = await self.connection.request_raw(subject, b"", payload, timeout_s or self.timeout_s)
+        except NoRespondersError:
+            raise JetStreamNotEnabledError(
+                503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"
+            ) from None
+        try:
+            return decode_reply(kind, answer.payload)
+        except ApiError as error:
+            # The server's words do not say which stream or consumer they are about.
+            error.request = ".".join((verb, *names))
+            raise

@@ -1,0 +1,44 @@
+"""Creating consumers: the configuration that options describe, and the request for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jetlake.client.api.api_caller import ApiCaller, check_name
+from jetlake.client.api.config_options import configured
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.enums import AckPolicy, ConsumerAction
+from jetlake.model.replies import ConsumerCreateReply
+from jetlake.model.requests import ConsumerCreateRequest
+from jetlake.protocol.nuid import next_nuid
+
+__all__ = ["consumer_config", "create_consumer"]
+
+
+def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
+    """The configuration of a consumer that the options describe; acknowledgements are explicit by default."""
+    if name is not None:
+        check_name("consumer", name)
+    elif durable:
+        raise InvalidOptionError("a durable consumer needs a name")
+    is_durable = name is not None if durable is None else durable
+    wanted = {"ack_policy": AckPolicy.EXPLICIT, **options, "name": name or next_nuid()}
+    if is_durable:
+        wanted["durable_name"] = name
+    return configured(ConsumerConfig, wanted)
+
+
+async def create_consumer(api: ApiCaller, stream: str, config: ConsumerConfig, action: ConsumerAction) -> ConsumerInfo:
+    """Ask the server for a consumer with this configuration."""
+    name = config.name or config.durable_name or next_nuid()
+    check_name("consumer", name)
+    names = [stream, name]
+    if config.filter_subject and not config.filter_subjects:
+        names.append(config.filter_subject)
+    request = ConsumerCreateRequest(
+        stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
+    )
+    return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request)

@@ -1,0 +1,1 @@
+"""The connection: one that outlives its TCP connections, with handshake, outbox, pings, requests and subscriptions."""

@@ -1,0 +1,240 @@
+"""What a connection writes: one write for each turn of the event loop, and kept up to a limit while there is no server.
+
+A lone request goes out at once, so that nothing waits for the end of a turn that is otherwise idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from jetlake.client.messages.ready import READY, Ready
+from jetlake.client.messages.statistics import Traffic
+from jetlake.errors import ConnectionClosedError, JetlakeError, OutboundBufferFullError
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.wire_protocol import WireProtocol
+    from jetlake.client.messages.message import Message
+
+__all__ = ["Outbox", "Relief", "check_loop"]
+
+_TURN_BYTES_MAX = 64 * 1024
+
+Ask = Callable[[bytes, bytes, bytes, float | None], Awaitable["Message"]]
+"""Publishes subject, header block and payload, and waits so many seconds for the answer."""
+
+
+class Outbox:
+    """Frames on their way to whichever server there is.
+
+    It is also what messages answer through, so that an acknowledgement is one call.
+
+    Args:
+        loop: the event loop.
+        kept_bytes_max: most bytes that are kept while there is no server.
+        request_raw: publishes and waits for the answer.
+        check_size: refuses headers and payloads of more bytes than the server takes.
+    """
+
+    __slots__ = (
+        "_frames",
+        "_is_closed",
+        "_is_scheduled",
+        "_kept",
+        "_kept_bytes",
+        "_kept_bytes_max",
+        "_loop",
+        "_next_key",
+        "_turn_bytes",
+        "_wire",
+        "check_size",
+        "request_raw",
+        "traffic",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        kept_bytes_max: int,
+        request_raw: Ask,
+        check_size: Callable[[int], None],
+    ) -> None:
+        self._loop = loop
+        self._kept_bytes_max = kept_bytes_max
+        self.request_raw = request_raw
+        self.check_size = check_size
+        self._wire: WireProtocol | None = None
+        self._frames: list[bytes] = []
+        self._is_scheduled = False
+        self._turn_bytes = 0
+        # Insertion order is the order of sending. Requests are found by their reply subject, the others by a number.
+        self._kept: dict[bytes | int, bytes] = {}
+        self._next_key = 0
+        self._kept_bytes = 0
+        self._is_closed = False
+        self.traffic = Traffic()
+
+    # Writing
+
+    def send(self, frame: bytes) -> None:
+        """Write the frame at the end of this turn of the event loop.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+            OutboundBufferFullError: there is no server and the limit of kept writes is reached.
+        """
+        # A list that is not empty means that there is a socket and the write is scheduled.
+        if self._frames:
+            self._frames.append(frame)
+        else:
+            self._send_first(frame)
+
+    def _send_first(self, frame: bytes) -> None:
+        check_loop(self._loop)
+        if self._wire is not None:
+            self._frames.append(frame)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._loop.call_soon(self.end_turn)
+        else:
+            self._keep_or_refuse(frame, b"")
+
+    def _keep_or_refuse(self, frame: bytes, key: bytes) -> None:
+        if self._is_closed:
+            raise ConnectionClosedError("the connection is closed")
+        if not self._keep(frame, key):
+            raise OutboundBufferFullError(
+                f"no server is connected and {self._kept_bytes_max} bytes wait already (pending_bytes_max)"
+            )
+
+    def _keep(self, frame: bytes, key: bytes = b"") -> bool:
+        """Keep the frame for the next connection, if there is room."""
+        if self._kept_bytes + len(frame) > self._kept_bytes_max:
+            return False
+        self._next_key += 1
+        self._kept[key or self._next_key] = frame
+        self._kept_bytes += len(frame)
+        return True
+
+    def send_now(self, frame: bytes, key: bytes = b"") -> None:
+        """Write the frame at once if it is the first of this turn, so that a lone request has no delay.
+
+        Args:
+            frame: what to write.
+            key: by which `withdraw` finds the frame while there is no server.
+        """
+        if self._wire is None:
+            self._keep_or_refuse(frame, key)
+        elif self._is_scheduled:
+            self._frames.append(frame)
+        else:
+            self._is_scheduled = True
+            self._loop.call_soon(self.end_turn)
+            self.traffic.frames_sent += 1
+            self._wire.write(frame)
+
+    def send_bulk(self, frame: bytes) -> Ready | Relief:
+        """Write the frame as `send` does; awaiting the result holds back who writes faster than the socket takes."""
+        self.send(frame)
+        self._turn_bytes += len(frame)
+        if self._turn_bytes < _TURN_BYTES_MAX:
+            return READY
+        return Relief(self)
+
+    def end_turn(self) -> None:
+        """Write everything that waits."""
+        self._is_scheduled = False
+        self._turn_bytes = 0
+        frames = self._frames
+        if frames and self._wire is not None:
+            self._frames = []
+            self.traffic.frames_sent += len(frames)
+            self._wire.write(b"".join(frames))
+
+    async def relieve(self) -> None:
+        """Write what waits, let the event loop read, and wait until the socket takes more."""
+        self.end_turn()
+        await asyncio.sleep(0)
+        if self._wire is not None:
+            await self._wire.writable()
+
+    # What the connection tells
+
+    def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
+        """There is a server: first the subscriptions, then what was kept."""
+        self._wire = wire
+        self.traffic.frames_sent += subscriptions.count(b"\r\n") + len(self._kept)
+        wire.write(subscriptions + b"".join(self._kept.values()))
+        self._forget_kept()
+
+    def disconnected(self) -> None:
+        """There is none any more.
+
+        What was not handed to the socket yet was never sent, so it belongs on the next connection, as far as there is
+        room. Subscriptions are made there anyway, and pings were meant for the lost one.
+        """
+        self._wire = None
+        unsent, self._frames = self._frames, []
+        for frame in unsent:
+            if frame.startswith((b"PUB ", b"HPUB ")):
+                self._keep(frame)
+
+    @property
+    def kept_messages(self) -> int:
+        """The frames that wait for a server, without those of requests, whose callers learn of it."""
+        return sum(type(key) is int for key in self._kept)
+
+    def forget_unsent(self, inbox: bytes) -> None:
+        """Do not send what waits for a server and asks for an answer under this inbox: its owner sees to it."""
+        self._kept = {key: frame for key, frame in self._kept.items() if not _reply(frame).startswith(inbox)}
+        self._kept_bytes = sum(map(len, self._kept.values()))
+
+    def withdraw(self, key: bytes) -> None:
+        """Do not send the frame of this key, if it still waits for a server."""
+        frame = self._kept.pop(key, None)
+        if frame is not None:
+            self._kept_bytes -= len(frame)
+
+    def close(self) -> None:
+        """Write what waits for this turn, and take nothing more."""
+        self.end_turn()
+        self._is_closed = True
+        self._wire = None
+        self._frames = []
+        self._forget_kept()
+
+    def _forget_kept(self) -> None:
+        self._kept = {}
+        self._kept_bytes = 0
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Refuse calls from another thread or event loop, which would be seen late or never.
+
+    Raises:
+        JetlakeError: this is not the event loop that the client was made on.
+    """
+    if asyncio._get_running_loop() is not loop:
+        raise JetlakeError(
+            "the client belongs to the event loop that it was made on: call it there (by "
+            "asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe), or use jetlake.blocking from any thread"
+        )
+
+
+def _reply(frame: bytes) -> bytes:
+    """The reply subject of a PUB or HPUB frame; something else than a subject when there is none."""
+    parts = frame[: frame.index(b"\r\n")].split(b" ", 3)
+    return parts[2] if len(parts) > 2 else b""
+
+
+class Relief:
+    """Awaiting it makes a fast writer wait for the socket; leaving it alone is allowed."""
+
+    __slots__ = ("_outbox",)
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._outbox.relieve().__await__()

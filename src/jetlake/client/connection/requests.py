@@ -1,0 +1,150 @@
+"""Requests and their answers: one wildcard inbox for all, one future for each, one timer for the lot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.receiver import Denial, Receiver
+from jetlake.errors import DisconnectedError, NoRespondersError, PermissionsError, RequestTimeoutError
+from jetlake.protocol.nuid import next_nuid
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
+
+__all__ = ["Requests"]
+
+_NEVER = float("inf")
+
+
+class _Request:
+    __slots__ = ("answer", "deadline", "subject", "timeout_s")
+
+    def __init__(self, subject: bytes, timeout_s: float, deadline: float, answer: asyncio.Future[Message]) -> None:
+        self.subject = subject
+        self.timeout_s = timeout_s
+        self.deadline = deadline
+        self.answer = answer
+
+
+class Requests(Receiver):
+    """The requests of one connection that wait for their answers."""
+
+    __slots__ = (
+        "_connection",
+        "_denied",
+        "_loop",
+        "_next",
+        "_prefix",
+        "_prefix_length",
+        "_sweep_at",
+        "_sweeper",
+        "_waiting",
+    )
+
+    def __init__(self, connection: Connection, inbox_prefix: str) -> None:
+        prefix = f"{inbox_prefix}.{next_nuid()}.".encode()
+        super().__init__(prefix + b"*")
+        self._connection = connection
+        self._loop = connection.loop
+        self._prefix = prefix
+        self._prefix_length = len(prefix)
+        self._waiting: dict[bytes, _Request] = {}
+        self._next = 0
+        self._denied = Denial()
+        self._sweep_at = _NEVER
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def begin(self, subject: bytes, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
+        """A reply subject for a request, and the future of its answer.
+
+        Raises:
+            PermissionsError: the server refused the subscription of the inbox on this connection.
+        """
+        if not self.sid:
+            self._denied.check(self._connection.reconnects)
+            self._connection.subscribe(self)
+        self._next += 1
+        token = b"%d" % self._next
+        deadline = self._loop.time() + timeout_s
+        answer: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[token] = _Request(subject, timeout_s, deadline, answer)
+        if deadline < self._sweep_at:
+            self._arm(deadline)
+        return self._prefix + token, answer
+
+    def forget(self, reply: bytes) -> None:
+        """Nobody waits for this answer any more; a request that was not sent yet is not sent later."""
+        self._waiting.pop(reply[self._prefix_length :], None)
+        self._connection.withdraw(reply)
+
+    async def settle(self) -> None:
+        """Wait until the requests that wait now have their answers; others may go on asking."""
+        if answers := [request.answer for request in self._waiting.values()]:
+            await asyncio.wait(answers)
+
+    def receive(self, messages: list[Message]) -> None:
+        start = self._prefix_length
+        for message in messages:
+            request = self._waiting.pop(message.raw_subject[start:], None)
+            if request is None or request.answer.done():
+                continue
+            if message.raw_header and not message.payload and message.status == 503:
+                request.answer.set_exception(NoRespondersError(request.subject.decode("utf-8", "replace")))
+            else:
+                request.answer.set_result(message)
+
+    def disconnected(self) -> None:
+        """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
+        self._connection.forget_unsent(self._prefix)
+        self._fail_all("the connection was lost while waiting for an answer")
+
+    def ended(self, error: Exception | None) -> None:
+        self._fail_all("the connection was closed while waiting for an answer", error)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self._sweep_at = _NEVER
+        # Closed, or the server refuses the inbox: a later connection may be allowed to have it.
+        self.sid = b""
+        self._denied.take(error, self._connection.reconnects)
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        for token, request in list(self._waiting.items()):
+            if request.subject == subject:
+                del self._waiting[token]
+                if not request.answer.done():
+                    request.answer.set_exception(error)
+
+    def _fail_all(self, reason: str, error: Exception | None = None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting.values():
+            if not request.answer.done():
+                subject = request.subject.decode("utf-8", "replace")
+                request.answer.set_exception(error or DisconnectedError(f"{reason} on {subject!r}"))
+
+    def _arm(self, deadline: float) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._sweep_at = deadline
+        self._sweeper = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        self._sweeper = None
+        self._sweep_at = _NEVER
+        earliest = _NEVER
+        for token, request in list(self._waiting.items()):
+            if request.deadline > now:
+                earliest = min(earliest, request.deadline)
+                continue
+            del self._waiting[token]
+            self._connection.withdraw(self._prefix + token)
+            if not request.answer.done():
+                subject = request.subject.decode("utf-8", "replace")
+                request.answer.set_exception(
+                    RequestTimeoutError(f"no answer on {subject!r} within {request.timeout_s:g} s")
+                )
+        if earliest != _NEVER:
+            self._arm(earliest)

@@ -1,0 +1,403 @@
+"""A small blocking connection: one socket, one thread, no reconnect; for readers that want the bytes themselves.
+
+It greets a server as the asyncio client does, with the same options, and offers what a task of a batch job needs:
+requests, publishing, subscriptions, parsed messages, and for the fastest readers the raw bytes of the socket. What
+breaks closes it; whoever uses it opens another.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from jetlake.client.connection.handshake import ServerInfo, complaint, connect_frame, read_info, tls_context
+from jetlake.client.settings.options import ConnectOptions, build_options
+from jetlake.client.settings.server_address import ServerAddress
+from jetlake.client.settings.server_pool import ServerPool
+from jetlake.errors import (
+    AuthorizationError,
+    ClientConnectionError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    JetlakeError,
+    NoRespondersError,
+    NoServersError,
+    RequestTimeoutError,
+)
+from jetlake.model.durations import Seconds
+from jetlake.protocol import encoder
+from jetlake.protocol.frames import Err, Frame, Info, Msg, Ping, Pong
+from jetlake.protocol.headers import inline_status
+from jetlake.protocol.nuid import new_inbox
+from jetlake.protocol.parser import ClientParser
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["SocketConnection", "connect_socket", "open_socket"]
+
+_READ_SIZE = 256 * 1024
+_RECEIVE_BUFFER_SIZE = 4 * 1024 * 1024
+_REQUESTS_SID = b"1"
+
+
+class SocketConnection:
+    """A blocking connection to one server; made by `connect_socket`. Not for several threads at once.
+
+    Attributes:
+        sock: the socket (with TLS if there is TLS).
+        info: what the server says of itself.
+        address: where it is.
+        inbox: a subject under which everything is this connection's own; requests use numbers below it.
+        closed: whether it was closed or broke.
+        max_payload: the most bytes of headers and payload that the server takes.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: ServerAddress,
+        info: ServerInfo,
+        options: ConnectOptions,
+        parser: ClientParser | None = None,
+    ) -> None:
+        self.sock = sock
+        self.address = address
+        self.info = info
+        self.options = options
+        self.inbox = new_inbox(options.inbox_prefix).encode()
+        self.closed = False
+        self.max_payload = info.max_payload
+        self._parser = parser or ClientParser()
+        self._arrived: list[Msg] = []
+        self._next_sid = int(_REQUESTS_SID)
+        self._next_request = 0
+        self._pongs = 0
+        self.send(encoder.sub(self.inbox + b".*", b"", _REQUESTS_SID))
+        # A server says more after its greeting; once it has answered this, raw readers begin at a frame's start.
+        self.flush()
+
+    @property
+    def server_version(self) -> str:
+        """The server's version, such as `2.15.1`."""
+        return self.info.version
+
+    # Writing
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Write whole frames.
+
+        Raises:
+            ConnectionClosedError: the connection is closed, or it broke just now.
+        """
+        if self.closed:
+            raise ConnectionClosedError("the connection is closed")
+        try:
+            self.sock.settimeout(self.options.request_timeout_s)
+            self.sock.sendall(data)
+        except OSError as error:
+            self.close()
+            raise ConnectionClosedError(f"{self.address} does not take what is written: {error}") from error
+
+    def publish(self, subject: bytes, payload: bytes = b"", *, reply: bytes = b"", header: bytes = b"") -> None:
+        """Publish one message."""
+        if header:
+            self.send(encoder.hpub(subject, reply, header, payload))
+        else:
+            self.send(encoder.pub(subject, reply, payload))
+
+    def subscribe(self, subject: bytes, queue: bytes = b"") -> bytes:
+        """Subscribe; the number that the messages will carry."""
+        self._next_sid += 1
+        sid = b"%d" % self._next_sid
+        self.send(encoder.sub(subject, queue, sid))
+        return sid
+
+    def unsubscribe(self, sid: bytes, after: int = 0) -> None:
+        """End a subscription now, or after so many messages since it began."""
+        self.send(encoder.unsub(sid, after))
+
+    # Requests
+
+    def request(
+        self, subject: bytes, payload: bytes = b"", timeout_s: float | None = None, *, header: bytes = b""
+    ) -> Msg:
+        """Publish and wait for the answer; messages of subscriptions that come meanwhile are kept for `receive`.
+
+        Raises:
+            NoRespondersError: nobody listens.
+            RequestTimeoutError: no answer in time.
+            ConnectionClosedError: the connection broke.
+        """
+        self._next_request += 1
+        reply = b"%b.%d" % (self.inbox, self._next_request)
+        deadline = time.monotonic() + (timeout_s or self.options.request_timeout_s)
+        self.publish(subject, payload, reply=reply, header=header)
+        while True:
+            for message in self._read(deadline, f"no answer on {subject.decode('utf-8', 'replace')!r} in time"):
+                if message.sid != _REQUESTS_SID:
+                    self._arrived.append(message)
+                elif message.subject == reply:
+                    if message.header and not message.payload and inline_status(message.header) == 503:
+                        raise NoRespondersError(subject.decode("utf-8", "replace"))
+                    return message
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the server has processed everything that was written.
+
+        Raises:
+            RequestTimeoutError: it took too long.
+        """
+        deadline = time.monotonic() + (timeout_s or self.options.request_timeout_s)
+        awaited = self._pongs + 1
+        self.send(encoder.PING)
+        while self._pongs < awaited:
+            self._arrived += self._read(deadline, "the server did not answer the ping in time")
+
+    # Reading
+
+    def receive(self, timeout_s: float | None = None) -> list[Msg]:
+        """The messages of subscriptions that are there, at least one; pings are answered on the way.
+
+        Args:
+            timeout_s: seconds to wait for the first; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConnectionClosedError: the connection broke.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._arrived:
+            self._arrived += self._read(deadline, "no message came in time")
+        arrived, self._arrived = self._arrived, []
+        return [message for message in arrived if message.sid != _REQUESTS_SID]
+
+    def recv(self, timeout_s: float | None = None) -> bytes:
+        """The raw bytes that come next, for a reader that takes them apart itself (and answers pings by `handle_line`).
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConnectionClosedError: the connection broke.
+        """
+        return self._recv(timeout_s, "nothing came in time")
+
+    def recv_into(self, buffer: memoryview, timeout_s: float | None = None) -> int:
+        """Wait for bytes and put them, and all others that are there, into the buffer; how many they are.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConnectionClosedError: the connection broke.
+        """
+        fill = self._recv_first_into(buffer, timeout_s)
+        self.sock.settimeout(0.0)
+        try:
+            while fill < len(buffer):
+                count = self.sock.recv_into(buffer[fill:])
+                if not count:
+                    break  # The server closed its side; the next call says so.
+                fill += count
+        except OSError:
+            pass  # Nothing more is there right now, or the next call says what is wrong.
+        return fill
+
+    def _recv_first_into(self, buffer: memoryview, timeout_s: float | None) -> int:
+        if self.closed:
+            raise ConnectionClosedError("the connection is closed")
+        try:
+            self.sock.settimeout(timeout_s)
+            count = self.sock.recv_into(buffer)
+        except TimeoutError:
+            raise RequestTimeoutError("nothing came in time") from None
+        except OSError as error:
+            raise self._broken(error) from error
+        if not count:
+            raise self._broken(None)
+        return count
+
+    def handle_line(self, line: bytes) -> None:
+        """Do what a control line asks for that a raw reader found between messages: answer pings, raise complaints.
+
+        Raises:
+            JetlakeError: the line was a complaint of the server.
+        """
+        for frame in ClientParser().feed(line.rstrip(b"\r\n") + b"\r\n"):
+            self._control(frame)
+
+    def _read(self, deadline: float | None, reason: str) -> list[Msg]:
+        """The messages of the next read."""
+        timeout_s = None
+        if deadline is not None:
+            timeout_s = deadline - time.monotonic()
+            if timeout_s <= 0:
+                raise RequestTimeoutError(reason)
+        frames = self._parser.feed(self._recv(timeout_s, reason))
+        if self._parser.error is not None:
+            self.close()
+            raise self._parser.error
+        messages = []
+        for frame in frames:
+            if type(frame) is Msg:
+                messages.append(frame)
+            else:
+                self._control(frame)
+        return messages
+
+    def _recv(self, timeout_s: float | None, reason: str) -> bytes:
+        if self.closed:
+            raise ConnectionClosedError("the connection is closed")
+        try:
+            self.sock.settimeout(timeout_s)
+            data = self.sock.recv(_READ_SIZE)
+        except TimeoutError:
+            raise RequestTimeoutError(reason) from None
+        except OSError as error:
+            raise self._broken(error) from error
+        if not data:
+            raise self._broken(None)
+        return data
+
+    def _broken(self, error: OSError | None) -> ConnectionClosedError:
+        self.close()
+        return ConnectionClosedError(f"{self.address} closed the connection" + (f": {error}" if error else ""))
+
+    def _control(self, frame: Frame) -> None:
+        if isinstance(frame, Ping):
+            self.send(encoder.PONG)
+        elif isinstance(frame, Pong):
+            self._pongs += 1
+        elif isinstance(frame, Info):
+            self.info = read_info(frame.json)
+        elif isinstance(frame, Err):
+            error = complaint(frame.text)
+            if isinstance(error, ClientConnectionError):
+                self.close()
+            raise error
+
+    # Ending
+
+    def close(self) -> None:
+        """Close the socket; calling it again does nothing."""
+        if not self.closed:
+            self.closed = True
+            self.sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect_socket(
+    servers: str | Iterable[str] | None = None,
+    *,
+    name: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    nkey_seed: str | Path | None = None,
+    credentials: str | Path | None = None,
+    tls: ssl.SSLContext | bool | None = None,
+    tls_hostname: str | None = None,
+    tls_handshake_first: bool = False,
+    connect_timeout: Seconds = 2.0,
+    request_timeout: Seconds = 5.0,
+    inbox_prefix: str = "_INBOX",
+) -> SocketConnection:
+    """Connect to the first server that answers; the arguments are those of `jetlake.connect`.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+        NoServersError: no server could be reached.
+        AuthorizationError: the server refuses the credentials.
+    """
+    given = dict(locals())
+    return open_socket(build_options(given.pop("servers"), **given))
+
+
+def open_socket(options: ConnectOptions) -> SocketConnection:
+    """Connect to the first server that answers.
+
+    Raises:
+        NoServersError: no server could be reached.
+        AuthorizationError: the server refuses the credentials.
+    """
+    pool = ServerPool(
+        options.servers, attempts_max=1, backoff=options.backoff, random=Random(), shuffle=options.shuffle_servers
+    )
+    last_error: Exception | None = None
+    while (attempt := pool.next_attempt()) is not None:
+        try:
+            return _greet(options, attempt.address)
+        except (OSError, JetlakeError) as error:
+            last_error = error
+            pool.failed(attempt.address, str(error) or type(error).__name__)
+    if isinstance(last_error, AuthorizationError):
+        raise last_error
+    raise NoServersError(pool.failures) from last_error
+
+
+def _greet(options: ConnectOptions, address: ServerAddress) -> SocketConnection:
+    """INFO, TLS, CONNECT and the first PING."""
+    deadline = time.monotonic() + options.connect_timeout_s
+    hostname = options.tls_hostname or address.host
+    sock = socket.create_connection((address.host, address.port), timeout=options.connect_timeout_s)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_SIZE)
+        context = tls_context(options, address, None)
+        if context is not None:
+            sock = context.wrap_socket(sock, server_hostname=hostname)
+        parser = ClientParser()
+        info = _await_info(sock, parser, deadline, address)
+        secure = context is not None
+        if not secure and (context := tls_context(options, address, info)) is not None:
+            sock = context.wrap_socket(sock, server_hostname=hostname)
+            secure = True
+        sock.sendall(connect_frame(options, address, info, secure=secure) + encoder.PING)
+        _await_pong(sock, parser, deadline, address)
+        return SocketConnection(sock, address, info, options, parser)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _await_info(sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress) -> ServerInfo:
+    while True:
+        for frame in _greeting_frames(sock, parser, deadline, address):
+            if isinstance(frame, Info):
+                return read_info(frame.json)
+
+
+def _await_pong(sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress) -> None:
+    while True:
+        for frame in _greeting_frames(sock, parser, deadline, address):
+            if isinstance(frame, Pong):
+                return
+
+
+def _greeting_frames(sock: socket.socket, parser: ClientParser, deadline: float, address: ServerAddress) -> list[Frame]:
+    left_s = deadline - time.monotonic()
+    try:
+        if left_s <= 0:
+            raise TimeoutError
+        sock.settimeout(left_s)
+        data = sock.recv(_READ_SIZE)
+    except TimeoutError:
+        raise ConnectTimeoutError(f"{address} did not answer in time") from None
+    if not data:
+        raise ClientConnectionError(f"{address} closed the connection during the greeting")
+    frames = parser.feed(data)
+    if parser.error is not None:
+        raise parser.error
+    for frame in frames:
+        if isinstance(frame, Err):
+            raise complaint(frame.text)
+    return frames

@@ -1,0 +1,375 @@
+"""A core subscription: an async iterator, or a callback, with a limit on what waits and a signal when it is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, Literal
+
+from jetlake.client.messages.endings import enter_worker, inner_cancellation
+from jetlake.client.messages.mailbox import Mailbox
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.receiver import Receiver
+from jetlake.client.settings.options import duration_s, timeout_s
+from jetlake.errors import (
+    DisconnectedError,
+    InvalidOptionError,
+    RequestTimeoutError,
+    SlowSubscriberError,
+    SubscriptionClosedError,
+)
+from jetlake.model.durations import Seconds
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
+
+__all__ = ["MessageCallback", "SlowPolicy", "Subscription"]
+
+MessageCallback = Callable[[Message], Awaitable[None] | None]
+"""A plain function, called right when the message is read, or a coroutine function, called one message at a time."""
+
+SlowPolicy = Literal["drop_new", "drop_old", "pause", "error"]
+"""What happens when the limit of waiting messages is reached:
+
+- `drop_new`: what comes is dropped until there is room,
+- `drop_old`: what waits longest is dropped,
+- `pause`: the connection is not read until there is room (all its subscriptions wait),
+- `error`: the subscription ends and its iterator raises.
+
+Every time it begins, `on_error` gets a `SlowSubscriberError`.
+"""
+
+_POLICIES = ("drop_new", "drop_old", "pause", "error")
+
+
+class Subscription(Receiver):
+    """Messages of a subject. Iterate over it, or give a callback; leave it by `unsubscribe` or `drain`.
+
+    Usable as an async context manager, which unsubscribes at its end.
+    """
+
+    __slots__ = (
+        "_callback",
+        "_connection",
+        "_is_direct",
+        "_is_slow",
+        "_mailbox",
+        "_needs_look",
+        "_on_slow",
+        "_worker",
+        "dropped",
+        "pending_bytes",
+        "pending_bytes_max",
+        "pending_messages_max",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        subject: bytes,
+        queue: bytes,
+        *,
+        callback: MessageCallback | None,
+        pending_messages_max: int,
+        pending_bytes_max: int,
+        on_slow: SlowPolicy,
+    ) -> None:
+        super().__init__(subject, queue)
+        if pending_messages_max < 1 or pending_bytes_max < 1:
+            raise InvalidOptionError("pending_messages_max and pending_bytes_max are at least 1")
+        if on_slow not in _POLICIES:
+            raise InvalidOptionError(f"on_slow is one of {', '.join(_POLICIES)}, not {on_slow!r}")
+        self._connection = connection
+        self._callback = callback
+        self._mailbox = Mailbox(connection.loop)
+        self._on_slow = on_slow
+        self._is_slow = False
+        self._needs_look = False
+        self._is_direct = callback is not None and not iscoroutinefunction(callback)
+        self._worker: asyncio.Task[None] | None = None
+        self.pending_messages_max = pending_messages_max
+        self.pending_bytes_max = pending_bytes_max
+        self.pending_bytes = 0
+        self.dropped = 0
+        if callback is not None and not self._is_direct:
+            self._worker = connection.loop.create_task(self._run_callback(callback))
+
+    def __repr__(self) -> str:
+        queue = f" queue {self.queue.decode()!r}" if self.queue else ""
+        ended = " ended" if self.is_closed else ""
+        return f"<{type(self).__name__} {self.subject.decode()!r}{queue} {self.pending_messages} waiting{ended}>"
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages received and not taken yet."""
+        return len(self._mailbox.messages)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more messages will come."""
+        return self._mailbox.is_ended
+
+    # Taking messages
+
+    async def next(self, timeout: Seconds | None = None) -> Message:
+        """The next message.
+
+        Args:
+            timeout: seconds to wait; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            SubscriptionClosedError: the subscription ended.
+        """
+        self._refuse_callback()
+        mailbox = self._mailbox
+        if not mailbox.messages:
+            try:
+                async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
+                    await mailbox.filled()
+            except TimeoutError:
+                raise RequestTimeoutError(f"no message on {self.subject.decode()!r} within {timeout} s") from None
+            if not mailbox.messages:
+                raise mailbox.error or SubscriptionClosedError(f"the subscription {self.subject.decode()!r} ended")
+        message = mailbox.messages.popleft()
+        self.pending_bytes -= len(message.payload)
+        if self._needs_look:
+            self._handed_out()
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        self._refuse_callback()
+        mailbox = self._mailbox
+        messages = mailbox.messages
+        while True:
+            while messages:
+                message = messages.popleft()
+                self.pending_bytes -= len(message.payload)
+                if self._needs_look:
+                    self._handed_out()
+                yield message
+            if mailbox.is_ended:
+                if mailbox.error is not None:
+                    raise mailbox.error
+                return
+            await mailbox.wait()
+
+    async def batches(self) -> AsyncIterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        while batch := await self.next_batch():
+            yield batch
+
+    async def next_batch(self) -> list[Message]:
+        """All messages that are there, at least one; an empty list once the subscription ended.
+
+        Raises:
+            JetlakeError: the subscription ended for a reason.
+        """
+        self._refuse_callback()
+        mailbox = self._mailbox
+        while not mailbox.messages:
+            if mailbox.is_ended:
+                if mailbox.error is not None:
+                    raise mailbox.error
+                return []
+            await mailbox.wait()
+        taken = mailbox.take_all()
+        self.pending_bytes = 0
+        if self._needs_look:
+            self._handed_out()
+        return taken
+
+    def _refuse_callback(self) -> None:
+        if self._callback is not None:
+            raise InvalidOptionError("the subscription has a callback, which gets all messages")
+
+    # Ending
+
+    async def unsubscribe(self, after: int = 0) -> None:
+        """End it now, or after so many messages since it began; what waits can still be taken."""
+        if after < 0:
+            raise InvalidOptionError(f"after is 0 or more messages, not {after}")
+        self._connection.unsubscribe(self, after)
+        if not after or self.delivered >= after:
+            self.ended(None)
+
+    async def drain(self, timeout: Seconds | None = None) -> None:
+        """End it without loss: what the server has sent already still comes, and callbacks finish.
+
+        Raises:
+            RequestTimeoutError: the server did not answer in time.
+        """
+        wait_s = timeout_s(timeout) or self._connection.options.drain_timeout_s
+        with self._connection.endings.leaving():
+            await self._drain(wait_s)
+
+    async def _drain(self, wait_s: float) -> None:
+        self._connection.stop_delivery(self)
+        if self._on_slow == "pause":
+            # The answer of the server stands behind what is under way, which has an end now.
+            self.pending_messages_max = self.pending_bytes_max = sys.maxsize
+            self._connection.resume_reading(self)
+        try:
+            await self._connection.flush(wait_s)
+        except DisconnectedError:
+            pass  # What was under way is lost with the connection.
+        finally:
+            self._connection.forget(self)
+            self.ended(None)
+        if self._worker is not None:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._connection.endings.finished([self._worker])
+            except TimeoutError:
+                told = f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s"
+                raise RequestTimeoutError(told) from None
+
+    async def wind_down(self) -> None:
+        if not self.is_closed:
+            await self._drain(self._connection.options.drain_timeout_s)
+
+    def abandon(self) -> None:
+        """End it at once, in the middle of its callback if that is at work."""
+        self._connection.unsubscribe(self)
+        self.ended(None)
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.unsubscribe()
+
+    # What the connection calls
+
+    def receive(self, messages: list[Message]) -> None:
+        if self._is_direct:
+            self._call(messages)
+            return
+        size = 0
+        for message in messages:
+            size += len(message.payload)
+        self.pending_bytes += size
+        waiting = len(self._mailbox.messages) + len(messages)
+        if waiting > self.pending_messages_max or self.pending_bytes > self.pending_bytes_max:
+            self._overflow(messages)
+        else:
+            self._mailbox.put(messages)
+
+    def ended(self, error: Exception | None) -> None:
+        self._mailbox.end(error)
+
+    # Callbacks
+
+    def _call(self, messages: list[Message]) -> None:
+        callback = self._callback
+        assert callback is not None
+        for message in messages:
+            if self._mailbox.is_ended:
+                return
+            try:
+                result = callback(message)
+            except Exception as error:
+                self._failed(error, message)
+                continue
+            if result is not None and isawaitable(result):
+                # A plain function that returned a coroutine: from now on it is called one message at a time.
+                self._is_direct = False
+                rest = messages[messages.index(message) + 1 :]
+                self._mailbox.put(rest)
+                self._worker = self._connection.loop.create_task(self._run_callback(callback, (result, message)))
+                return
+
+    async def _run_callback(
+        self, callback: MessageCallback, first: tuple[Awaitable[None], Message] | None = None
+    ) -> None:
+        enter_worker()
+        if first is not None:
+            await self._guarded(*first)
+        mailbox = self._mailbox
+        messages = mailbox.messages
+        while True:
+            while messages:
+                message = messages.popleft()
+                self.pending_bytes -= len(message.payload)
+                if self._needs_look:
+                    self._handed_out()
+                try:
+                    result = callback(message)
+                    if result is not None:
+                        await result
+                except Exception as error:
+                    self._failed(error, message)
+                except asyncio.CancelledError as error:
+                    self._connection.signal(inner_cancellation(error, message))
+            if mailbox.is_ended:
+                return
+            await mailbox.wait()
+
+    def _failed(self, error: Exception, message: Message) -> None:
+        error.add_note(f"while handling {message!r}")
+        self._connection.signal(error)
+
+    async def _guarded(self, result: Awaitable[None], message: Message) -> None:
+        try:
+            await result
+        except Exception as error:
+            self._failed(error, message)
+        except asyncio.CancelledError as error:
+            self._connection.signal(inner_cancellation(error, message))
+
+    # The limit
+
+    def _overflow(self, messages: list[Message]) -> None:
+        """More waits than may: apply the policy, and signal once each time it begins."""
+        begins = not self._is_slow
+        self._is_slow = self._needs_look = True
+        if self._on_slow == "pause":
+            self._mailbox.put(messages)
+            self._connection.pause_reading(self)
+        elif self._on_slow == "drop_old":
+            self._mailbox.put(messages)
+            self._drop_old()
+        else:
+            self._keep_what_fits(messages)
+        if begins or self._on_slow == "error":
+            error = SlowSubscriberError(self.subject.decode("utf-8", "replace"), self.dropped)
+            self._connection.signal(error)
+            if self._on_slow == "error":
+                self._connection.unsubscribe(self)
+                self.ended(error)
+
+    def _keep_what_fits(self, messages: list[Message]) -> None:
+        room = self.pending_messages_max - len(self._mailbox.messages)
+        for message in messages:
+            self.pending_bytes -= len(message.payload)
+        kept = []
+        for message in messages:
+            size = len(message.payload)
+            if room <= 0 or self.pending_bytes + size > self.pending_bytes_max:
+                break
+            kept.append(message)
+            room -= 1
+            self.pending_bytes += size
+        self.dropped += len(messages) - len(kept)
+        self._mailbox.put(kept)
+
+    def _drop_old(self) -> None:
+        waiting = self._mailbox.messages
+        while len(waiting) > self.pending_messages_max or (
+            self.pending_bytes > self.pending_bytes_max and len(waiting) > 1
+        ):
+            self.pending_bytes -= len(waiting.popleft().payload)
+            self.dropped += 1
+
+    def _handed_out(self) -> None:
+        """Messages were taken, and something waits for that: here, a subscription that was too slow."""
+        if (
+            len(self._mailbox.messages) * 2 <= self.pending_messages_max
+            and self.pending_bytes * 2 <= self.pending_bytes_max
+        ):
+            self._is_slow = self._needs_look = False
+            self._connection.resume_reading(self)

@@ -1,0 +1,114 @@
+"""Who receives what: the subscriptions of a connection by number, and the way of each read's messages to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jetlake.client.messages.message import Message, Outlet
+from jetlake.client.messages.receiver import Receiver
+from jetlake.client.messages.statistics import Traffic
+from jetlake.protocol import encoder
+from jetlake.protocol.frames import Frame
+
+__all__ = ["SubscriptionTable"]
+
+
+class SubscriptionTable:
+    """Subscriptions by their number, which stays the same on every connection.
+
+    Args:
+        message_type: what the parser builds of a received message.
+        outlet: where the messages' answers go.
+        on_control: takes every frame that is not a message.
+        on_complete: called with a receiver that got the last message it had asked for.
+        traffic: counts the messages.
+    """
+
+    __slots__ = ("_message_type", "_next_sid", "_on_complete", "_on_control", "_receivers", "_traffic", "outlet")
+
+    def __init__(
+        self,
+        message_type: type[Message],
+        outlet: Outlet,
+        on_control: Callable[[Frame], None],
+        on_complete: Callable[[Receiver], None],
+        traffic: Traffic,
+    ) -> None:
+        self._message_type = message_type
+        self._on_control = on_control
+        self._on_complete = on_complete
+        self._receivers: dict[bytes, Receiver] = {}
+        self._next_sid = 0
+        self._traffic = traffic
+        self.outlet = outlet
+
+    def add(self, receiver: Receiver) -> None:
+        """Give the receiver a number."""
+        self._next_sid += 1
+        receiver.sid = b"%d" % self._next_sid
+        receiver.delivered = 0
+        self._receivers[receiver.sid] = receiver
+
+    def remove(self, receiver: Receiver) -> None:
+        """Drop whatever still comes for it."""
+        self._receivers.pop(receiver.sid, None)
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._receivers.clear()
+
+    def __contains__(self, receiver: Receiver) -> bool:
+        return receiver.sid in self._receivers
+
+    def receivers(self) -> list[Receiver]:
+        """All, in the order in which they came."""
+        return list(self._receivers.values())
+
+    def resume_frames(self) -> bytes:
+        """What makes the same subscriptions on a new connection."""
+        frames = []
+        for receiver in self._receivers.values():
+            frames.append(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
+            if receiver.delivered_max:
+                frames.append(encoder.unsub(receiver.sid, max(1, receiver.delivered_max - receiver.delivered)))
+                receiver.delivered_max -= receiver.delivered
+                receiver.delivered = 0
+        return b"".join(frames)
+
+    # Receiving
+
+    def receive(self, frames: list[Any]) -> None:
+        """Hand the frames of one read over: runs of messages as lists, the others one by one."""
+        receivers = self._receivers
+        message_type = self._message_type
+        outlet = self.outlet
+        sid = b""
+        run: list[Message] = []
+        for frame in frames:
+            if type(frame) is message_type:
+                frame._outlet = outlet
+                if frame.sid == sid:
+                    run.append(frame)
+                    continue
+                if run:
+                    self._deliver(receivers.get(sid), run)
+                sid = frame.sid
+                run = [frame]
+            else:
+                if run:
+                    self._deliver(receivers.get(sid), run)
+                    run = []
+                    sid = b""
+                self._on_control(frame)
+        if run:
+            self._deliver(receivers.get(sid), run)
+
+    def _deliver(self, receiver: Receiver | None, messages: list[Message]) -> None:
+        if receiver is None:
+            return  # Unsubscribed while they were under way.
+        receiver.delivered += len(messages)
+        self._traffic.messages_received += len(messages)
+        receiver.receive(messages)
+        if receiver.delivered_max and receiver.delivered >= receiver.delivered_max:
+            self._on_complete(receiver)

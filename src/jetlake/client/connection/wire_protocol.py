@@ -1,0 +1,213 @@
+"""One TCP connection to a server: the greeting first, then every read parsed and handed over at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from jetlake.client.connection.handshake import ServerInfo, complaint, connect_frame, read_info, tls_context
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.statistics import Traffic
+from jetlake.client.settings.options import ConnectOptions
+from jetlake.client.settings.server_address import ServerAddress
+from jetlake.errors import ClientConnectionError, ConnectTimeoutError, JetlakeError
+from jetlake.protocol import encoder
+from jetlake.protocol.frames import Err, Frame, Info, Msg, Pong
+from jetlake.protocol.parser import ClientParser
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+__all__ = ["WireProtocol", "open_wire"]
+
+_WRITE_BUFFER_HIGH = 256 * 1024
+
+
+class WireProtocol(asyncio.Protocol):
+    """The asyncio end of one TCP connection.
+
+    Args:
+        message_type: what the parser builds of a message.
+        on_frames: takes the frames of each read once the greeting is done.
+        on_lost: called once when the connection is gone after the greeting.
+        traffic: counts what is read and written.
+    """
+
+    def __init__(
+        self,
+        message_type: type[Message],
+        on_frames: Callable[[list[Frame]], None],
+        on_lost: Callable[[WireProtocol, Exception | None], None],
+        traffic: Traffic,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        # The parser builds whatever takes its five positional arguments.
+        self._parser = ClientParser(message_type=cast("type[Msg]", message_type))
+        self._feed: Callable[[bytes], list[Frame]] = self._parser.feed
+        self._on_frames = on_frames
+        self._on_lost = on_lost
+        self._traffic = traffic
+        self._greeting: asyncio.Future[ServerInfo] = self._loop.create_future()
+        self._welcome: asyncio.Future[None] | None = None
+        self._is_welcome = False
+        self._resumed: asyncio.Future[None] | None = None
+        self.transport: asyncio.Transport | None = None
+
+    async def greet(self, options: ConnectOptions, address: ServerAddress, *, secure: bool) -> ServerInfo:
+        """Go through INFO, TLS, CONNECT and the first PING.
+
+        Raises:
+            JetlakeError: the server refused us.
+        """
+        info = await self._greeting
+        context = None if secure else tls_context(options, address, info)
+        if context is not None:
+            await self._start_tls(context, options.tls_hostname or address.host)
+            secure = True
+        self._welcome = self._loop.create_future()
+        self.write(connect_frame(options, address, info, secure=secure) + encoder.PING)
+        await self._welcome
+        return info
+
+    async def _start_tls(self, context: SSLContext, hostname: str) -> None:
+        assert self.transport is not None
+        transport = await self._loop.start_tls(self.transport, self, context, server_hostname=hostname)
+        if transport is None:
+            raise ClientConnectionError("the server closed the connection during the TLS handshake")
+        self.transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
+
+    def data_received(self, data: bytes) -> None:
+        self._traffic.bytes_received += len(data)
+        frames = self._feed(data)
+        if self._is_welcome:
+            if frames:
+                self._on_frames(frames)
+        else:
+            self._greet_frames(frames)
+        if self._parser.error is not None:
+            self.abort(self._parser.error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+        error = exc or ClientConnectionError("the server closed the connection")
+        if self._is_welcome:
+            self._on_lost(self, exc)
+        else:
+            self._refuse(error)
+
+    def pause_writing(self) -> None:
+        if self._resumed is None:
+            self._resumed = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None and not resumed.done():
+            resumed.set_result(None)
+
+    # What the connection calls
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the socket takes no more for now."""
+        return self._resumed is not None
+
+    async def writable(self) -> None:
+        """Wait until the socket takes more; returns at once when it does, or when it is gone."""
+        while self._resumed is not None:
+            await asyncio.shield(self._resumed)
+
+    def write(self, data: bytes) -> None:
+        """Hand the bytes to the socket."""
+        self._traffic.bytes_sent += len(data)
+        assert self.transport is not None
+        self.transport.write(data)
+
+    def close(self) -> None:
+        """Write what is buffered, then close."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self, error: Exception) -> None:
+        """Close at once; nothing that is buffered is written."""
+        if self._is_welcome:
+            self._is_welcome = False
+            self._feed = _deaf
+            self._refused(error)
+            self._on_lost(self, error)
+        else:
+            self._refuse(error)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _greet_frames(self, frames: list[Frame]) -> None:
+        for position, frame in enumerate(frames):
+            if isinstance(frame, Info) and not self._greeting.done():
+                try:
+                    self._greeting.set_result(read_info(frame.json))
+                except JetlakeError as error:
+                    self._refuse(error)
+            elif isinstance(frame, Err):
+                self._refuse(complaint(frame.text))
+            elif isinstance(frame, Pong) and self._welcome is not None and not self._welcome.done():
+                self._is_welcome = True
+                self._welcome.set_result(None)
+                rest = frames[position + 1 :]
+                if rest:
+                    self._on_frames(rest)
+                return
+
+    def _refuse(self, error: Exception) -> None:
+        """The greeting failed; the first reason counts."""
+        for waiting in (self._greeting, self._welcome):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error)
+                waiting.exception()  # Marked as seen: whoever waits gets it, and nobody else needs to hear of it.
+
+    def _refused(self, error: Exception) -> None:
+        self.resume_writing()
+
+
+def _deaf(data: bytes) -> list[Frame]:
+    return []
+
+
+async def open_wire(
+    options: ConnectOptions,
+    address: ServerAddress,
+    message_type: type[Message],
+    on_frames: Callable[[list[Frame]], None],
+    on_lost: Callable[[WireProtocol, Exception | None], None],
+    traffic: Traffic,
+) -> tuple[WireProtocol, ServerInfo]:
+    """Connect to one server and go through its greeting.
+
+    Raises:
+        ConnectTimeoutError: it took longer than the connect timeout.
+        OSError: the server cannot be reached.
+        JetlakeError: the server refused us.
+    """
+    loop = asyncio.get_running_loop()
+    wire = WireProtocol(message_type, on_frames, on_lost, traffic)
+    context = tls_context(options, address, None)
+    hostname = (options.tls_hostname or address.host) if context is not None else None
+    try:
+        async with asyncio.timeout(options.connect_timeout_s):
+            await loop.create_connection(
+                lambda: wire, address.host, address.port, ssl=context, server_hostname=hostname
+            )
+            info = await wire.greet(options, address, secure=context is not None)
+    except TimeoutError:
+        wire.abort(ConnectTimeoutError("given up"))
+        raise ConnectTimeoutError(f"{address} did not answer within {options.connect_timeout_s:g} s") from None
+    except BaseException as error:
+        wire.abort(error if isinstance(error, Exception) else ClientConnectionError("given up"))
+        raise
+    return wire, info

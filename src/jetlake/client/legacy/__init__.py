@@ -1,0 +1,1 @@
+"""The subscribe workflow of NATS ADR-13 and ADR-15: push and pull subscriptions."""

@@ -1,0 +1,1 @@
+"""Received messages, and what receives them."""

@@ -1,0 +1,205 @@
+"""A received message: bytes as they came, read when they are asked for, and the ways to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from jetlake.client.messages.ready import READY, Ready
+from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.wire_values import payload_bytes
+from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
+from jetlake.model.ack_subject import AckSubject, parse_ack_subject
+from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.protocol import encoder
+from jetlake.protocol.headers import Headers, encode_headers, inline_status
+
+__all__ = ["Message", "Outlet", "give_back"]
+
+_ACK_PREFIX = b"$JS.ACK."
+_SHOWN_MAX = 40
+
+
+class Outlet(Protocol):
+    """Where a message's answers go."""
+
+    @property
+    def check_size(self) -> Callable[[int], None]:
+        """Refuses headers and payloads of more bytes than the server takes."""
+
+    def send(self, frame: bytes) -> None:
+        """Write the frame, soon and in order."""
+
+    def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Awaitable[Message]:
+        """Publish and wait for the answer."""
+
+
+class Message(Struct, gc=False, eq=False):
+    """A message that a subscription or a consumer received.
+
+    The parser builds it with its first five fields. Answers of every kind are written in the order of the calls, with
+    one write for all calls of one turn of the event loop; awaiting them is allowed and not needed, except `ack_sync`.
+    """
+
+    raw_subject: bytes
+    """The subject as it came."""
+    sid: bytes
+    """The number of the subscription that it came for."""
+    raw_reply: bytes
+    """The reply subject as it came; empty when there is none."""
+    raw_header: bytes
+    """The header block as it came; empty when there is none."""
+    payload: bytes
+    """The content."""
+    _outlet: Outlet | None = None
+    _settled: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The subject that it was published to."""
+        return self.raw_subject.decode("utf-8", "surrogateescape")
+
+    @property
+    def reply(self) -> str:
+        """The subject for answers; empty when nobody waits for one."""
+        return self.raw_reply.decode("utf-8", "surrogateescape")
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; falsy when there are none."""
+        return Headers(self.raw_header)
+
+    @property
+    def data(self) -> bytes:
+        """The content; another name for `payload`."""
+        return self.payload
+
+    @property
+    def status(self) -> int | None:
+        """The number of a status message, such as 503; None for an ordinary one."""
+        return inline_status(self.raw_header) if self.raw_header else None
+
+    @property
+    def size(self) -> int:
+        """The bytes that JetStream counts for it: subject, reply, headers and payload."""
+        return len(self.raw_subject) + len(self.raw_reply) + len(self.raw_header) + len(self.payload)
+
+    @property
+    def metadata(self) -> AckSubject:
+        """Where it is in its stream and how often it was delivered.
+
+        Raises:
+            NotJetStreamMessageError: it did not come from JetStream.
+        """
+        return parse_ack_subject(self.raw_reply)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was acknowledged for good (or needs no acknowledgement), so that later calls do nothing."""
+        return self._settled
+
+    def ack(self) -> Ready:
+        """Done: the consumer need not deliver it again.
+
+        Raises:
+            NotJetStreamMessageError: it did not come from JetStream.
+            ConnectionClosedError: the connection is closed.
+        """
+        if not self._settled:
+            reply = self.raw_reply
+            if reply[:8] != _ACK_PREFIX:
+                raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
+            self._outlet.send(b"PUB %b 4\r\n+ACK\r\n" % reply)  # type: ignore[union-attr]
+            self._settled = True
+        return READY
+
+    async def ack_sync(self, timeout: Seconds | None = None) -> None:
+        """Done, and the server has said that it knows: the message is never delivered again.
+
+        Args:
+            timeout: seconds to wait for the server; the connection's `request_timeout` when None.
+
+        Raises:
+            RequestTimeoutError: no answer came; call it again, or expect the message again.
+            NoRespondersError: the consumer is gone or takes no acknowledgements.
+        """
+        if self._settled:
+            return
+        outlet, reply = self._answerable()
+        await outlet.request_raw(reply, b"", b"+ACK", timeout_s(timeout))
+        self._settled = True
+
+    def nak(self, delay: Seconds | None = None) -> Ready:
+        """Not done: deliver it again, at once or after `delay` seconds."""
+        if delay is None:
+            return self._settle(b"-NAK")
+        delay_ns = nanoseconds(delay)
+        if delay_ns < 0:
+            raise InvalidOptionError(f"delay is 0 or more seconds, not {delay!r}")
+        return self._settle(b'-NAK {"delay":%d}' % delay_ns)
+
+    def term(self, reason: str = "") -> Ready:
+        """Never deliver it again, though it was not done; the reason goes into the server's advisory."""
+        if not reason:
+            return self._settle(b"+TERM")
+        if "\r" in reason or "\n" in reason:
+            raise InvalidOptionError("reason is one line")
+        body = b"+TERM " + reason.encode()
+        self._answerable()[0].check_size(len(body))
+        return self._settle(body)
+
+    def in_progress(self) -> Ready:
+        """Still at work: the wait for the acknowledgement starts anew."""
+        if not self._settled:
+            outlet, reply = self._answerable()
+            outlet.send(encoder.pub(reply, b"", b"+WPI"))
+        return READY
+
+    def respond(self, payload: bytes = b"", *, headers: Mapping[str, str | list[str]] | None = None) -> Ready:
+        """Answer whoever sent a request.
+
+        Raises:
+            JetlakeError: the sender waits for no answer.
+            InvalidOptionError: headers and payload are larger than the server takes.
+        """
+        if not self.raw_reply or self._outlet is None:
+            raise JetlakeError(f"the message on {self.subject!r} asks for no answer: it has no reply subject")
+        if type(payload) is not bytes:
+            payload = payload_bytes(payload)
+        header = encode_headers(headers) if headers else b""
+        self._outlet.check_size(len(header) + len(payload))
+        if header:
+            self._outlet.send(encoder.hpub(self.raw_reply, b"", header, payload))
+        else:
+            self._outlet.send(encoder.pub(self.raw_reply, b"", payload))
+        return READY
+
+    def _settle(self, body: bytes) -> Ready:
+        if not self._settled:
+            outlet, reply = self._answerable()
+            outlet.send(encoder.pub(reply, b"", body))
+            self._settled = True
+        return READY
+
+    def _answerable(self) -> tuple[Outlet, bytes]:
+        if not self.raw_reply.startswith(_ACK_PREFIX):
+            raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
+        if self._outlet is None:
+            raise JetlakeError("the message belongs to no connection")
+        return self._outlet, self.raw_reply
+
+    def __repr__(self) -> str:
+        size = len(self.payload)
+        content = f"{self.payload!r}" if size <= _SHOWN_MAX else f"{self.payload[:_SHOWN_MAX]!r}… {size} bytes"
+        return f"<Message {self.subject!r} {content}{' reply ' + self.reply if self.raw_reply else ''}>"
+
+
+def give_back(messages: Iterable[Message]) -> None:
+    """Refuse what was asked for and not taken, so that somebody else may have it at once."""
+    for message in messages:
+        try:
+            message.nak()
+        except ClientConnectionError:
+            return  # Without a connection they come again after their ack wait.

@@ -1,0 +1,80 @@
+"""What stands behind a subscription number: the base of everything that receives messages from a connection."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from jetlake.client.messages.message import Message
+from jetlake.errors import PermissionsError
+
+__all__ = ["Denial", "Receiver"]
+
+
+class Receiver(ABC):
+    """Takes the messages of one subscription, a list for each read of the socket.
+
+    Attributes:
+        subject: what is subscribed.
+        queue: the queue group; empty for none.
+        sid: the number that the connection gave it; empty while it is not subscribed.
+        delivered: messages received so far.
+        delivered_max: messages after which the server ends the subscription; 0 for no end.
+    """
+
+    __slots__ = ("delivered", "delivered_max", "queue", "sid", "subject")
+
+    def __init__(self, subject: bytes, queue: bytes = b"") -> None:
+        self.subject = subject
+        self.queue = queue
+        self.sid = b""
+        self.delivered = 0
+        self.delivered_max = 0
+
+    @abstractmethod
+    def receive(self, messages: list[Message]) -> None:
+        """Take what one read brought; the list belongs to the receiver."""
+
+    def ended(self, error: Exception | None) -> None:  # noqa: B027  not every receiver cares
+        """No more messages will come: the connection is closed (by the user when `error` is None), or forbids it."""
+
+    async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
+        """The client drains: end without loss, and return when what was received is done."""
+
+    async def settle(self) -> None:  # noqa: B027  not every receiver cares
+        """The client drains and nothing receives any more: return when what was published is answered."""
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:  # noqa: B027  not every receiver cares
+        """The server refused to publish to this subject."""
+
+    def abandon(self) -> None:  # noqa: B027  not every receiver cares
+        """Winding down took too long: stop whatever still works."""
+
+    def disconnected(self) -> None:  # noqa: B027  not every receiver cares
+        """The connection was lost; it will be subscribed again on the next one."""
+
+    def reconnected(self) -> None:  # noqa: B027  not every receiver cares
+        """The subscription is in place again on a new connection."""
+
+
+class Denial:
+    """The refusal of an inbox, which holds for the connection on which the server told of it."""
+
+    __slots__ = ("_error", "_reconnects")
+
+    def __init__(self) -> None:
+        self._error: PermissionsError | None = None
+        self._reconnects = 0
+
+    def take(self, error: Exception | None, reconnects: int) -> None:
+        """Remember the refusal, if the error is one, for the connection of this number."""
+        self._error = error if isinstance(error, PermissionsError) else None
+        self._reconnects = reconnects
+
+    def check(self, reconnects: int) -> None:
+        """Raise the refusal if it still holds on the connection of this number.
+
+        Raises:
+            PermissionsError: the server refused the inbox on this connection.
+        """
+        if self._error is not None and self._reconnects == reconnects:
+            raise self._error

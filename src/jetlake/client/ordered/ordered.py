@@ -1,0 +1,175 @@
+"""Ordered reads: every message once and in order, through consumers that the client makes and makes again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.messages.message import Message
+from jetlake.client.ordered.ordered_consume import OrderedConsume, make_consumer
+from jetlake.client.ordered.ordered_state import OrderedState
+from jetlake.client.pull.consumer import Consumer
+from jetlake.client.pull.fetch import Fetch
+from jetlake.client.pull.handler_pool import MessageHandler
+from jetlake.client.pull.pull_options import FetchOptions, consume_options, fetch_options, next_options
+from jetlake.client.settings.options import EventCallback, duration_s
+from jetlake.errors import (
+    ClientConnectionError,
+    ConsumeError,
+    ConsumerNotFoundError,
+)
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.durations import Seconds
+from jetlake.protocol.nuid import next_nuid
+
+__all__ = ["OrderedConsume", "OrderedConsumer"]
+
+_EXPIRES_S = 30.0
+_HEARTBEAT_S = 5.0
+
+
+class OrderedConsumer:
+    """A consumer for one reader that wants everything in order and acknowledges nothing.
+
+    Iterate over it (`async for message in stream.ordered()`), or use `consume`, `fetch` and `next` as with others.
+    Missing deliveries, missed heartbeats, lost connections and restarted servers make it begin again behind the last
+    message; nothing comes twice.
+    """
+
+    def __init__(self, api: ApiCaller, stream_name: str, config: ConsumerConfig) -> None:
+        self._api = api
+        self._config = config
+        self._state = self._new_state()
+        self._consumer: Consumer | None = None
+        self.stream_name = stream_name
+
+    def __repr__(self) -> str:
+        return f"<OrderedConsumer of {self.stream_name!r} behind sequence {self._state.last_stream_seq}>"
+
+    def _new_state(self) -> OrderedState:
+        return OrderedState(self._config, f"{self._config.name or 'ordered'}_{next_nuid()}")
+
+    @property
+    def name(self) -> str:
+        """The name of the consumer that is used right now; it changes. Empty before the first read."""
+        return self._consumer.name if self._consumer is not None else ""
+
+    async def info(self) -> ConsumerInfo:
+        """What the server says about the consumer that is used right now; one is made if there is none."""
+        return await (await self._ready()).info()
+
+    # Reading on and on
+
+    def consume(
+        self,
+        handler: MessageHandler | None = None,
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        expires: Seconds = _EXPIRES_S,
+        idle_heartbeat: Seconds | None = None,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        stop_after: int | None = None,
+        on_error: EventCallback | None = None,
+    ) -> OrderedConsume:
+        """Read without end; the options are those of `Consumer.consume`. A handler gets one message at a time.
+
+        Every call is a read of its own, from the start that the ordered consumer was given.
+        """
+        if idle_heartbeat is None:
+            idle_heartbeat = min(_HEARTBEAT_S, duration_s("expires", expires) / 2)
+        options = consume_options(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            threshold_messages=threshold_messages,
+            threshold_bytes=threshold_bytes,
+            stop_after=stop_after,
+            on_error=on_error,
+        )
+        return OrderedConsume(self._api, self.stream_name, self._new_state(), options, handler)
+
+    messages = consume
+    """Another name for `consume`."""
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.consume().__aiter__()
+
+    def batches(self) -> AsyncIterator[list[Message]]:
+        """All messages that are there, again and again; the fastest way to take many."""
+        return self.consume().batches()
+
+    # Reading in pieces
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        expires: Seconds | None = None,
+        max_bytes: int | None = None,
+        idle_heartbeat: Seconds | None = None,
+        no_wait: bool = False,
+    ) -> OrderedFetch:
+        """The next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        options = fetch_options(
+            max_messages, max_bytes=max_bytes, expires=expires, idle_heartbeat=idle_heartbeat, no_wait=no_wait
+        )
+        return OrderedFetch(self, options)
+
+    async def next(self, timeout: Seconds = 5.0) -> Message | None:
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        messages = await self.fetch_once(next_options(timeout))
+        return messages[0] if messages else None
+
+    async def fetch_once(self, options: FetchOptions) -> list[Message]:
+        """One fetch, repeated once on a new consumer when the old one is gone."""
+        for last_try in (False, True):
+            fetch = Fetch(await self._ready(), options)
+            try:
+                messages = await fetch
+            except (ConsumeError, ConsumerNotFoundError, ClientConnectionError):
+                self._consumer = None
+                if last_try or self._api.connection.is_closed:
+                    raise
+                continue
+            good = self._state.accept(messages)
+            if self._state.gap is not None or fetch.error is not None:
+                self._consumer = None
+                if not good and not last_try:
+                    continue
+            return good
+        return []
+
+    async def delete(self) -> None:
+        """Delete the consumer that `fetch` and `next` use; the next call would make another."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.delete()
+
+    async def _ready(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = await make_consumer(self._api, self.stream_name, self._state)
+        return self._consumer
+
+
+class OrderedFetch:
+    """Messages of one pull of an ordered consumer: await it for a list, or iterate over it."""
+
+    __slots__ = ("_consumer", "_options")
+
+    def __init__(self, consumer: OrderedConsumer, options: FetchOptions) -> None:
+        self._consumer = consumer
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"<OrderedFetch of {self._consumer.stream_name!r}: await it, or iterate over it>"
+
+    def __await__(self) -> Generator[Any, None, list[Message]]:
+        return self._consumer.fetch_once(self._options).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        for message in await self:
+            yield message

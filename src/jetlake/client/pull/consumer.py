@@ -1,0 +1,336 @@
+"""The handle of a pull consumer: fetch, next, consume, and what is done with the consumer itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.messages.message import Message
+from jetlake.client.pull.consume import Consume, PinnedCallback, UnpinnedCallback
+from jetlake.client.pull.fetch import Fetch, FetchInbox
+from jetlake.client.pull.handler_pool import MessageHandler
+from jetlake.client.pull.pull_options import (
+    GroupOptions,
+    MissedHeartbeat,
+    consume_options,
+    fetch_options,
+    group_options,
+    next_options,
+)
+from jetlake.client.settings.options import EventCallback
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.durations import Seconds
+from jetlake.model.enums import AckPolicy, PriorityPolicy
+from jetlake.model.replies import (
+    ConsumerDeleteReply,
+    ConsumerInfoReply,
+    ConsumerPauseReply,
+    ConsumerResetReply,
+    ConsumerUnpinReply,
+)
+from jetlake.model.requests import ConsumerPauseRequest, ConsumerResetRequest, ConsumerUnpinRequest
+from jetlake.model.times import time_text
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
+
+__all__ = ["Consumer"]
+
+_IDLE_INBOXES_MAX = 8
+
+
+class Consumer:
+    """A pull consumer of a stream.
+
+    Attributes:
+        stream_name: the stream's name.
+        name: the consumer's name.
+        cached_info: what the server said last about it.
+    """
+
+    __slots__ = (
+        "_api",
+        "_needs_no_ack",
+        "cached_info",
+        "connection",
+        "name",
+        "pull_subject",
+        "stream_name",
+    )
+
+    def __init__(self, api: ApiCaller, info: ConsumerInfo) -> None:
+        if info.config.is_push:
+            raise InvalidOptionError(
+                f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
+                "use js.subscribe with bind, or create a pull consumer"
+            )
+        self._api = api
+        self.connection: Connection = api.connection
+        self.stream_name = info.stream_name
+        self.name = info.name
+        self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
+        self._take_info(info)
+
+    def _take_info(self, info: ConsumerInfo) -> None:
+        self.cached_info = info
+        self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration, as the server said last."""
+        return self.cached_info.config
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.name!r} of {self.stream_name!r}>"
+
+    # Reading
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        expires: Seconds | None = None,
+        max_bytes: int | None = None,
+        idle_heartbeat: Seconds | None = None,
+        no_wait: bool = False,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Fetch:
+        """Ask for some messages once.
+
+        `await` it for a list, which is empty when none came in time; `async for` over it takes each as it comes. A pull
+        that is refused, or that no server can take right now, is an error, not an empty list.
+
+        Args:
+            max_messages: most messages; this or `max_bytes` is needed.
+            expires: seconds to wait for them. Default 5; with `no_wait` none.
+            max_bytes: most bytes, counting subject, reply, headers and payload; takes precedence over `max_messages`,
+                so a first message that is larger gives an empty list.
+            idle_heartbeat: seconds after which a silent server has to give a sign of life; twice that without one is
+                an error. At most half of `expires`. Default: 5 when `expires` is at least 10, else none; 0 for none.
+            no_wait: take what is there; with `expires`, wait for the first message only.
+            group: the priority group, needed if the consumer has groups.
+            min_pending: overflow policy: only when so many messages are yet to be delivered.
+            min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
+            priority: prioritized policy: 0 (first) to 9.
+
+        Raises:
+            InvalidOptionError: an option that cannot work; nothing was sent.
+        """
+        self._refuse_pinned("fetch")
+        groups = self._groups(group, min_pending, min_ack_pending, priority)
+        return Fetch(
+            self,
+            fetch_options(
+                max_messages,
+                max_bytes=max_bytes,
+                expires=expires,
+                idle_heartbeat=idle_heartbeat,
+                no_wait=no_wait,
+                group=groups,
+            ),
+        )
+
+    async def next(
+        self,
+        timeout: Seconds = 5.0,
+        *,
+        idle_heartbeat: Seconds | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Message | None:
+        """The next message, or None if none came within `timeout` seconds; 0 takes what is there.
+
+        Raises:
+            ConsumeError: the consumer is gone or the server stalls.
+            DisconnectedError: there is no server, or the connection was lost meanwhile.
+            PermissionsError: the user may not pull.
+        """
+        self._refuse_pinned("next")
+        groups = self._groups(group, min_pending, min_ack_pending, priority)
+        messages = await Fetch(self, next_options(timeout, idle_heartbeat=idle_heartbeat, group=groups))
+        return messages[0] if messages else None
+
+    def consume(
+        self,
+        handler: MessageHandler | None = None,
+        *,
+        concurrency: int = 1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        expires: Seconds | None = None,
+        idle_heartbeat: Seconds | None = None,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        on_missed_heartbeat: MissedHeartbeat = "stop",
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        on_pinned: PinnedCallback | None = None,
+        on_unpinned: UnpinnedCallback | None = None,
+        stop_after: int | None = None,
+        on_error: EventCallback | None = None,
+    ) -> Consume:
+        """Read without end, with messages fetched ahead.
+
+        What was fetched ahead and not handed out goes back when the read ends, and that delivery counts. From a
+        consumer with `max_deliver` nothing is therefore fetched ahead while messages come that have few deliveries left
+        (with `max_deliver=1` never), which costs a round trip for each; with `max_bytes` this is left to you.
+
+        ::
+
+            async with consumer.consume() as messages:
+                async for message in messages:
+                    await message.ack()
+
+        Args:
+            handler: called with each message, instead of iterating; a plain or a coroutine function. What it raises
+                goes to `on_error`, and the message comes again after its ack wait.
+            concurrency: how many messages handlers work on at once.
+            max_messages: most messages fetched ahead. Default 1000. Not together with `max_bytes`.
+            max_bytes: most bytes fetched ahead, counting subject, reply, headers and payload.
+            expires: seconds after which a pull is renewed, 4 to 600. Default 60.
+            idle_heartbeat: seconds after which a silent server has to give a sign of life, 2 to 60 and at most half of
+                `expires`. Default 30. Twice that without one is a missed heartbeat.
+            threshold_messages: how few messages may be pending before more are asked for. Default: a quarter of the
+                limit.
+            threshold_bytes: the same in bytes, when `max_bytes` limits.
+            on_missed_heartbeat: `stop` raises `HeartbeatMissedError` out of the loop; `continue` reports it to
+                `on_error`, checks the consumer and pulls again.
+            stop_after: end after so many messages; no more than these are asked for. Default: never.
+            on_error: called instead of the client's `on_error` with what this read cannot raise: failing handlers,
+                missed heartbeats.
+            group: the priority group, needed if the consumer has groups.
+            min_pending: overflow policy: only when so many messages are yet to be delivered.
+            min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
+            priority: prioritized policy: 0 (first) to 9.
+            on_pinned: pinned policy: called with the pin when this client becomes the pinned one.
+            on_unpinned: pinned policy: called when it is no longer.
+
+        Raises:
+            InvalidOptionError: an option that cannot work; nothing was sent.
+        """
+        groups = self._groups(group, min_pending, min_ack_pending, priority)
+        options = consume_options(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            threshold_messages=threshold_messages,
+            threshold_bytes=threshold_bytes,
+            on_missed_heartbeat=on_missed_heartbeat,
+            group=groups,
+            stop_after=stop_after,
+            on_error=on_error,
+        )
+        return Consume(
+            self, options, handler=handler, concurrency=concurrency, on_pinned=on_pinned, on_unpinned=on_unpinned
+        )
+
+    messages = consume
+    """Another name for `consume`, for those who iterate: `async for message in consumer.messages()`."""
+
+    # The consumer itself
+
+    async def info(self) -> ConsumerInfo:
+        """What the server says about the consumer now.
+
+        Raises:
+            ConsumerNotFoundError: it is gone.
+        """
+        info = await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name)
+        self._take_info(info)
+        return info
+
+    async def delete(self) -> None:
+        """Delete the consumer on the server."""
+        await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
+
+    async def pause(self, until: datetime | str | Seconds) -> ConsumerPauseReply:
+        """Deliver nothing before a time.
+
+        Args:
+            until: the time, or seconds from now.
+        """
+        if isinstance(until, (int, float)):
+            until = timedelta(seconds=until)
+        if isinstance(until, timedelta):
+            until = datetime.now(UTC) + until
+        request = ConsumerPauseRequest(pause_until=time_text(until))
+        return await self._api.call(ConsumerPauseReply, "CONSUMER.PAUSE", self.stream_name, self.name, body=request)
+
+    async def resume(self) -> ConsumerPauseReply:
+        """Go on delivering."""
+        return await self._api.call(
+            ConsumerPauseReply, "CONSUMER.PAUSE", self.stream_name, self.name, body=ConsumerPauseRequest()
+        )
+
+    async def reset(self, sequence: int = 0) -> ConsumerResetReply:
+        """Deliver again from a stream sequence, or from the first message that is not acknowledged."""
+        if sequence < 0:
+            raise InvalidOptionError(f"sequence is 0 or more, not {sequence}")
+        body = ConsumerResetRequest(seq=sequence) if sequence else None
+        return await self._api.call(ConsumerResetReply, "CONSUMER.RESET", self.stream_name, self.name, body=body)
+
+    async def unpin(self, group: str) -> None:
+        """Take the pin from the client that has it, so that another one gets it.
+
+        Raises:
+            ApiError: the consumer has no such group.
+        """
+        if not group:
+            raise InvalidOptionError("unpin needs the name of a group")
+        request = ConsumerUnpinRequest(group=group)
+        await self._api.call(ConsumerUnpinReply, "CONSUMER.UNPIN", self.stream_name, self.name, body=request)
+
+    # What fetch and consume need
+
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages wait for their acknowledgement."""
+        return not self._needs_no_ack
+
+    def prepare(self, messages: list[Message]) -> None:
+        """Mark what needs no acknowledgement, so that none is sent."""
+        if self._needs_no_ack:
+            for message in messages:
+                message._settled = True
+
+    def take_inbox(self) -> FetchInbox:
+        """An inbox of the connection that no other fetch uses, subscribed."""
+        idle = self.connection.idle_inboxes
+        while idle:
+            inbox = idle.pop()
+            if inbox.sid:
+                return inbox
+        inbox = FetchInbox(self.connection.options.inbox_prefix)
+        self.connection.subscribe(inbox)
+        return inbox
+
+    def return_inbox(self, inbox: FetchInbox, *, reusable: bool) -> None:
+        """The fetch is over; an inbox to which the server may still send is not used again."""
+        idle = self.connection.idle_inboxes
+        if reusable and len(idle) < _IDLE_INBOXES_MAX:
+            idle.append(inbox)
+        else:
+            self.connection.unsubscribe(inbox)
+
+    def _groups(
+        self, group: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None
+    ) -> GroupOptions:
+        return group_options(
+            self.config, group=group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+        )
+
+    def _refuse_pinned(self, call: str) -> None:
+        if self.config.priority_policy is PriorityPolicy.PINNED_CLIENT:
+            raise InvalidOptionError(
+                f"{call} does not work on a pinned_client consumer: use consume, which keeps the pin"
+            )

@@ -1,0 +1,279 @@
+"""What fetch and consume can be told: frozen values with ADR-37's defaults and ranges, checked when they are built."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from msgspec import Struct
+
+from jetlake.client.settings.options import EventCallback, duration_s
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.enums import PriorityPolicy
+from jetlake.model.requests import PullRequest
+
+__all__ = [
+    "BATCH_UNLIMITED",
+    "ConsumeOptions",
+    "FetchOptions",
+    "GroupOptions",
+    "consume_options",
+    "fetch_options",
+    "group_options",
+    "next_options",
+]
+
+BATCH_UNLIMITED = 1_000_000
+"""The batch of a pull that is limited by bytes only; without one the server would send a single message."""
+
+CONSUME_MESSAGES = 1000
+EXPIRES_S = 60.0
+EXPIRES_MIN_S = 4.0
+EXPIRES_MAX_S = 600.0
+HEARTBEAT_S = 30.0
+HEARTBEAT_MIN_S = 2.0
+HEARTBEAT_MAX_S = 60.0
+THRESHOLD_SHARE = 0.25
+
+_FETCH_HEARTBEAT_S = 5.0
+_FETCH_HEARTBEAT_FROM_S = 10.0
+
+MissedHeartbeat = Literal["stop", "continue"]
+
+
+class GroupOptions(Struct, frozen=True):
+    """Which priority group a pull belongs to, and when it may be served."""
+
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int = 0
+
+
+NO_GROUP = GroupOptions()
+
+
+class FetchOptions(Struct, frozen=True):
+    """One pull."""
+
+    max_messages: int
+    max_bytes: int
+    expires_s: float
+    idle_heartbeat_s: float
+    no_wait: bool
+    group: GroupOptions = NO_GROUP
+
+    def request(self, pin_id: str = "") -> PullRequest:
+        """The body of the pull."""
+        return PullRequest(
+            batch=self.max_messages,
+            expires=nanoseconds(self.expires_s),
+            no_wait=self.no_wait,
+            max_bytes=self.max_bytes,
+            idle_heartbeat=nanoseconds(self.idle_heartbeat_s),
+            group=self.group.group,
+            min_pending=self.group.min_pending,
+            min_ack_pending=self.group.min_ack_pending,
+            priority=self.group.priority,
+            id=pin_id,
+        )
+
+
+class ConsumeOptions(Struct, frozen=True):
+    """Pulls without end. Limited by messages or by bytes, whose unused limit and threshold are 0."""
+
+    max_messages: int = CONSUME_MESSAGES
+    max_bytes: int = 0
+    threshold_messages: int = math.ceil(CONSUME_MESSAGES * THRESHOLD_SHARE)
+    threshold_bytes: int = 0
+    expires_s: float = EXPIRES_S
+    idle_heartbeat_s: float = HEARTBEAT_S
+    on_missed_heartbeat: MissedHeartbeat = "stop"
+    group: GroupOptions = NO_GROUP
+    stop_after: int = 0
+    on_error: EventCallback | None = None
+
+
+def fetch_options(
+    max_messages: int | None,
+    *,
+    max_bytes: int | None = None,
+    expires: Seconds | None = None,
+    idle_heartbeat: Seconds | None = None,
+    no_wait: bool = False,
+    group: GroupOptions = NO_GROUP,
+) -> FetchOptions:
+    """Check what `fetch` was given; at least one of messages and bytes is needed.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    if max_messages is None and max_bytes is None:
+        raise InvalidOptionError("fetch needs max_messages or max_bytes")
+    _check_at_least("max_messages", max_messages, 1)
+    _check_at_least("max_bytes", max_bytes, 1)
+    if no_wait and expires is None:
+        expires_s = 0.0
+    else:
+        expires_s = duration_s("expires", 5.0 if expires is None else expires)
+        if expires_s <= 0:
+            raise InvalidOptionError(f"expires is more than 0 seconds, not {expires_s:g}; no_wait=True does not wait")
+    heartbeat_s = _fetch_heartbeat_s(idle_heartbeat, expires_s)
+    return FetchOptions(max_messages or BATCH_UNLIMITED, max_bytes or 0, expires_s, heartbeat_s, no_wait, group)
+
+
+def next_options(
+    timeout: Seconds, *, idle_heartbeat: Seconds | None = None, group: GroupOptions = NO_GROUP
+) -> FetchOptions:
+    """Check what `next` was given: a fetch of one, which does not wait when the timeout is 0.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    wait_s = duration_s("timeout", timeout)
+    if wait_s < 0:
+        raise InvalidOptionError(f"timeout is 0 or more seconds, not {wait_s:g}")
+    return fetch_options(1, expires=wait_s or None, idle_heartbeat=idle_heartbeat, no_wait=not wait_s, group=group)
+
+
+def _fetch_heartbeat_s(idle_heartbeat: Seconds | None, expires_s: float) -> float:
+    if idle_heartbeat is None:
+        return _FETCH_HEARTBEAT_S if expires_s >= _FETCH_HEARTBEAT_FROM_S else 0.0
+    heartbeat_s = duration_s("idle_heartbeat", idle_heartbeat)
+    if heartbeat_s < 0:
+        raise InvalidOptionError(f"idle_heartbeat is 0 (none) or more seconds, not {heartbeat_s:g}")
+    if heartbeat_s * 2 > expires_s:
+        raise InvalidOptionError(
+            f"idle_heartbeat is at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; the server refuses it"
+        )
+    return heartbeat_s
+
+
+def consume_options(
+    *,
+    max_messages: int | None = None,
+    max_bytes: int | None = None,
+    expires: Seconds | None = None,
+    idle_heartbeat: Seconds | None = None,
+    threshold_messages: int | None = None,
+    threshold_bytes: int | None = None,
+    on_missed_heartbeat: MissedHeartbeat = "stop",
+    group: GroupOptions = NO_GROUP,
+    stop_after: int | None = None,
+    on_error: EventCallback | None = None,
+) -> ConsumeOptions:
+    """Check what `consume` was given and fill in the defaults.
+
+    Raises:
+        InvalidOptionError: an option that is out of its range, or two that exclude each other.
+    """
+    if max_messages is not None and max_bytes is not None:
+        raise InvalidOptionError("consume is limited by max_messages or by max_bytes, not by both")
+    _check_at_least("max_messages", max_messages, 1)
+    _check_at_least("max_bytes", max_bytes, 1)
+    if max_bytes is None:
+        messages = CONSUME_MESSAGES if max_messages is None else max_messages
+        thresholds = _threshold("threshold_messages", threshold_messages, messages), 0
+        _refuse("threshold_bytes", threshold_bytes, "max_bytes")
+        limits = messages, 0
+    else:
+        thresholds = 0, _threshold("threshold_bytes", threshold_bytes, max_bytes)
+        _refuse("threshold_messages", threshold_messages, "max_messages")
+        limits = 0, max_bytes
+    expires_s = duration_s("expires", EXPIRES_S if expires is None else expires)
+    if not EXPIRES_MIN_S <= expires_s <= EXPIRES_MAX_S:
+        raise InvalidOptionError(f"expires is {EXPIRES_MIN_S:g} to {EXPIRES_MAX_S:g} seconds, not {expires_s:g}")
+    default_heartbeat_s = min(HEARTBEAT_S, expires_s / 2)
+    heartbeat_s = duration_s("idle_heartbeat", default_heartbeat_s if idle_heartbeat is None else idle_heartbeat)
+    if not HEARTBEAT_MIN_S <= heartbeat_s <= HEARTBEAT_MAX_S:
+        raise InvalidOptionError(
+            f"idle_heartbeat is {HEARTBEAT_MIN_S:g} to {HEARTBEAT_MAX_S:g} seconds, not {heartbeat_s:g}"
+        )
+    if heartbeat_s * 2 > expires_s:
+        raise InvalidOptionError(
+            f"idle_heartbeat is at most half of expires ({expires_s:g} s), not {heartbeat_s:g}; the server refuses it"
+        )
+    if on_missed_heartbeat not in ("stop", "continue"):
+        raise InvalidOptionError(f"on_missed_heartbeat is 'stop' or 'continue', not {on_missed_heartbeat!r}")
+    _check_at_least("stop_after", stop_after, 1)
+    if stop_after is not None and max_bytes is not None:
+        raise InvalidOptionError("stop_after counts messages, so consume is limited by max_messages, not by max_bytes")
+    if on_error is not None and not callable(on_error):
+        raise InvalidOptionError(f"on_error is a function that takes an error, not {on_error!r}")
+    return ConsumeOptions(
+        *limits, *thresholds, expires_s, heartbeat_s, on_missed_heartbeat, group, stop_after or 0, on_error
+    )
+
+
+def group_options(
+    config: ConsumerConfig | None,
+    *,
+    group: str | None = None,
+    min_pending: int | None = None,
+    min_ack_pending: int | None = None,
+    priority: int | None = None,
+) -> GroupOptions:
+    """Check what a pull says about priority groups against what the consumer has, as far as it is known.
+
+    Raises:
+        InvalidOptionError: the group is missing, unknown or not possible, or an option of another policy was given.
+    """
+    _check_at_least("min_pending", min_pending, 1)
+    _check_at_least("min_ack_pending", min_ack_pending, 1)
+    if priority is not None and (isinstance(priority, bool) or not 0 <= priority <= 9):
+        raise InvalidOptionError(f"priority is 0 (first) to 9, not {priority!r}")
+    given = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
+    if group is None and any(value is not None for value in given.values()):
+        raise InvalidOptionError("min_pending, min_ack_pending and priority need group")
+    if config is not None:
+        _check_group(config, group, given)
+    return GroupOptions(group or "", min_pending or 0, min_ack_pending or 0, priority or 0)
+
+
+_POLICY_OF = {
+    "min_pending": PriorityPolicy.OVERFLOW,
+    "min_ack_pending": PriorityPolicy.OVERFLOW,
+    "priority": PriorityPolicy.PRIORITIZED,
+}
+
+
+def _check_group(config: ConsumerConfig, group: str | None, given: dict[str, int | None]) -> None:
+    policy = config.priority_policy
+    if policy is PriorityPolicy.NONE:
+        if group is not None:
+            raise InvalidOptionError(f"group {group!r}: the consumer {config.name!r} has no priority groups")
+        return
+    groups = ", ".join(config.priority_groups)
+    if group is None:
+        raise InvalidOptionError(f"the consumer {config.name!r} has priority groups: give group (one of {groups})")
+    if group not in config.priority_groups:
+        raise InvalidOptionError(f"the consumer {config.name!r} has no group {group!r} (it has {groups})")
+    for option, value in given.items():
+        if value is not None and policy is not _POLICY_OF[option]:
+            raise InvalidOptionError(
+                f"{option} is for the policy {_POLICY_OF[option].value}; {config.name!r} has {policy.value}"
+            )
+
+
+def _threshold(option: str, value: int | None, limit: int) -> int:
+    if value is None:
+        # Rounded up, or a small limit would never ask again.
+        return math.ceil(limit * THRESHOLD_SHARE)
+    _check_at_least(option, value, 1)
+    if value > limit:
+        raise InvalidOptionError(f"{option} is at most the limit it belongs to ({limit}), not {value}")
+    return value
+
+
+def _refuse(option: str, value: int | None, needs: str) -> None:
+    if value is not None:
+        raise InvalidOptionError(f"{option} needs {needs}")
+
+
+def _check_at_least(option: str, value: int | None, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidOptionError(f"{option} is a whole number of {least} or more, not {value!r}")

@@ -1,0 +1,164 @@
+"""The pulls of a continuous read: sent when the counts say so, renewed after refusals, watched for silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetlake.client.messages.mailbox import Mailbox
+from jetlake.client.messages.message import Message
+from jetlake.client.pull.pull_options import ConsumeOptions
+from jetlake.client.pull.pull_state import PullState
+from jetlake.model.codec import encode
+
+if TYPE_CHECKING:
+    from jetlake.client.connection.connection import Connection
+
+__all__ = ["Puller"]
+
+_EVERY_MESSAGE = 1 << 62
+
+
+class Puller:
+    """Asks a consumer for messages, which come to one inbox and into a mailbox.
+
+    Args:
+        connection: where pulls go.
+        options: how much to ask for, and when.
+        mailbox: where the messages wait to be handed out.
+        on_silence: called when the server was silent for too long.
+
+    Attributes:
+        pull_subject: where pulls go.
+        state: what was asked for and what came of it.
+        refill_at: how many messages may wait at most for `handed_out` to be due; negative for never.
+    """
+
+    __slots__ = (
+        "_buffered_bytes",
+        "_connection",
+        "_head",
+        "_heartbeat_s",
+        "_is_stopped",
+        "_loop",
+        "_mailbox",
+        "_on_silence",
+        "_timer",
+        "_timer_at",
+        "pull_subject",
+        "refill_at",
+        "state",
+    )
+
+    def __init__(
+        self, connection: Connection, options: ConsumeOptions, mailbox: Mailbox, on_silence: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._mailbox = mailbox
+        self._on_silence = on_silence
+        self._heartbeat_s = options.idle_heartbeat_s
+        self._head = b""
+        self.pull_subject = b""
+        self._buffered_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._is_stopped = False
+        self.state = PullState(options, self._loop.time())
+        self.refill_at = -1
+
+    def begin(self) -> None:
+        """Pull for the first time; without a connection, only on the next one and only once."""
+        if self._connection.is_connected:
+            self.refill()
+        else:
+            self.state.disconnected()
+
+    def aim(self, pull_subject: bytes, inbox: bytes) -> None:
+        """From now on pull from this consumer, to this inbox."""
+        self.pull_subject = pull_subject
+        self._head = b"PUB %b %b " % (pull_subject, inbox)
+
+    def pause(self) -> None:
+        """All pulls are gone; ask for nothing and wait for nothing until `resume`."""
+        self.state.disconnected()
+        self.refill_at = -1
+        self._stop_timer()
+
+    def resume(self) -> None:
+        """The consumer is there and nothing is asked for: pull."""
+        if not self._is_stopped:
+            self.state.reconnected(self._loop.time())
+            self.refill()
+
+    def stop(self) -> None:
+        """Ask for nothing any more."""
+        self._is_stopped = True
+        self.refill_at = -1
+        self._stop_timer()
+
+    # Messages
+
+    def received(self, messages: list[Message], now: float) -> None:
+        """These came for the pulls."""
+        by_bytes = self.state.by_bytes
+        self.state.received(sum([message.size for message in messages]) if by_bytes else len(messages), now)
+
+    def buffered(self, messages: list[Message]) -> None:
+        """Of what came, these wait to be handed out."""
+        if self.state.by_bytes:
+            self._buffered_bytes += sum([message.size for message in messages])
+
+    def handed_out(self, message: Message) -> None:
+        """One message was handed out, and perhaps a pull is due."""
+        if self.state.by_bytes:
+            self._buffered_bytes = max(0, self._buffered_bytes - message.size)
+        self.refill()
+
+    def handed_out_all(self) -> None:
+        """Nothing waits any more, and perhaps a pull is due."""
+        self._buffered_bytes = 0
+        self.refill()
+
+    def refill(self) -> None:
+        """Pull, if it is due."""
+        if self._is_stopped:
+            return
+        state = self.state
+        now = self._loop.time()
+        request = state.next_request(self._buffered_bytes if state.by_bytes else len(self._mailbox.messages), now)
+        if request is not None:
+            body = encode(request)
+            # At once and together with the acknowledgements before it, so that the server works while we do.
+            self._connection.send(self._head + b"%d\r\n%b\r\n" % (len(body), body))
+            self._connection.end_turn()
+        # How many messages may wait before the iterator has to ask again; by bytes every message counts.
+        self.refill_at = _EVERY_MESSAGE if state.by_bytes else state.refill_at()
+        deadline = state.deadline(now)
+        if deadline is not None and (self._timer is None or deadline < self._timer_at):
+            self._arm(deadline)
+
+    # Silence
+
+    def _arm(self, deadline: float) -> None:
+        self._stop_timer()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        """The timer: messages only move the deadline, so it is checked here and set again."""
+        self._timer = None
+        now = self._loop.time()
+        if not self.state.missed_heartbeat(now):
+            self.refill()
+        elif now - self._timer_at > self._heartbeat_s / 2:
+            # This process was stalled, not the server: what has come meanwhile is still in the socket.
+            self._arm(now + min(1.0, self._heartbeat_s / 2))
+        else:
+            self._on_silence()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,1 @@
+"""What a connection is told: options, addresses, credentials, checked values."""

@@ -1,0 +1,203 @@
+"""What a connection can be told, as one frozen value that is checked when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from jetlake.client.settings.credentials import Credentials, read_credentials, read_seed
+from jetlake.client.settings.login import KeySource, Secret, answered, asking
+from jetlake.client.settings.server_address import ServerAddress, parse_addresses
+from jetlake.client.settings.server_pool import Backoff
+from jetlake.errors import InvalidOptionError
+from jetlake.model.durations import Seconds
+from jetlake.protocol.subjects import is_valid_publish
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["DEFAULT_SERVER", "ConnectOptions", "EventCallback", "build_options", "duration_s", "timeout_s"]
+
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+
+EventCallback = Callable[..., Awaitable[None] | None]
+"""A plain function or a coroutine function."""
+
+
+class ConnectOptions(Struct, frozen=True, kw_only=True):
+    """Everything that a connection can be told; `jetlake.connect` describes each."""
+
+    servers: tuple[ServerAddress, ...]
+    name: str = ""
+    user: Secret = ""
+    password: Secret = ""
+    token: Secret = ""
+    credentials: Credentials | Callable[[], Awaitable[Credentials]] | None = None
+    tls: ssl.SSLContext | bool | None = None
+    tls_hostname: str = ""
+    tls_handshake_first: bool = False
+    connect_timeout_s: float = 2.0
+    request_timeout_s: float = 5.0
+    drain_timeout_s: float = 30.0
+    reconnect: bool = True
+    retry_first_connect: bool = False
+    reconnect_attempts_max: int | None = None
+    backoff: Backoff = Backoff()
+    pending_bytes_max: int = 8 * 1024 * 1024
+    ping_interval_s: float = 60.0
+    pings_outstanding_max: int = 2
+    echo: bool = True
+    inbox_prefix: str = "_INBOX"
+    shuffle_servers: bool = True
+    discover_servers: bool = True
+    on_disconnected: EventCallback | None = None
+    on_reconnected: EventCallback | None = None
+    on_error: EventCallback | None = None
+    on_lame_duck: EventCallback | None = None
+    on_discovered: EventCallback | None = None
+    on_closed: EventCallback | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive("connect_timeout", self.connect_timeout_s)
+        _check_positive("request_timeout", self.request_timeout_s)
+        _check_positive("drain_timeout", self.drain_timeout_s)
+        _check_positive("ping_interval", self.ping_interval_s)
+        if self.pings_outstanding_max < 1:
+            raise InvalidOptionError(f"pings_outstanding_max is at least 1, not {self.pings_outstanding_max}")
+        if self.pending_bytes_max < 0:
+            raise InvalidOptionError(f"pending_bytes_max is 0 or more, not {self.pending_bytes_max}")
+        if self.reconnect_attempts_max is not None and self.reconnect_attempts_max < 1:
+            raise InvalidOptionError(
+                f"reconnect_attempts_max is at least 1, or None for ever, not {self.reconnect_attempts_max}"
+            )
+        if self.backoff.first_s < 0 or self.backoff.max_s < self.backoff.first_s:
+            raise InvalidOptionError("reconnect_wait is 0 or more and reconnect_wait_max is not below it")
+        if not is_valid_publish(self.inbox_prefix.encode()):
+            raise InvalidOptionError(f"inbox_prefix {self.inbox_prefix!r} is not a subject without wildcards")
+        if self.tls is not None and not isinstance(self.tls, bool):
+            from ssl import SSLContext  # Only for those who have one, or should.
+
+            if not isinstance(self.tls, SSLContext):
+                raise InvalidOptionError(
+                    f"tls is True, False or an SSL context, not {self.tls!r}; "
+                    "make one by ssl.create_default_context(cafile=…)"
+                )
+        if self.tls_handshake_first and self.tls is False:
+            raise InvalidOptionError("tls_handshake_first needs TLS, and tls is False")
+        ways = {
+            "token": bool(self.token),
+            "user and password": bool(self.user or self.password),
+            "nkey_seed or credentials": self.credentials is not None,
+        }
+        given = [way for way, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise InvalidOptionError(f"one way to log in is enough: {' and '.join(given)} are given")
+        if self.password and not self.user:
+            raise InvalidOptionError("password needs user")
+
+    @property
+    def asks(self) -> bool:
+        """Whether a function is asked for what to log in with."""
+        return any(map(callable, (self.user, self.password, self.token, self.credentials)))
+
+    async def answered(self) -> ConnectOptions:
+        """The options with what the functions give now.
+
+        Raises:
+            ClientConnectionError: a function failed.
+        """
+        if not self.asks:
+            return self
+        wait_s = self.connect_timeout_s
+        return replace(
+            self,
+            user=await answered("user", self.user, wait_s),
+            password=await answered("password", self.password, wait_s),
+            token=await answered("token", self.token, wait_s),
+            credentials=await answered("credentials", self.credentials, wait_s),
+        )
+
+
+def build_options(
+    servers: str | Iterable[str] | None = None,
+    *,
+    nkey_seed: KeySource | None = None,
+    credentials: KeySource | None = None,
+    reconnect_wait: Seconds = 0.1,
+    reconnect_wait_max: Seconds = 5.0,
+    reconnect_jitter: float = 0.25,
+    connect_timeout: Seconds = 2.0,
+    request_timeout: Seconds = 5.0,
+    drain_timeout: Seconds = 30.0,
+    ping_interval: Seconds = 60.0,
+    **fields: object,
+) -> ConnectOptions:
+    """The options from what `jetlake.connect` was given.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    if nkey_seed is not None and credentials is not None:
+        raise InvalidOptionError("one way to log in is enough: nkey_seed and credentials are given")
+    if not 0 <= reconnect_jitter <= 1:
+        raise InvalidOptionError(f"reconnect_jitter is a share between 0 and 1, not {reconnect_jitter}")
+    if servers is None:
+        servers = DEFAULT_SERVER
+    given: dict[str, object] = {name: value for name, value in fields.items() if value is not None}
+    if nkey_seed is not None:
+        given["credentials"] = asking(nkey_seed, read_seed) if callable(nkey_seed) else read_seed(nkey_seed)
+    elif credentials is not None:
+        given["credentials"] = (
+            asking(credentials, read_credentials) if callable(credentials) else read_credentials(credentials)
+        )
+    try:
+        return ConnectOptions(
+            servers=parse_addresses(servers if isinstance(servers, str) else list(servers)),
+            backoff=Backoff(
+                first_s=duration_s("reconnect_wait", reconnect_wait),
+                max_s=duration_s("reconnect_wait_max", reconnect_wait_max),
+                jitter=reconnect_jitter,
+            ),
+            connect_timeout_s=duration_s("connect_timeout", connect_timeout),
+            request_timeout_s=duration_s("request_timeout", request_timeout),
+            drain_timeout_s=duration_s("drain_timeout", drain_timeout),
+            ping_interval_s=duration_s("ping_interval", ping_interval),
+            **given,  # type: ignore[arg-type]
+        )
+    except TypeError as error:
+        raise InvalidOptionError(f"connect: {error}") from None
+
+
+def duration_s(option: str, value: Seconds) -> float:
+    """Seconds of a number or a timedelta.
+
+    Raises:
+        InvalidOptionError: neither, or not finite.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
+        raise InvalidOptionError(f"{option} is a number of seconds or a timedelta, not {value!r}")
+    return float(value)
+
+
+def timeout_s(value: Seconds | None) -> float | None:
+    """Seconds that a call may wait, or None for its default.
+
+    Raises:
+        InvalidOptionError: not a duration, or not more than nothing.
+    """
+    if value is None:
+        return None
+    wait_s = duration_s("timeout", value)
+    _check_positive("timeout", wait_s)
+    return wait_s
+
+
+def _check_positive(option: str, value_s: float) -> None:
+    if value_s <= 0:
+        raise InvalidOptionError(f"{option} is more than 0 seconds, not {value_s:g}")

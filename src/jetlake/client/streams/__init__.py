@@ -1,0 +1,1 @@
+"""Handles of streams and of the messages they store."""

@@ -1,0 +1,399 @@
+"""The handle of a stream: its messages, its consumers, and the stream itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
+from typing import Any, Literal, Unpack, cast
+
+import msgspec
+
+from jetlake.client.api.api_caller import ApiCaller, check_name
+from jetlake.client.api.config_options import ConsumerOptions, DeliverPolicyName, StreamOptions, configured, merged
+from jetlake.client.api.consumer_api import consumer_config, create_consumer
+from jetlake.client.ordered.ordered import OrderedConsumer
+from jetlake.client.pull.consumer import Consumer
+from jetlake.client.settings.wire_values import publish_subject
+from jetlake.client.streams.direct_get import HINT, get_batch
+from jetlake.client.streams.stored_message import StoredMessage, from_direct, from_reply
+from jetlake.errors import InvalidOptionError, NoRespondersError
+from jetlake.model.codec import encode
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.durations import Seconds
+from jetlake.model.enums import AckPolicy, ConsumerAction
+from jetlake.model.replies import (
+    ConsumerDeleteReply,
+    ConsumerInfoReply,
+    ConsumerListReply,
+    ConsumerNamesReply,
+    MessageDeleteReply,
+    MessageGetReply,
+    StreamDeleteReply,
+    StreamInfoReply,
+    StreamPurgeReply,
+    StreamUpdateReply,
+)
+from jetlake.model.requests import (
+    ConsumerListRequest,
+    DirectGetRequest,
+    MessageDeleteRequest,
+    MessageGetRequest,
+    StreamCreateRequest,
+    StreamInfoRequest,
+    StreamPurgeRequest,
+)
+from jetlake.model.stream import StreamConfig, StreamInfo
+from jetlake.model.times import time_text
+from jetlake.protocol.subjects import has_wildcards
+
+__all__ = ["Stream", "stream_handle"]
+
+
+class Stream:
+    """A stream.
+
+    Attributes:
+        name: its name.
+        cached_info: what the server said last about it.
+    """
+
+    __slots__ = ("_api", "cached_info", "name")
+
+    def __init__(self, api: ApiCaller, info: StreamInfo) -> None:
+        self._api = api
+        self.name = info.config.name
+        self.cached_info = info
+
+    @property
+    def config(self) -> StreamConfig:
+        """The configuration, as the server said last."""
+        return self.cached_info.config
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+    # The stream itself
+
+    async def info(self, *, deleted_details: bool = False, subjects_filter: str = "") -> StreamInfo:
+        """What the server says about the stream now.
+
+        Args:
+            deleted_details: list the sequences that were deleted.
+            subjects_filter: list the messages by subject, for subjects that match; `>` for all.
+
+        Raises:
+            StreamNotFoundError: it is gone.
+        """
+        request = StreamInfoRequest(deleted_details=deleted_details, subjects_filter=subjects_filter)
+        has_body = deleted_details or bool(subjects_filter)
+        info = await self._api.call(StreamInfoReply, "STREAM.INFO", self.name, body=request if has_body else None)
+        subjects = dict(info.state.subjects)
+        while subjects_filter and len(subjects) < info.total:
+            page = msgspec.structs.replace(request, offset=len(subjects))
+            more = await self._api.call(StreamInfoReply, "STREAM.INFO", self.name, body=page)
+            if not more.state.subjects:
+                break
+            subjects.update(more.state.subjects)
+        if len(subjects) > len(info.state.subjects):
+            info = msgspec.structs.replace(info, state=msgspec.structs.replace(info.state, subjects=subjects))
+        self.cached_info = info
+        return info
+
+    async def update(self, config: StreamConfig | None = None, **options: Unpack[StreamOptions]) -> StreamInfo:
+        """Change the configuration: the given options only, or the whole when a configuration is given.
+
+        Raises:
+            ApiError: the server refuses the change.
+        """
+        if config is None:
+            config = merged((await self.info()).config, cast("dict[str, Any]", options))
+        elif options:
+            raise InvalidOptionError("give a whole configuration or single options, not both")
+        request = StreamCreateRequest.from_config(config)
+        self.cached_info = await self._api.call(StreamUpdateReply, "STREAM.UPDATE", self.name, body=request)
+        return self.cached_info
+
+    async def delete(self) -> None:
+        """Delete the stream, its messages and its consumers."""
+        await self._api.call(StreamDeleteReply, "STREAM.DELETE", self.name)
+
+    async def purge(self, *, subject: str = "", before: int = 0, keep: int = 0) -> int:
+        """Remove messages: all, or those that the arguments leave.
+
+        Args:
+            subject: only messages whose subject matches.
+            before: only messages with a sequence below this one.
+            keep: all but so many of the newest; not together with `before`.
+
+        Returns:
+            How many were removed.
+        """
+        if before and keep:
+            raise InvalidOptionError("purge takes before or keep, not both")
+        request = StreamPurgeRequest(seq=before, keep=keep, filter=subject)
+        has_body = bool(subject or before or keep)
+        reply = await self._api.call(StreamPurgeReply, "STREAM.PURGE", self.name, body=request if has_body else None)
+        return reply.purged
+
+    # Messages
+
+    async def get(
+        self,
+        sequence: int = 0,
+        *,
+        last_by_subject: str = "",
+        next_by_subject: str = "",
+        start_time: datetime | str | None = None,
+        direct: bool | None = None,
+    ) -> StoredMessage:
+        """One message by its place.
+
+        Args:
+            sequence: its sequence; with `next_by_subject`, where to begin.
+            last_by_subject: the newest of this subject.
+            next_by_subject: the first that matches this subject, from `sequence` or `start_time` on.
+            start_time: the first that was stored then or later.
+            direct: ask any server that has a copy, which is faster; needs `allow_direct`. Default: if it is allowed.
+
+        Raises:
+            MessageNotFoundError: there is none.
+        """
+        if not (sequence or last_by_subject or next_by_subject or start_time):
+            raise InvalidOptionError("get needs a sequence, last_by_subject, next_by_subject or start_time")
+        if last_by_subject and (sequence or next_by_subject or start_time):
+            raise InvalidOptionError("last_by_subject stands alone")
+        time = None if start_time is None else time_text(start_time)
+        if direct if direct is not None else self.config.allow_direct:
+            return await self._get_direct(sequence, last_by_subject, next_by_subject, time)
+        request = MessageGetRequest(
+            seq=sequence, last_by_subj=last_by_subject, next_by_subj=next_by_subject, start_time=time
+        )
+        reply = await self._api.call(MessageGetReply, "STREAM.MSG.GET", self.name, body=request)
+        return from_reply(reply.message)
+
+    async def _get_direct(self, sequence: int, last: str, following: str, time: str | None) -> StoredMessage:
+        subject = self._api.subject("DIRECT.GET", self.name)
+        payload = b""
+        if last and not has_wildcards(last.encode()):
+            subject += b"." + publish_subject(last)
+        else:
+            payload = encode(DirectGetRequest(seq=sequence, last_by_subj=last, next_by_subj=following, start_time=time))
+        try:
+            answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s)
+        except NoRespondersError:
+            raise NoRespondersError(subject.decode(), HINT) from None
+        return from_direct(answer)
+
+    def get_batch(
+        self,
+        batch: int = 0,
+        *,
+        sequence: int = 0,
+        start_time: datetime | str | None = None,
+        next_by_subject: str = "",
+        last_by_subjects: Iterable[str] = (),
+        max_bytes: int = 0,
+        up_to_sequence: int = 0,
+        up_to_time: datetime | str | None = None,
+    ) -> AsyncIterator[StoredMessage]:
+        """Many messages with one request; the stream needs `allow_direct`.
+
+        Args:
+            batch: most messages; needed unless `last_by_subjects` is given.
+            sequence: where to begin. Default 1.
+            start_time: where to begin, by time.
+            next_by_subject: only messages whose subject matches.
+            last_by_subjects: the newest of every subject that matches one of these, instead.
+            max_bytes: most bytes; at least one message is sent.
+            up_to_sequence: with `last_by_subjects`: as the stream was at this sequence.
+            up_to_time: with `last_by_subjects`: as the stream was then.
+        """
+        subjects = tuple(last_by_subjects)
+        if batch < 1 and not subjects:
+            raise InvalidOptionError("get_batch needs batch, the most messages to send, or last_by_subjects")
+        if (up_to_sequence or up_to_time is not None) and not subjects:
+            raise InvalidOptionError("up_to_sequence and up_to_time need last_by_subjects")
+        request = DirectGetRequest(
+            seq=sequence or (0 if subjects or start_time is not None else 1),
+            next_by_subj=next_by_subject,
+            batch=batch,
+            max_bytes=max_bytes,
+            start_time=None if start_time is None else time_text(start_time),
+            multi_last=subjects,
+            up_to_seq=up_to_sequence,
+            up_to_time=None if up_to_time is None else time_text(up_to_time),
+        )
+        subject = self._api.subject("DIRECT.GET", self.name)
+        return get_batch(self._api.connection, subject, request, self._api.timeout_s)
+
+    async def delete_message(self, sequence: int, *, erase: bool = True) -> None:
+        """Delete one message; with `erase` its content is overwritten too.
+
+        Raises:
+            ApiError: there is none, or deleting is denied.
+        """
+        request = MessageDeleteRequest(seq=sequence, no_erase=not erase)
+        await self._api.call(MessageDeleteReply, "STREAM.MSG.DELETE", self.name, body=request)
+
+    def ordered(
+        self,
+        *,
+        deliver_policy: DeliverPolicyName = "all",
+        opt_start_seq: int | None = None,
+        opt_start_time: datetime | str | None = None,
+        filter_subject: str | None = None,
+        filter_subjects: Iterable[str] | None = None,
+        replay_policy: Literal["instant", "original"] = "instant",
+        headers_only: bool = False,
+        inactive_threshold: Seconds = 300,
+        name_prefix: str | None = None,
+    ) -> OrderedConsumer:
+        """Read the stream in order, without acknowledgements.
+
+        ::
+
+            async for message in stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=10):
+                ...
+
+        Args:
+            deliver_policy: where to start.
+            opt_start_seq: the sequence to start at, for `by_start_sequence`.
+            opt_start_time: the time to start at, for `by_start_time`.
+            filter_subject: read only what matches.
+            filter_subjects: read only what matches one of these.
+            replay_policy: how fast to deliver what is stored.
+            headers_only: leave payloads out.
+            inactive_threshold: seconds that the server keeps a consumer of a reader that vanished.
+            name_prefix: what the names of the consumers begin with.
+
+        Raises:
+            InvalidOptionError: an option that cannot work.
+        """
+        if name_prefix is not None:
+            check_name("consumer", name_prefix)
+        if deliver_policy == "last_per_subject" and filter_subject is None and filter_subjects is None:
+            filter_subject = ">"  # The server wants to be told which subjects.
+        options = {
+            "name": name_prefix,
+            "deliver_policy": deliver_policy,
+            "opt_start_seq": opt_start_seq,
+            "opt_start_time": opt_start_time,
+            "filter_subject": filter_subject,
+            "filter_subjects": filter_subjects,
+            "replay_policy": replay_policy,
+            "headers_only": headers_only,
+            "inactive_threshold": inactive_threshold,
+            "ack_policy": AckPolicy.NONE,
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+        return OrderedConsumer(self._api, self.name, configured(ConsumerConfig, options))
+
+    # Consumers
+
+    async def create_consumer(
+        self,
+        name: str | ConsumerConfig | None = None,
+        *,
+        durable: bool | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:
+        """Create a pull consumer; one that exists with the same configuration is fine.
+
+        Args:
+            name: its name, or a whole configuration. Default: one that the library makes up.
+            durable: whether it stays when nobody uses it. Default: if it has a name.
+            options: what it takes and how; acknowledgements are explicit unless `ack_policy` says otherwise.
+
+        Raises:
+            ConsumerExistsError: one of that name exists and is different.
+            ApiError: the server refuses the configuration.
+        """
+        return await self._create(name, durable, options, ConsumerAction.CREATE)
+
+    async def create_or_update_consumer(
+        self,
+        name: str | ConsumerConfig | None = None,
+        *,
+        durable: bool | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:
+        """Create a pull consumer, or change the one that exists to this configuration."""
+        return await self._create(name, durable, options, ConsumerAction.CREATE_OR_UPDATE)
+
+    async def update_consumer(self, name: str | ConsumerConfig, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Change a consumer: the given options only, or the whole when a configuration is given.
+
+        Raises:
+            ConsumerDoesNotExistError: there is none of that name.
+            ApiError: the server refuses the change.
+        """
+        if isinstance(name, ConsumerConfig):
+            config = name
+        else:
+            config = merged((await self.consumer_info(name)).config, cast("dict[str, Any]", options))
+        return Consumer(self._api, await create_consumer(self._api, self.name, config, ConsumerAction.UPDATE))
+
+    async def _create(
+        self, name: str | ConsumerConfig | None, durable: bool | None, options: Any, action: ConsumerAction
+    ) -> Consumer:
+        if isinstance(name, ConsumerConfig):
+            if options or durable is not None:
+                raise InvalidOptionError("give a whole configuration or single options, not both")
+            config = name
+        else:
+            config = consumer_config(name, durable, options)
+        if config.is_push:
+            raise InvalidOptionError("deliver_subject makes a push consumer: use js.subscribe for those")
+        return Consumer(self._api, await create_consumer(self._api, self.name, config, action))
+
+    async def consumer(self, name: str) -> Consumer:
+        """The handle of an existing pull consumer.
+
+        Raises:
+            ConsumerNotFoundError: there is none of that name.
+        """
+        return Consumer(self._api, await self.consumer_info(name))
+
+    async def consumer_info(self, name: str) -> ConsumerInfo:
+        """What the server says about a consumer.
+
+        Raises:
+            ConsumerNotFoundError: there is none of that name.
+        """
+        check_name("consumer", name)
+        return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.name, name)
+
+    async def delete_consumer(self, name: str) -> None:
+        """Delete a consumer.
+
+        Raises:
+            ConsumerNotFoundError: there is none of that name.
+        """
+        check_name("consumer", name)
+        await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.name, name)
+
+    async def consumers(self) -> list[ConsumerInfo]:
+        """All consumers, sorted by name."""
+        found: list[ConsumerInfo] = []
+        while True:
+            request = ConsumerListRequest(offset=len(found))
+            page = await self._api.call(ConsumerListReply, "CONSUMER.LIST", self.name, body=request)
+            found += page.consumers
+            if not page.consumers or len(found) >= page.total:
+                return found
+
+    async def consumer_names(self) -> list[str]:
+        """The names of all consumers, sorted."""
+        found: list[str] = []
+        while True:
+            request = ConsumerListRequest(offset=len(found))
+            page = await self._api.call(ConsumerNamesReply, "CONSUMER.NAMES", self.name, body=request)
+            found += page.consumers
+            if not page.consumers or len(found) >= page.total:
+                return found
+
+
+def stream_handle(api: ApiCaller, name: str) -> Stream:
+    """The handle of a stream of which only the name is known."""
+    return Stream(api, StreamInfo(config=StreamConfig(name=check_name("stream", name))))

@@ -1,0 +1,549 @@
+"""One connection over many: reconnecting, buffering, pings, complaints, discovery, lame duck, closing."""
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from jetlake.client.connection.connection import ConnectionState
+from jetlake.client.connection.handshake import ServerInfo
+from jetlake.errors import (
+    AuthorizationError,
+    BadSubjectError,
+    ClientConnectionError,
+    ConnectionClosedError,
+    DisconnectedError,
+    InvalidOptionError,
+    NoRespondersError,
+    NoServersError,
+    OutboundBufferFullError,
+    PermissionsError,
+    RequestTimeoutError,
+    ServerError,
+    StaleConnectionError,
+)
+from jetlake.protocol.frames import Ping, Pub, Sub, Unsub
+
+
+def frames(wire, kind):
+    return [frame for frame in wire.frames if isinstance(frame, kind)]
+
+
+async def test_everything_of_one_turn_is_one_write(fake, clock):
+    client = await fake.connect()
+    writes = len(fake.wire.writes)
+    for number in range(100):
+        await client.publish(f"a.{number}", b"x")
+    assert len(fake.wire.writes) == writes
+    await clock.settle()
+    assert len(fake.wire.writes) == writes + 1
+    assert len(frames(fake.wire, Pub)) == 100
+
+
+async def test_a_lone_request_is_written_at_once(fake, clock):
+    client = await fake.connect()
+    fake.answers["a"] = b"yes"
+    await client.request("a")
+    await clock.settle()
+    del fake.answers["a"]
+    coroutine = client.request("a", timeout=1)
+    future = coroutine.send(None)
+    # The coroutine has run up to its first wait, the loop has not turned, and the request is out.
+    assert len(frames(fake.wire, Pub)) == 2
+    future.cancel()
+    coroutine.close()
+
+
+async def test_a_fast_publisher_lets_the_loop_run(fake, clock):
+    client = await fake.connect()
+    reads = []
+    clock.call_soon(reads.append, 1)
+    for _ in range(100):
+        await client.publish("a", b"x" * 2000)
+    assert reads
+    assert len(fake.wire.writes) > 1
+
+
+async def test_requests_share_an_inbox_and_find_their_answers(fake, clock):
+    client = await fake.connect()
+    tasks = [asyncio.create_task(client.request("echo", b"%d" % number)) for number in range(10)]
+    await clock.settle()
+    assert len(frames(fake.wire, Sub)) == 1
+    for frame in reversed(frames(fake.wire, Pub)):
+        fake.reply(fake.wire, frame.reply, b"re:" + frame.payload)
+    assert [(await task).payload for task in tasks] == [b"re:%d" % number for number in range(10)]
+
+
+async def test_time_outs_of_requests_need_one_timer(fake, clock):
+    client = await fake.connect()
+    early = [asyncio.create_task(client.request("a", timeout=1)) for _ in range(50)]
+    late = [asyncio.create_task(client.request("a", timeout=3)) for _ in range(50)]
+    await clock.settle()
+    assert len([handle for handle in clock._scheduled if not handle.cancelled()]) <= 3
+    await clock.advance(1)
+    assert all(isinstance(task.exception(), RequestTimeoutError) for task in early)
+    assert not any(task.done() for task in late)
+    await clock.advance(2)
+    assert all(isinstance(task.exception(), TimeoutError) for task in late)
+
+
+async def test_nobody_listens(fake, clock):
+    client = await fake.connect()
+    task = asyncio.create_task(client.request("a"))
+    await clock.settle()
+    reply = frames(fake.wire, Pub)[0].reply
+    fake.reply(fake.wire, reply, b"", header=b"NATS/1.0 503\r\nNats-Subject: a\r\n\r\n")
+    with pytest.raises(NoRespondersError, match="'a'"):
+        await task
+
+
+# Losing the connection
+
+
+async def test_subscriptions_and_writes_go_out_on_the_next_connection_in_this_order(fake, clock):
+    events = []
+    client = await fake.connect(
+        on_disconnected=lambda error: events.append("disconnected"), on_reconnected=lambda: events.append("reconnected")
+    )
+    subscription = await client.subscribe("a.>", queue="q")
+    await clock.settle()
+    fake.is_down = True
+    fake.wire.lose()
+    assert client.state is ConnectionState.RECONNECTING
+    await client.publish("b", b"kept")
+    later = await client.subscribe("c")
+    fake.is_down = False
+    await clock.advance(10)
+    assert events == ["disconnected", "reconnected"]
+    assert client.is_connected
+    assert client.reconnects == 1
+    assert [type(frame) for frame in fake.wire.frames[:3]] == [Sub, Sub, Pub]
+    assert fake.wire.frames[0] == Sub(b"a.>", b"q", subscription.sid)
+    assert fake.wire.frames[1].sid == later.sid
+    assert fake.wire.frames[2].payload == b"kept"
+    assert len(fake.wire.writes) == 1
+
+
+async def test_what_was_queued_in_the_turn_of_the_loss_is_not_lost(fake, clock):
+    client = await fake.connect()
+    await client.publish("a", b"queued")
+    fake.wire.lose()
+    await clock.advance(1)
+    assert frames(fake.wire, Pub)[0].payload == b"queued"
+
+
+async def test_a_request_that_could_not_be_sent_leaves_nothing_behind(fake, clock):
+    client = await fake.connect(pending_bytes_max=0)
+    stray = []
+    clock.set_exception_handler(lambda loop, context: stray.append(context))
+    fake.is_down = True
+    fake.wire.lose()
+    with pytest.raises(OutboundBufferFullError):
+        await client.request("a")
+    await clock.advance(10)
+    gc.collect()
+    assert stray == []
+
+
+async def test_the_buffer_without_a_connection_is_bounded(fake, clock):
+    client = await fake.connect(pending_bytes_max=100)
+    fake.is_down = True
+    fake.wire.lose()
+    await client.publish("a", b"x" * 50)
+    with pytest.raises(OutboundBufferFullError, match="100 bytes"):
+        await client.publish("a", b"x" * 50)
+    fake.is_down = False
+    await clock.advance(10)
+    assert len(frames(fake.wire, Pub)) == 1
+    await client.publish("a", b"x" * 50)
+
+
+async def test_requests_under_way_fail_and_do_not_wait_for_their_time_out(fake, clock):
+    client = await fake.connect()
+    task = asyncio.create_task(client.request("a"))
+    await clock.settle()
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError, match="'a'"):
+        await task
+
+
+async def test_a_request_that_failed_is_not_sent_later(fake, clock):
+    client = await fake.connect()
+    fake.answers["warm"] = b"up"
+    await client.request("warm")
+    await clock.settle()
+    await client.publish("core", b"kept")
+    request = client.request("a")
+    answer = request.send(None)
+    # Both wait for the end of the turn, and the connection does not live to see it.
+    fake.wire.lose()
+    assert isinstance(answer.exception(), DisconnectedError)
+    request.close()
+    await clock.advance(5)
+    assert [frame.subject for frame in frames(fake.wire, Pub)] == [b"core"]
+
+
+async def test_a_request_without_a_connection_is_sent_on_the_next(fake, clock):
+    client = await fake.connect()
+    fake.is_down = True
+    fake.wire.lose()
+    task = asyncio.create_task(client.request("a", timeout=60))
+    await clock.settle()
+    fake.is_down = False
+    await clock.advance(5)
+    fake.reply(fake.wire, frames(fake.wire, Pub)[0].reply, b"late")
+    assert (await task).payload == b"late"
+
+
+async def test_unsubscribed_without_a_connection_stays_unsubscribed(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("a")
+    fake.is_down = True
+    fake.wire.lose()
+    await subscription.unsubscribe()
+    fake.is_down = False
+    await clock.advance(5)
+    assert frames(fake.wire, Sub) == []
+
+
+async def test_an_automatic_end_counts_over_connections(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("a")
+    await subscription.unsubscribe(after=5)
+    sid = subscription.sid
+    fake.wire.deliver(b"MSG a %b 1\r\nx\r\n" % sid * 2)
+    fake.wire.lose()
+    await clock.advance(5)
+    assert frames(fake.wire, Unsub) == [Unsub(sid, 3)]
+    fake.wire.deliver(b"MSG a %b 1\r\nx\r\n" % sid * 5)
+    assert len([message async for message in subscription]) == 5 + 2
+
+
+async def test_without_reconnect_the_client_is_closed(fake, clock):
+    closed = []
+    client = await fake.connect(reconnect=False, on_closed=lambda: closed.append(1))
+    subscription = await client.subscribe("a")
+    fake.wire.lose(ConnectionResetError("reset"))
+    await clock.settle()
+    assert client.is_closed
+    assert closed == [1]
+    with pytest.raises(ClientConnectionError, match="nats://fake:4222 closed the connection: reset") as caught:
+        await subscription.next()
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+    with pytest.raises(ConnectionClosedError):
+        await client.publish("a")
+
+
+async def test_attempts_run_out(fake, clock):
+    closed = []
+    client = await fake.connect(reconnect_attempts_max=3, on_closed=lambda: closed.append(1))
+    fake.is_down = True
+    fake.wire.lose()
+    for _ in range(10):
+        await clock.advance(5)
+    assert client.is_closed
+    assert closed == [1]
+    assert isinstance(client.last_error, NoServersError)
+    assert "down" in str(client.last_error)
+
+
+async def test_the_first_connection_fails_with_what_each_server_said(fake, clock):
+    fake.is_down = True
+    with pytest.raises(NoServersError, match="nats://fake:4222: down"):
+        await fake.connect()
+
+
+async def test_the_first_connection_may_be_waited_for(fake, clock):
+    fake.is_down = True
+    task = asyncio.create_task(fake.connect(retry_first_connect=True))
+    await clock.advance(5)
+    assert not task.done()
+    fake.is_down = False
+    await clock.advance(5)
+    assert (await task).is_connected
+
+
+# Liveness
+
+
+async def test_pings_are_answered(fake, clock):
+    await fake.connect()
+    fake.wire.deliver(b"PING\r\n")
+    assert fake.wire.writes[-1] == b"PONG\r\n"
+
+
+async def test_a_server_that_answers_no_pings_is_given_up(fake, clock):
+    reasons = []
+    client = await fake.connect(ping_interval=10, pings_outstanding_max=2, on_disconnected=reasons.append)
+    fake.answer_pings = False
+    for _ in range(2):
+        await clock.advance(10)
+    assert reasons == []
+    await clock.advance(10)
+    assert [type(reason) for reason in reasons] == [StaleConnectionError]
+    assert len(fake.wires) == 2
+    assert client.is_connected
+
+
+async def test_answered_pings_keep_the_connection(fake, clock):
+    await fake.connect(ping_interval=10)
+    for _ in range(20):
+        await clock.advance(10)
+    assert len(fake.wires) == 1
+    assert len(frames(fake.wire, Ping)) == 20
+
+
+async def test_flush_waits_for_its_own_pong(fake, clock):
+    client = await fake.connect()
+    fake.answer_pings = False
+    first = asyncio.create_task(client.flush())
+    await clock.settle()
+    second = asyncio.create_task(client.flush())
+    await clock.settle()
+    fake.wire.deliver(b"PONG\r\n")
+    await clock.settle()
+    assert first.done() and not second.done()
+    fake.wire.deliver(b"PONG\r\n")
+    await second
+    late = asyncio.create_task(client.flush(timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(RequestTimeoutError):
+        await late
+    lost = asyncio.create_task(client.flush())
+    await clock.settle()
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError):
+        await lost
+
+
+# What the server says
+
+
+async def test_a_forbidden_subscription_is_told(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("secret")
+    other = await client.subscribe("open")
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Subscription to \"secret\"'\r\n")
+    with pytest.raises(PermissionsError, match="secret"):
+        await subscription.next()
+    assert not other.is_closed
+    assert [type(error) for error in fake.errors] == [PermissionsError]
+    assert client.is_connected
+
+
+async def test_a_forbidden_request_is_told(fake, clock):
+    client = await fake.connect()
+    forbidden = asyncio.create_task(client.request("secret"))
+    other = asyncio.create_task(client.request("open"))
+    await clock.settle()
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Publish to \"secret\"'\r\n")
+    with pytest.raises(PermissionsError):
+        await forbidden
+    assert not other.done()
+    other.cancel()
+
+
+async def test_other_complaints_reach_on_error(fake, clock):
+    client = await fake.connect()
+    fake.wire.deliver(b"-ERR 'Invalid Subject'\r\n")
+    assert [type(error) for error in fake.errors] == [ServerError]
+    assert client.is_connected
+
+
+async def test_without_on_error_complaints_are_logged(fake, clock, caplog):
+    await fake.connect(on_error=None)
+    with caplog.at_level(logging.WARNING, logger="jetlake.client"):
+        fake.wire.deliver(b"-ERR 'Invalid Subject'\r\n")
+    assert "Invalid Subject" in caplog.text
+
+
+async def test_without_on_error_a_failing_callback_is_logged_with_its_traceback(fake, clock, caplog):
+    client = await fake.connect(on_error=None)
+
+    def broken(message):
+        raise ValueError("my own mistake")
+
+    subscription = await client.subscribe("a", broken)
+    await clock.settle()
+    fake.deliver(subscription.subject, lambda sid: b"MSG a %b 5\r\nhello\r\n" % sid)
+    assert "in broken" in caplog.text
+    assert "my own mistake" in caplog.text
+    assert "while handling <Message 'a' b'hello'>" in caplog.text
+
+
+async def test_a_stale_connection_is_made_anew_and_the_reason_is_told(fake, clock):
+    reasons = []
+    client = await fake.connect(on_disconnected=reasons.append)
+    fake.wire.deliver(b"-ERR 'Stale Connection'\r\n")
+    await clock.settle()
+    assert [type(reason) for reason in reasons] == [StaleConnectionError]
+    assert client.is_connected
+    assert len(fake.wires) == 2
+
+
+async def test_expired_credentials_without_a_way_to_renew_them_close_the_client(fake, clock):
+    client = await fake.connect()
+    fake.wire.deliver(b"-ERR 'User Authentication Expired'\r\n")
+    await clock.settle()
+    assert client.is_closed
+    assert isinstance(client.last_error, AuthorizationError)
+
+
+async def test_a_lame_duck_is_announced_once(fake, clock):
+    ducks = []
+    await fake.connect(on_lame_duck=lambda: ducks.append(1))
+    fake.wire.deliver(b'INFO {"ldm":true,"headers":true} \r\n')
+    fake.wire.deliver(b'INFO {"ldm":true,"headers":true} \r\n')
+    assert ducks == [1]
+
+
+async def test_discovery(fake, clock):
+    found = []
+    client = await fake.connect(on_discovered=found.append)
+    fake.wire.deliver(b'INFO {"headers":true,"connect_urls":["10.0.0.1:4222","fake:4222"]} \r\n')
+    assert found == [["nats://10.0.0.1:4222"]]
+    fake.wire.lose()
+    await clock.advance(1)
+    assert client.server == "nats://10.0.0.1:4222"
+
+
+async def test_discovery_can_be_refused(fake, clock):
+    client = await fake.connect(discover_servers=False)
+    fake.wire.deliver(b'INFO {"headers":true,"connect_urls":["10.0.0.1:4222"]} \r\n')
+    fake.wire.lose()
+    await clock.advance(1)
+    assert client.server == "nats://fake:4222"
+
+
+async def test_payloads_over_the_servers_limit_are_refused_here(fake, clock):
+    fake.info = ServerInfo(headers=True, max_payload=10)
+    client = await fake.connect()
+    assert client.max_payload == 10
+    await client.publish("a", b"x" * 10)
+    for send in (
+        lambda: client.publish("a", b"x" * 11),
+        lambda: client.publish("a", b"", headers={"A": "1"}),
+        lambda: client.request("a", b"x" * 11),
+        lambda: client.jetstream().publish("a", b"x" * 11),
+        lambda: client.jetstream().publish_async("a", b"x" * 11),
+    ):
+        with pytest.raises(InvalidOptionError, match="takes 10 at most"):
+            await send()
+
+
+async def test_bad_subjects_are_refused_here(fake, clock):
+    client = await fake.connect()
+    for send in (
+        lambda: client.publish("a b"),
+        lambda: client.publish("a", reply="x y"),
+        lambda: client.request("a.*"),
+        lambda: client.subscribe("a..b"),
+        lambda: client.jetstream().publish("a.>"),
+    ):
+        with pytest.raises(BadSubjectError):
+            await send()
+    await clock.settle()
+    assert fake.wire.frames == []
+
+
+# Ending
+
+
+async def test_close_writes_what_waits(fake, clock):
+    client = await fake.connect()
+    await client.publish("a", b"last words")
+    await client.close()
+    assert frames(fake.wire, Pub)[0].payload == b"last words"
+    await client.close()
+    for use in (
+        lambda: client.publish("a"),
+        lambda: client.request("a"),
+        lambda: client.subscribe("a"),
+        lambda: client.flush(),
+    ):
+        with pytest.raises(ConnectionClosedError):
+            await use()
+
+
+async def test_close_while_reconnecting(fake, clock):
+    client = await fake.connect()
+    fake.is_down = True
+    fake.wire.lose()
+    await clock.settle()
+    await client.close()
+    fake.is_down = False
+    await clock.advance(60)
+    assert len(fake.wires) == 1
+
+
+async def test_events_may_be_coroutines_and_may_fail(fake, clock, caplog):
+    seen = []
+
+    async def on_disconnected(error):
+        seen.append("disconnected")
+        raise RuntimeError("oops")
+
+    def on_reconnected():
+        raise RuntimeError("oops too")
+
+    client = await fake.connect(on_disconnected=on_disconnected, on_reconnected=on_reconnected)
+    fake.wire.lose()
+    await clock.advance(1)
+    assert seen == ["disconnected"]
+    assert client.is_connected
+    assert caplog.text.count("an event callback failed") == 2
+
+
+async def test_the_context_manager_drains_and_on_errors_closes(fake, clock):
+    async with await fake.connect() as client:
+        await client.publish("a", b"x")
+    assert client.is_closed
+    assert len(frames(fake.wire, Ping)) == 1
+    with pytest.raises(ZeroDivisionError):
+        async with await fake.connect() as client:
+            _ = 1 / 0
+    assert client.is_closed
+    assert frames(fake.wire, Ping) == []
+
+
+async def test_a_denied_inbox_fails_every_request_until_the_next_connection(fake, clock):
+    client = await fake.connect()
+    first = asyncio.create_task(client.request("a"))
+    await clock.settle()
+    inbox = next(iter(fake.wire.subscriptions))
+    fake.wire.deliver(b"-ERR 'Permissions Violation for Subscription to \"%b\"'\r\n" % inbox)
+    with pytest.raises(PermissionsError):
+        await first
+    for _ in range(3):
+        with pytest.raises(PermissionsError):
+            await client.request("a")
+    assert len(frames(fake.wire, Pub)) == 1
+    fake.wire.lose()
+    await clock.advance(10)
+    fake.answers["a"] = b"yes"
+    assert (await client.request("a")).payload == b"yes"
+    del fake.answers["a"]
+    late = asyncio.create_task(client.request("a", timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(RequestTimeoutError):
+        await late
+
+
+async def test_a_server_that_closes_after_the_handshake_is_not_stormed(fake, clock):
+    await fake.connect(reconnect_wait=0.1, reconnect_wait_max=5, reconnect_jitter=0)
+    for _ in range(60):
+        fake.wire.lose()
+        await clock.settle()
+        await clock.advance(0.1)
+    assert 3 < len(fake.wires) < 10
+    # A connection that has lasted starts the back-off anew.
+    while not fake.wire.alive:
+        await clock.advance(1)
+    before = len(fake.wires)
+    await clock.advance(3)
+    fake.wire.lose()
+    await clock.settle()
+    assert len(fake.wires) == before + 1

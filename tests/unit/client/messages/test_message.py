@@ -1,0 +1,199 @@
+"""A message reads its bytes when asked, and acknowledges once."""
+
+import pytest
+
+from jetlake.client.messages.message import Message
+from jetlake.errors import InvalidOptionError, JetlakeError, NotJetStreamMessageError, RequestTimeoutError
+
+REPLY = b"$JS.ACK.S.C.2.10.7.1790000000000000000.3"
+
+
+class Outlet:
+    def __init__(self):
+        self.frames = []
+        self.requests = []
+        self.error = None
+
+    def check_size(self, size):
+        if size > 100:
+            raise InvalidOptionError(f"{size} bytes")
+
+    def send(self, frame):
+        if self.error is not None:
+            raise self.error
+        self.frames.append(frame)
+
+    async def request_raw(self, subject, header, payload, timeout_s):
+        self.requests.append((subject, header, payload, timeout_s))
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def outlet():
+    return Outlet()
+
+
+def received(outlet, reply=REPLY, header=b"", payload=b"hello"):
+    message = Message(b"a.b", b"1", reply, header, payload)
+    message._outlet = outlet
+    return message
+
+
+def body(frame):
+    head, _, rest = frame.partition(b"\r\n")
+    assert head.split()[:2] == [b"PUB", REPLY]
+    return rest[:-2]
+
+
+def test_everything_is_decoded_when_asked(outlet):
+    message = received(outlet, header=b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n")
+    assert message.subject == "a.b"
+    assert message.reply == REPLY.decode()
+    assert message.payload == message.data == b"hello"
+    assert message.headers.get_all("A") == ["1", "2"]
+    assert message.status is None
+    assert message.size == 3 + len(REPLY) + 24 + 5
+    assert repr(message).startswith("<Message 'a.b' b'hello'")
+
+
+def test_metadata(outlet):
+    metadata = received(outlet).metadata
+    assert (metadata.stream, metadata.consumer) == ("S", "C")
+    assert (metadata.delivered, metadata.stream_seq, metadata.consumer_seq, metadata.pending) == (2, 10, 7, 3)
+    assert metadata.timestamp_ns == 1790000000000000000
+
+
+def test_metadata_of_the_second_version_and_beyond(outlet):
+    metadata = received(outlet, b"$JS.ACK.hub.hash.S.C.1.2.3.4.5.more.tokens").metadata
+    assert (metadata.domain, metadata.stream, metadata.stream_seq, metadata.consumer_seq) == ("hub", "S", 2, 3)
+    assert received(outlet, b"$JS.ACK._.hash.S.C.1.2.3.4.5").metadata.domain is None
+
+
+@pytest.mark.parametrize(
+    "reply", [b"", b"_INBOX.x", b"$JS.ACK.S.C", b"$JS.ACK.a.S.C.1.2.3.4.5", b"$JS.ACK.S.C.1.x.3.4.5"]
+)
+def test_no_metadata(outlet, reply):
+    with pytest.raises(NotJetStreamMessageError):
+        _ = received(outlet, reply).metadata
+
+
+@pytest.mark.parametrize(
+    ("act", "expected"),
+    [
+        (lambda message: message.ack(), b"+ACK"),
+        (lambda message: message.nak(), b"-NAK"),
+        (lambda message: message.nak(delay=1.5), b'-NAK {"delay":1500000000}'),
+        (lambda message: message.nak(delay=0), b'-NAK {"delay":0}'),
+        (lambda message: message.term(), b"+TERM"),
+        (lambda message: message.term("no good"), b"+TERM no good"),
+        (lambda message: message.in_progress(), b"+WPI"),
+    ],
+)
+async def test_what_is_sent(outlet, act, expected):
+    result = act(received(outlet))
+    assert await result is None
+    assert [body(frame) for frame in outlet.frames] == [expected]
+
+
+@pytest.mark.parametrize("first", ["ack", "nak", "term"])
+async def test_after_a_terminal_acknowledgement_all_others_are_ignored(outlet, first):
+    message = received(outlet)
+    getattr(message, first)()
+    assert message.is_settled
+    for later in ("ack", "nak", "term", "in_progress"):
+        getattr(message, later)()
+    await message.ack_sync()
+    assert len(outlet.frames) == 1
+    assert outlet.requests == []
+
+
+async def test_in_progress_is_not_terminal(outlet):
+    message = received(outlet)
+    message.in_progress()
+    message.in_progress()
+    message.ack()
+    assert [body(frame) for frame in outlet.frames] == [b"+WPI", b"+WPI", b"+ACK"]
+
+
+def test_an_acknowledgement_that_could_not_be_written_may_be_tried_again(outlet):
+    message = received(outlet)
+    outlet.error = ConnectionError()
+    with pytest.raises(ConnectionError):
+        message.ack()
+    assert not message.is_settled
+    outlet.error = None
+    message.ack()
+    assert len(outlet.frames) == 1
+
+
+def test_nothing_is_sent_for_a_message_that_needs_no_acknowledgement(outlet):
+    message = received(outlet)
+    message._settled = True
+    message.ack()
+    message.nak()
+    assert outlet.frames == []
+
+
+async def test_ack_sync_waits_for_the_server(outlet):
+    message = received(outlet)
+    await message.ack_sync(timeout=2)
+    assert outlet.requests == [(REPLY, b"", b"+ACK", 2.0)]
+    await message.ack_sync()
+    assert len(outlet.requests) == 1
+
+
+async def test_ack_sync_without_an_answer_may_be_tried_again(outlet):
+    message = received(outlet)
+    outlet.error = RequestTimeoutError("late")
+    with pytest.raises(TimeoutError):
+        await message.ack_sync()
+    assert not message.is_settled
+
+
+def test_a_core_message_cannot_be_acknowledged(outlet):
+    for act in ("ack", "nak", "term", "in_progress"):
+        with pytest.raises(NotJetStreamMessageError, match=r"\$JS.ACK"):
+            getattr(received(outlet, b"_INBOX.reply"), act)()
+    assert outlet.frames == []
+
+
+def test_bad_arguments_are_refused(outlet):
+    with pytest.raises(InvalidOptionError, match="delay"):
+        received(outlet).nak(delay=-1)
+    with pytest.raises(InvalidOptionError, match="one line"):
+        received(outlet).term("two\nlines")
+    assert outlet.frames == []
+
+
+def test_respond(outlet):
+    received(outlet, b"_INBOX.r").respond(b"yes")
+    received(outlet, b"_INBOX.r").respond(b"yes", headers={"A": "1"})
+    assert outlet.frames == [
+        b"PUB _INBOX.r 3\r\nyes\r\n",
+        b"HPUB _INBOX.r 18 21\r\nNATS/1.0\r\nA: 1\r\n\r\nyes\r\n",
+    ]
+    with pytest.raises(JetlakeError, match="no reply subject"):
+        received(outlet, b"").respond(b"")
+    with pytest.raises(InvalidOptionError, match="encode the text"):
+        received(outlet, b"_INBOX.r").respond("yes")
+
+
+def test_messages_are_equal_only_to_themselves(outlet):
+    one, other = received(outlet), received(outlet)
+    assert one != other
+    assert len({one, other}) == 2
+
+
+def test_what_the_server_would_not_take_is_refused():
+    outlet = Outlet()
+    message = received(outlet)
+    for call in (
+        lambda: message.respond(b"x" * 101),
+        lambda: message.respond(b"x" * 90, headers={"A": "b" * 10}),
+        lambda: message.term("x" * 100),
+    ):
+        with pytest.raises(InvalidOptionError, match="bytes"):
+            call()
+    assert outlet.frames == []
+    assert not message.is_settled

@@ -1,0 +1,302 @@
+"""Ordered reads against a server that is a script: gaps, lost consumers, broken connections."""
+
+import asyncio
+
+import pytest
+from fake_server import consumer_info, delivery, status
+
+from jetlake.errors import PullStatusError, SequenceGapError, StreamNotFoundError, StreamReplacedError
+from jetlake.model.codec import decode
+from jetlake.model.requests import ConsumerCreateRequest
+from jetlake.protocol.frames import Pub
+
+
+class Creator:
+    """Answers the creation of consumers and remembers them."""
+
+    def __init__(self, fake):
+        self.fake = fake
+        self.created = []
+        self.refusals = []
+        fake.heard_before = fake.heard
+        fake.heard = self.heard
+        self.serve_stream(last_seq=1000)
+
+    def serve_stream(self, last_seq, created="2026-11-14T00:00:00Z"):
+        self.fake.answers["$JS.API.STREAM.INFO.S"] = {
+            "type": "io.nats.jetstream.api.v1.stream_info_response",
+            "config": {"name": "S"},
+            "created": created,
+            "state": {"messages": last_seq, "first_seq": 1, "last_seq": last_seq, "consumer_count": 0, "bytes": 0},
+        }
+
+    def heard(self, wire, frame):
+        if isinstance(frame, Pub) and frame.subject.startswith(b"$JS.API.CONSUMER.CREATE.S."):
+            name = frame.subject.decode().split(".")[5]
+            if self.refusals:
+                error = self.refusals.pop(0)
+                if error is None:
+                    return
+                body = {"type": "io.nats.jetstream.api.v1.consumer_create_response", "error": error}
+            else:
+                request = decode(ConsumerCreateRequest, frame.payload)
+                self.created.append(request.config)
+                body = consumer_info("S", name, "create", delivered=(request.config.opt_start_seq or 1) - 1)
+            self.fake.answers[frame.subject.decode()] = body
+        self.fake.heard_before(wire, frame)
+
+    @property
+    def name(self):
+        return self.created[-1].name
+
+    def deliver(self, *numbers, first_stream_seq=None):
+        frames = [
+            delivery(
+                number,
+                b"%d" % (number if first_stream_seq is None else first_stream_seq + number - numbers[0]),
+                stream_seq=None if first_stream_seq is None else first_stream_seq + number - numbers[0],
+                consumer=self.name,
+            )
+            for number in numbers
+        ]
+        self.fake.deliver(self.fake.pull_reply("S", self.name), *frames)
+
+
+@pytest.fixture
+async def creator(fake):
+    return Creator(fake)
+
+
+@pytest.fixture
+async def stream(fake, creator):
+    from jetlake.client.streams.stream import stream_handle
+
+    client = await fake.connect()
+    return stream_handle(client.jetstream().api, "S")
+
+
+async def take(messages, count):
+    return [(await messages.next()).metadata.stream_seq for _ in range(count)]
+
+
+async def test_the_consumer_that_is_made(fake, clock, creator, stream):
+    async with stream.ordered(filter_subject="s.1").consume():
+        await clock.settle()
+        (config,) = creator.created
+        assert config.ack_policy == "none"
+        assert config.mem_storage
+        assert config.num_replicas == 1
+        assert config.durable_name == ""
+        assert config.filter_subject == "s.1"
+        assert config.inactive_threshold == 300_000_000_000
+        assert fake.pulls("S", config.name)[0].batch == 1000
+
+
+async def test_a_gap_makes_a_new_consumer_behind_the_last_message(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2, 3)
+        old_inbox = fake.pull_reply("S", creator.name)
+        old_name = creator.name
+        creator.deliver(5, 6)
+        await clock.settle()
+        assert len(creator.created) == 2
+        assert creator.created[1].opt_start_seq == 4
+        assert [type(error) for error in fake.errors] == [SequenceGapError]
+        assert await take(messages, 3) == [1, 2, 3]
+        # What still comes from the old one is nobody's; the old one is deleted.
+        assert fake.sid(fake.wire, old_inbox) is None
+        assert fake.published(f"$JS.API.CONSUMER.DELETE.S.{old_name}")
+        creator.deliver(1, 2, first_stream_seq=4)
+        assert await take(messages, 2) == [4, 5]
+        assert messages.resets == 1
+
+
+async def test_a_heartbeat_that_knows_of_more_is_a_gap(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        inbox = fake.pull_reply("S", creator.name)
+        fake.deliver(inbox, status(100, "Idle Heartbeat", inbox, Nats_Last_Consumer=3, Nats_Last_Stream=3))
+        await clock.settle()
+        assert len(creator.created) == 2
+        assert creator.created[1].opt_start_seq == 2
+        creator.deliver(1, 2, first_stream_seq=2)
+        assert await take(messages, 3) == [1, 2, 3]
+
+
+async def test_a_missed_heartbeat_makes_a_new_consumer(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2)
+        await clock.advance(10)
+        assert len(creator.created) == 2
+        assert creator.created[1].opt_start_seq == 3
+        creator.deliver(1, first_stream_seq=3)
+        assert await take(messages, 3) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("words", ["Consumer Deleted", "Leadership Change"])
+async def test_a_consumer_that_is_gone_is_replaced(fake, clock, creator, stream, words):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        fake.deliver(fake.pull_reply("S", creator.name), status(409, words))
+        await clock.settle()
+        assert len(creator.created) == 2
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+async def test_a_new_connection_makes_a_new_consumer(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2)
+        fake.is_down = True
+        fake.wire.lose()
+        await clock.advance(300)
+        fake.is_down = False
+        await clock.advance(10)
+        assert len(creator.created) == 2
+        assert creator.created[1].opt_start_seq == 3
+        creator.deliver(1, first_stream_seq=3)
+        assert await take(messages, 3) == [1, 2, 3]
+
+
+async def test_before_the_first_message_it_keeps_its_place(fake, clock, creator, stream):
+    async with stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=50).consume():
+        await clock.settle()
+        fake.wire.lose()
+        await clock.advance(10)
+        assert [config.opt_start_seq for config in creator.created] == [50, 50]
+
+
+async def test_a_server_that_is_not_ready_is_asked_again(fake, clock, creator, stream):
+    not_ready = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+    creator.refusals = [not_ready, not_ready, None]
+    async with stream.ordered().consume() as messages:
+        for _ in range(10):
+            await clock.advance(1)
+        assert len(creator.created) == 1
+        creator.deliver(1)
+        assert await take(messages, 1) == [1]
+
+
+async def test_a_stream_that_is_gone_ends_it(fake, clock, creator, stream):
+    creator.refusals = [{"code": 404, "err_code": 10059, "description": "stream not found"}]
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        with pytest.raises(StreamNotFoundError):
+            await messages.next()
+
+
+@pytest.mark.parametrize(
+    "stream_now",
+    [{"last_seq": 2}, {"last_seq": 1000, "created": "2026-11-15T00:00:00.000000001Z"}],
+    ids=["shorter", "younger"],
+)
+async def test_a_stream_that_was_replaced_ends_it(fake, clock, creator, stream, stream_now):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2, 3)
+        creator.serve_stream(**stream_now)
+        fake.wire.lose()
+        await clock.advance(1)
+        assert await take(messages, 3) == [1, 2, 3]
+        with pytest.raises(StreamReplacedError, match="sequence 3"):
+            await messages.next()
+        assert fake.published(f"$JS.API.CONSUMER.DELETE.S.{creator.name}")
+
+
+async def test_who_may_not_ask_for_the_stream_reads_on(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        del fake.answers["$JS.API.STREAM.INFO.S"]
+        fake.wire.lose()
+        await clock.advance(1)
+        fake.wire.deliver(b"-ERR 'Permissions Violation for Publish to \"$JS.API.STREAM.INFO.S\"'\r\n")
+        await clock.settle()
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+async def test_a_consumer_that_is_refused_ends_it(fake, clock, creator, stream):
+    creator.refusals = [{"code": 400, "err_code": 10094, "description": "bad start"}]
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        with pytest.raises(Exception, match="bad start"):
+            await messages.next()
+
+
+async def test_terminal_statuses_end_it(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        fake.deliver(fake.pull_reply("S", creator.name), status(400, "Bad Request"))
+        with pytest.raises(PullStatusError):
+            await messages.next()
+
+
+async def test_the_connection_breaks_while_the_consumer_is_made(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        creator.refusals = [None]
+        fake.wire.lose()
+        await clock.advance(1)
+        assert len(creator.created) == 1
+        fake.wire.lose()
+        await clock.settle()
+        await clock.advance(1)
+        assert len(creator.created) == 2
+        creator.deliver(1, first_stream_seq=2)
+        assert await take(messages, 2) == [1, 2]
+
+
+async def test_the_consumer_is_deleted_at_the_end(fake, clock, creator, stream):
+    async with stream.ordered().consume():
+        await clock.settle()
+        name = creator.name
+    await clock.settle()
+    assert fake.published(f"$JS.API.CONSUMER.DELETE.S.{name}")
+
+
+async def test_nothing_is_acknowledged(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2)
+        (await messages.next()).ack()
+    await clock.settle()
+    assert not any(getattr(frame, "subject", b"").startswith(b"$JS.ACK") for frame in fake.wire.frames)
+
+
+async def test_fetches_go_on_where_the_last_one_ended(fake, clock, creator, stream):
+    ordered = stream.ordered()
+
+    async def fetch():
+        return [message.metadata.stream_seq for message in await ordered.fetch(2)]
+
+    task = asyncio.create_task(fetch())
+    await clock.settle()
+    creator.deliver(1, 2)
+    assert await task == [1, 2]
+    task = asyncio.create_task(fetch())
+    await clock.settle()
+    # One is missing, so a new consumer begins at three and the fetch is tried again there.
+    creator.deliver(4, 5)
+    await clock.settle()
+    assert creator.created[-1].opt_start_seq == 3
+    creator.deliver(1, 2, first_stream_seq=3)
+    assert await task == [3, 4]
+    assert len(creator.created) == 2
+
+
+async def test_a_fetch_survives_a_lost_connection(fake, clock, creator, stream):
+    ordered = stream.ordered()
+    task = asyncio.create_task(ordered.next())
+    await clock.settle()
+    fake.wire.lose()
+    await clock.advance(1)
+    creator.deliver(1)
+    assert (await task).metadata.stream_seq == 1
+    assert len(creator.created) == 2

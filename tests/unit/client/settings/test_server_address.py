@@ -1,0 +1,54 @@
+"""Server addresses: every way people write them, and what is refused."""
+
+import pytest
+
+from jetlake.client.settings.server_address import ServerAddress, parse_address, parse_addresses
+from jetlake.errors import InvalidOptionError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nats://localhost:4222", ServerAddress("localhost", 4222)),
+        ("localhost", ServerAddress("localhost", 4222)),
+        ("localhost:5", ServerAddress("localhost", 5)),
+        ("127.0.0.1:4223/", ServerAddress("127.0.0.1", 4223)),
+        ("NATS://Host", ServerAddress("Host", 4222)),
+        ("tls://h", ServerAddress("h", 4222, tls=True)),
+        ("[::1]:4222", ServerAddress("::1", 4222)),
+        ("nats://[fe80::1]", ServerAddress("fe80::1", 4222)),
+        ("nats://u:p@h:1", ServerAddress("h", 1, user="u", password="p")),
+        ("nats://secret@h", ServerAddress("h", 4222, token="secret")),
+        ("nats://u:p%40ss%3A@h", ServerAddress("h", 4222, user="u", password="p@ss:")),
+        ("  h  ", ServerAddress("h", 4222)),
+    ],
+)
+def test_is_read(text, expected):
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "http://h", "nats://", "nats://:4222", "h:0", "h:65536", "h:x", "nats://a b", "nats://h/path", "ws://h", 7],
+)
+def test_is_refused(text):
+    with pytest.raises(InvalidOptionError):
+        parse_address(text)
+
+
+def test_secrets_stay_out_of_errors():
+    with pytest.raises(InvalidOptionError) as caught:
+        parse_address("nats://user:hunter2@host:99999")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_address_prints_without_its_login():
+    assert str(parse_address("nats://u:p@h")) == "nats://h:4222"
+    assert str(parse_address("tls://[::1]:5")) == "tls://[::1]:5"
+
+
+def test_lists_and_commas():
+    assert parse_addresses("a, b:1,a") == (ServerAddress("a"), ServerAddress("b", 1))
+    assert parse_addresses(["a", "b"]) == (ServerAddress("a"), ServerAddress("b"))
+    with pytest.raises(InvalidOptionError, match="servers is empty"):
+        parse_addresses([])
