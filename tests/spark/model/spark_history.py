@@ -200,7 +200,9 @@ class History:
             assert self.committed[fate.uid] or fate.resurrected, f"{fate} was removed by the query and never committed"
             return
         fate.must_tell = how in (LIMIT, PURGED) and self.can_know(known, fate)
-        if how in (LIMIT, PURGED) or (how == DELETED and fate.wanted):
+        # Where the stream has limits, nobody can tell what they took from what was deleted.
+        limits = "max_msgs" in known.config or "max_age" in known.config
+        if how in (LIMIT, PURGED) or (how == DELETED and (fate.wanted or limits)):
             known.may_alarm = known.may_alarm or not self.committed[fate.uid]
 
     def can_know(self, known: Known, fate: Fate) -> bool:
