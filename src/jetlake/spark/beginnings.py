@@ -70,13 +70,14 @@ class Beginnings:
         return self._without_lost(Begin(info, before.next, before.lost, before, continues=True), before)
 
     def behind_head(self, begin: Begin) -> Begin:
-        """The beginning once more, in a stream whose head moves faster than one can ask: all that is gone counts."""
-        info = self._watch.info(begin.info.config.name)
-        gone = max(info.state.first_seq - begin.sequence, 0)
-        if begin.soft or not gone or info.created != begin.info.created:
+        """The beginning once more, in a stream whose head moves faster than one can ask."""
+        info, before = self._watch.info(begin.info.config.name), begin.before
+        if begin.soft or info.created != begin.info.created:
             return begin
-        self._pass(data_loss_error(info.config.name, begin.sequence, begin.sequence + gone))
-        return replace(begin, info=info, sequence=info.state.first_seq, lost=begin.lost + gone)
+        held = before is not None and before.held and before.next == begin.sequence
+        seen = before.seen if before is not None else None
+        wanted = StreamOffset(info.created, begin.sequence, held=held, seen=seen)
+        return self._without_lost(replace(begin, info=info), wanted)
 
     def check(self, info: StreamInfo, offset: StreamOffset) -> None:
         """Make sure that the offset speaks of this very stream; when there is something new, by its messages.
