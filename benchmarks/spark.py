@@ -33,9 +33,9 @@ from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: E402
 
 from jetlake.client.connection.socket_connection import connect_socket  # noqa: E402
-from jetlake.model.codec import encode  # noqa: E402
 from jetlake.model.consumer import ConsumerConfig  # noqa: E402
-from jetlake.model.durations import nanoseconds  # noqa: E402
+from jetlake.model.encoding.codec import encode  # noqa: E402
+from jetlake.model.encoding.durations import nanoseconds  # noqa: E402
 from jetlake.model.enums import StorageType  # noqa: E402
 from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402

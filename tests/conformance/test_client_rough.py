@@ -18,7 +18,7 @@ from jetlake.errors import (
     PublishTimeoutError,
     RequestTimeoutError,
 )
-from jetlake.model.durations import nanoseconds, parse_duration
+from jetlake.model.encoding.durations import nanoseconds, parse_duration
 
 NO_INBOX = (
     "authorization { users: [ { user: u, password: p, permissions: "

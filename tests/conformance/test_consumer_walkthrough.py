@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from workbench import MILLISECOND, SECOND, Workbench, numbers_of
 
-from jetlake.model.times import format_time, parse_time
+from jetlake.model.encoding.times import format_time, parse_time
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jetlake.server.shell.metrics import metrics_text
+from jetlake.server.shell.monitoring.metrics import metrics_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 

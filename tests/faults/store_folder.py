@@ -8,10 +8,10 @@ import nats
 
 from jetlake.server import Options, Server
 from jetlake.server.config.options import JetStreamOptions
-from jetlake.server.shell.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.log import Log
-from jetlake.server.shell.metrics import metrics_text
-from jetlake.server.shell.query import Query
+from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
+from jetlake.server.shell.monitoring.metrics import metrics_text
+from jetlake.server.shell.monitoring.query import Query
 
 PAYLOAD = bytes(2048)
 MESSAGES = 20

@@ -46,7 +46,7 @@ def assert_clean_stop(process):
     "modules",
     [
         ["jetlake.cli.served_dashboard", "jetlake.server.command", "jetlake.errors", "asyncio"],
-        ["jetlake.server.shell.server", "uvloop", "jetlake.server.shell.committer", "jetlake.store.disk"],
+        ["jetlake.server.shell.server", "uvloop", "jetlake.server.shell.committer", "jetlake.store.files.disk"],
     ],
 )
 def test_a_signal_while_modules_are_loaded_stops_the_server(tmp_path, modules):

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from engine_world import World, run_crashes, run_faults
 
-from jetlake.server.engine.account import Account
+from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
-from jetlake.server.engine.options import EngineOptions
+from jetlake.server.engine.routing.account import Account
 from jetlake.store.faulty_disk import PowerCut
 
 WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))

@@ -10,12 +10,12 @@ import pytest
 
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.parser import ClientParser
-from jetlake.server.engine.account import Account
-from jetlake.server.engine.commit import sync
+from jetlake.server.engine.core.commit import sync
+from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
-from jetlake.server.engine.folder_storage import FolderStorage
-from jetlake.server.engine.options import EngineOptions
-from jetlake.server.engine.subscription import Subscriber
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.stream_folder import StoreFolder
 from jetlake.testing.clock import ManualClock

@@ -11,8 +11,8 @@ from killable import KillableServer
 from store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, running, streams_of
 
 from jetlake.dashboard.board import Board
-from jetlake.server.shell.jetstream_reports import health_report
-from jetlake.server.shell.query import Query
+from jetlake.server.shell.monitoring.jetstream_reports import health_report
+from jetlake.server.shell.monitoring.query import Query
 from jetlake.store.stream_folder import StreamFolder
 
 ALL = list(range(1, MESSAGES + 1))

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from session_target import SESSIONS, run_session
 
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
-from jetlake.model.codec import decode, decode_strict
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.codec import decode, decode_strict
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import Headers, find_value, strip_status
@@ -25,19 +25,19 @@ from jetlake.protocol.parser import ClientParser, ServerParser
 from jetlake.server.config.assemble import options_from_settings
 from jetlake.server.config.conf import parse_text
 from jetlake.server.config.reader import read_config
-from jetlake.server.engine.account import Account
+from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
-from jetlake.server.engine.folder_storage import FolderStorage
-from jetlake.server.engine.options import EngineOptions
-from jetlake.server.engine.storage import MemoryStorage
-from jetlake.server.engine.subscription import Subscriber
-from jetlake.server.shell.connect_options import BadConnectError, ConnectOptions
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.server.engine.storage.storage import MemoryStorage
+from jetlake.server.shell.connection.connect_options import BadConnectError, ConnectOptions
 from jetlake.spark.offsets import read_offset
-from jetlake.store.consumer_journal import FileJournal
 from jetlake.store.faulty_disk import FaultyDisk
-from jetlake.store.file_store import FileStore
-from jetlake.store.scan import scan
-from jetlake.store.segment import HEADER_SIZE, SegmentHeader, seed_of
+from jetlake.store.journal.consumer_journal import FileJournal
+from jetlake.store.log.file_store import FileStore
+from jetlake.store.log.scan import scan
+from jetlake.store.log.segment import HEADER_SIZE, SegmentHeader, seed_of
 from jetlake.store.stream_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 

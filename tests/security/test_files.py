@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.store.disk import RealDisk
+from jetlake.store.files.disk import RealDisk
 from jetlake.store.stream_folder import StoreFolder, folder_name
 
 

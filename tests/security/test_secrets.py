@@ -5,9 +5,9 @@ import hmac
 import bcrypt
 
 from jetlake.server.config.options import Options, Secret, User
-from jetlake.server.shell import auth
-from jetlake.server.shell.auth import Authenticator
-from jetlake.server.shell.connect_options import ConnectOptions
+from jetlake.server.shell.connection import auth
+from jetlake.server.shell.connection.auth import Authenticator
+from jetlake.server.shell.connection.connect_options import ConnectOptions
 
 CONFIG = """
 debug: true, trace: true
@@ -76,8 +76,8 @@ async def test_secrets_are_not_in_logs_reports_or_tracebacks(start, connect):
     refused = await connect(server)
     await refused.send(b'CONNECT {"user":"ann","pass":"wr0ng-pw"}\r\n')
     await refused.rest()
-    from jetlake.server.shell.query import Query
-    from jetlake.server.shell.reports import connections_report, server_report
+    from jetlake.server.shell.monitoring.query import Query
+    from jetlake.server.shell.monitoring.reports import connections_report, server_report
 
     shown = server.log + repr(server.server.options)
     shown += repr(server_report(server.server, Query(""))) + repr(

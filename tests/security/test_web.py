@@ -7,8 +7,8 @@ import pytest
 
 from jetlake.dashboard.app import build_app
 from jetlake.server.config.options import Options
-from jetlake.server.shell import monitoring
-from jetlake.server.shell.monitoring import Monitoring
+from jetlake.server.shell.monitoring import http as monitoring
+from jetlake.server.shell.monitoring.http import Monitoring
 
 
 class Collector:

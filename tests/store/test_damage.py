@@ -9,9 +9,9 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.store.faulty_disk import FaultyDisk
-from jetlake.store.file_store import FileStore
+from jetlake.store.log.file_store import FileStore
+from jetlake.store.log.segment import HEADER_SIZE
 from jetlake.store.message import StoredMessage
-from jetlake.store.segment import HEADER_SIZE
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jetlake.store import index_snapshot, journal_format, mark, segment, segment_list, stream_folder
-from jetlake.store.record import OVERHEAD, message_size, pack_message, pack_tombstone, seed_of, unpack
-from jetlake.store.segment import HEADER_SIZE
+from jetlake.store import stream_folder
+from jetlake.store.journal import journal_format
+from jetlake.store.log import index_snapshot, mark, segment, segment_list
+from jetlake.store.log.record import OVERHEAD, message_size, pack_message, pack_tombstone, seed_of, unpack
+from jetlake.store.log.segment import HEADER_SIZE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 KEY = 0x0123456789ABCDEF

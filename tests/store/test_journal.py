@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from jetlake.errors import StoreError
-from jetlake.store.consumer_journal import FileJournal, MemoryJournal
-from jetlake.store.consumer_state import ConsumerState
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
+from jetlake.store.journal.consumer_journal import FileJournal, MemoryJournal
+from jetlake.store.journal.consumer_state import ConsumerState
 
 FOLDER = Path("/streams/S/consumers/C")
 SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "300"))

@@ -26,7 +26,7 @@ from jetlake.client.publish.publish_window import PublishWindow
 from jetlake.client.settings.options import ConnectOptions, build_options, timeout_s
 from jetlake.client.settings.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol import encoder
 
 __all__ = ["Client", "connect"]

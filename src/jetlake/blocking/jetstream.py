@@ -18,7 +18,7 @@ from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPus
 from jetlake.client.messages.message import give_back
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import HeadersLike
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["Api", "JetStream", "PullSubscription", "PushSubscription"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from jetlake.client.messages.message import Message as AsyncMessage
 from jetlake.client.settings.options import timeout_s
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 if TYPE_CHECKING:
     from jetlake.blocking.outlet import ThreadOutlet

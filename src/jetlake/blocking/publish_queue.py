@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jetlake.blocking.loop_port import LoopPort
 from jetlake.client.settings.options import timeout_s
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishTimeoutError, PublishWindowError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jetlake.client.pull.consume import Consume
 from jetlake.client.pull.continuous_pull import Reading as AsyncReading
 from jetlake.client.settings.options import duration_s
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["MessageHandler", "Reading", "Subscription"]
 

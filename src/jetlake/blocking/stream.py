@@ -17,7 +17,7 @@ from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsum
 from jetlake.client.pull.pull_options import next_options
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import StreamConfig, StreamInfo
 
 __all__ = ["Consumer", "OrderedConsumer", "Stream", "messages"]

@@ -14,7 +14,7 @@ from jetlake.blocking.loop_port import Submitted
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.client.settings.options import duration_s
 from jetlake.errors import InvalidOptionError, RequestTimeoutError, SubscriptionClosedError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["Taking"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from jetlake.cli import (
+from jetlake.cli.commands import (
     account_commands,
     bench_commands,
     consumer_commands,
@@ -19,13 +19,22 @@ from jetlake.version import __version__
 __all__ = ["app"]
 
 # Loaded when they are asked for: they bring Spark or the dashboard along.
+_COMMANDS = "jetlake.cli.commands"
 _LATER = {
-    "pipeline": ("jetlake.cli.pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
-    "events": ("jetlake.cli.pipeline_commands", "events", "Collect what the server announces in a stream."),
-    "demo": ("jetlake.cli.demo_command", "demo", "Run the whole system once and prove the counts."),
-    "dashboard": ("jetlake.cli.dashboard_command", "dashboard", "Show streams and consumers on a web page."),
-    "serve": ("jetlake.cli.serve_command", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
-    "completion": ("jetlake.cli.completion_command", "completion", "Print what your shell needs to complete commands."),
+    "pipeline": (f"{_COMMANDS}.pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
+    "events": (f"{_COMMANDS}.pipeline_commands", "events", "Collect what the server announces in a stream."),
+    "demo": (f"{_COMMANDS}.demo_command", "demo", "Run the whole system once and prove the counts."),
+    "dashboard": (f"{_COMMANDS}.dashboard_command", "dashboard", "Show streams and consumers on a web page."),
+    "serve": (
+        "jetlake.cli.commands.serve_command",
+        "serve",
+        "Run the embedded JetStream server (takes nats-server's flags).",
+    ),
+    "completion": (
+        "jetlake.cli.commands.completion_command",
+        "completion",
+        "Print what your shell needs to complete commands.",
+    ),
 }
 
 

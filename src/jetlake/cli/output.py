@@ -177,7 +177,7 @@ def size(number: int) -> str:
 
 def duration(nanoseconds: int) -> str:
     """A length of time as people write it."""
-    from jetlake.model.durations import format_duration
+    from jetlake.model.encoding.durations import format_duration
 
     return "none" if nanoseconds <= 0 else format_duration(nanoseconds)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jetlake.server.shell.pages import Pages
+    from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
 
 __all__ = ["pages"]
@@ -46,14 +46,14 @@ class _ServedDashboard:
         return build_app(collector)
 
     async def _connections(self) -> dict[str, Any] | None:
-        from jetlake.server.shell.query import Query
-        from jetlake.server.shell.reports import connections_report
+        from jetlake.server.shell.monitoring.query import Query
+        from jetlake.server.shell.monitoring.reports import connections_report
 
         return connections_report(self._server, Query("limit=1024"))
 
     async def _health(self) -> dict[str, Any] | None:
-        from jetlake.server.shell.jetstream_reports import health_report
-        from jetlake.server.shell.query import Query
+        from jetlake.server.shell.monitoring.jetstream_reports import health_report
+        from jetlake.server.shell.monitoring.query import Query
 
         return health_report(self._server, Query(""))[1]
 

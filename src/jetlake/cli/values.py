@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jetlake.errors import ConfigError
-from jetlake.model.durations import parse_duration
-from jetlake.model.times import format_time, parse_time
+from jetlake.model.encoding.durations import parse_duration
+from jetlake.model.encoding.times import format_time, parse_time
 
 __all__ = ["DELIVER", "DURATION", "HEADER", "PAIR", "SAMPLE", "SIZE", "TIME", "Start"]
 

@@ -23,7 +23,7 @@ from jetlake.client.settings.wire_values import (
     subscribe_subject,
 )
 from jetlake.errors import ClientConnectionError, DrainTimeoutError, RequestTimeoutError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 

@@ -15,7 +15,7 @@ from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
 from jetlake.model.account import AccountInfo
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.replies import (
     AccountInfoReply,
     StreamCreateReply,

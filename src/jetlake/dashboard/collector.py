@@ -15,11 +15,11 @@ from jetlake.dashboard.board import Board
 from jetlake.errors import ApiError, ConfigError, InvalidOptionError, JetlakeError, MessageNotFoundError, NotFoundError
 from jetlake.model import replies, requests
 from jetlake.model.api import api_prefix, decode_reply
-from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.fields import Value
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.fields import Value
+from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import format_time, parse_time
 from jetlake.protocol.headers import Headers
 
 __all__ = ["PIPELINE_SUBJECT", "Collector"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetlake.model.fields import Count, Int64, Value, always
+from jetlake.model.encoding.fields import Count, Int64, Value, always
 
 __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats"]
 

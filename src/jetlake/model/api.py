@@ -9,10 +9,10 @@ import msgspec
 
 from jetlake.errors import ApiError, api_error_of
 from jetlake.model import replies, requests
-from jetlake.model.codec import decode, encode
-from jetlake.model.fields import Value
+from jetlake.model.encoding.codec import decode, encode
+from jetlake.model.encoding.fields import Value
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.stream import ErrorBody
-from jetlake.model.times import ZERO_TIME
 
 __all__ = [
     "API_PREFIX",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from jetlake.model.build import build
+from jetlake.model.encoding.build import build
+from jetlake.model.encoding.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import AckPolicy, DeliverPolicy, PriorityPolicy, ReplayPolicy
-from jetlake.model.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
 from jetlake.model.stream import ClusterInfo
-from jetlake.model.times import ZERO_TIME
 
 __all__ = ["ConsumerConfig", "ConsumerInfo", "PriorityGroupState", "SequenceInfo"]
 
@@ -16,8 +16,8 @@ __all__ = ["ConsumerConfig", "ConsumerInfo", "PriorityGroupState", "SequenceInfo
 class ConsumerConfig(Value, frozen=True):
     """Where a consumer starts, what it takes, how it delivers and what it waits for.
 
-    The zeros are what a request that leaves a field out means; `jetlake.model.consumer_rules` turns them into what a
-    server stores. With a `deliver_subject` it is a push consumer, without one a pull consumer.
+    The zeros are what a request that leaves a field out means; `jetlake.model.rules.consumer_rules` turns them into
+    what a server stores. With a `deliver_subject` it is a push consumer, without one a pull consumer.
     """
 
     durable_name: str = ""

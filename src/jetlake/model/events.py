@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from jetlake.errors import DecodeError
-from jetlake.model.codec import decode
+from jetlake.model.encoding.codec import decode
+from jetlake.model.encoding.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import ActionKind, UnpinReason
-from jetlake.model.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
 from jetlake.model.stream import StreamState
-from jetlake.model.times import ZERO_TIME
 
 __all__ = [
     "EVENT_PREFIX",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from jetlake.errors import ApiError, DecodeError, api_error_of
-from jetlake.model.codec import decode, encode
-from jetlake.model.fields import Sequence, always
+from jetlake.model.encoding.codec import decode, encode
+from jetlake.model.encoding.fields import Sequence, always
 from jetlake.model.stream import ErrorBody
 
 __all__ = ["DUPLICATE_SUFFIX", "PubAck", "decode_pub_ack", "encode_pub_ack_error", "pub_ack_prefix"]

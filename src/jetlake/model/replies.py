@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from jetlake.model.account import AccountInfo
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.fields import Count, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.fields import Count, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
-from jetlake.model.times import ZERO_TIME
 
 __all__ = [
     "AccountInfoReply",

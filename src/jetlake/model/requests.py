@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.fields import Int64, Nanoseconds, Sequence, Timestamp, Value, always
 from jetlake.model.enums import ConsumerAction
-from jetlake.model.fields import Int64, Nanoseconds, Sequence, Timestamp, Value, always
 from jetlake.model.stream import StreamConfig, StreamState
 
 __all__ = [

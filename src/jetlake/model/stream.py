@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from jetlake.model.build import build
+from jetlake.model.encoding.build import build
+from jetlake.model.encoding.fields import Count, Int32, Int64, Nanoseconds, Sequence, Timestamp, Value, always
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import Compression, DiscardPolicy, PersistMode, RetentionPolicy, StorageType
-from jetlake.model.fields import Count, Int32, Int64, Nanoseconds, Sequence, Timestamp, Value, always
-from jetlake.model.times import ZERO_TIME
 
 __all__ = [
     "ClusterInfo",
@@ -120,8 +120,8 @@ class ConsumerLimits(Value, frozen=True):
 class StreamConfig(Value, frozen=True):
     """What a stream captures, how long it keeps it, and what publishers and readers may do.
 
-    The zeros are what a request that leaves a field out means; `jetlake.model.stream_rules` turns them into what a
-    server stores (most limits become -1, unlimited).
+    The zeros are what a request that leaves a field out means; `jetlake.model.rules.stream_rules` turns them into
+    what a server stores (most limits become -1, unlimited).
     """
 
     name: str = always("")

@@ -14,10 +14,10 @@ from typing import Any
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.flags import parse_flags, usage
+from jetlake.server.shell.connection.tls import server_context
 from jetlake.server.shell.log import LineLog, open_line_log
-from jetlake.server.shell.pages import Pages
+from jetlake.server.shell.monitoring.pages import Pages
 from jetlake.server.shell.server import Server
-from jetlake.server.shell.tls import server_context
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
 
 __all__ = ["serve"]

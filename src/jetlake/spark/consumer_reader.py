@@ -8,9 +8,9 @@ import numpy as np
 
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import ProtocolError, PullStatusError
-from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import nanoseconds
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, DeliverPolicy
 from jetlake.model.requests import PullRequest
 from jetlake.protocol.headers import Headers

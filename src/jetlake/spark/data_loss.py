@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jetlake.errors import DataLossError, StreamRecreatedError
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import ZERO_TIME, parse_time
 from jetlake.spark.offsets import StreamOffset
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import UnsupportedStreamError
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 from jetlake.model.requests import DirectGetRequest
 from jetlake.protocol.headers import Headers
 from jetlake.protocol.nuid import new_inbox

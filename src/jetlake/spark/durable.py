@@ -13,7 +13,7 @@ import msgspec
 
 from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.durations import nanoseconds
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.stream_api import StreamApi

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jetlake.errors import ApiError
+from jetlake.model.encoding.times import parse_time
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import parse_time
 from jetlake.spark.data_loss import check_same_stream, restored_error
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.stream_api import StreamApi

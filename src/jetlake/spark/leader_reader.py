@@ -11,10 +11,10 @@ import pyarrow as pa
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError, UnsupportedStreamError
 from jetlake.model.api import decode_reply
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import MessageGetReply, StoredMessage
 from jetlake.model.requests import MessageGetRequest
-from jetlake.model.times import parse_time
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import inline_status

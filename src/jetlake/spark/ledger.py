@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from jetlake.errors import BatchWrittenError
-from jetlake.model.codec import decode, encode
+from jetlake.model.encoding.codec import decode, encode
 from jetlake.spark.key_value import KeyValue
 from jetlake.spark.options import SinkOptions
 

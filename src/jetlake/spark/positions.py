@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jetlake.errors import ConfigError
-from jetlake.model.durations import NANOSECONDS_PER_SECOND
-from jetlake.model.times import parse_time
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.encoding.times import parse_time
 from jetlake.spark.option_values import duration_s
 
 __all__ = ["EARLIEST", "LATEST", "Position", "Positions", "parse_position", "parse_positions"]

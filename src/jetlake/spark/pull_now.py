@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetlake.errors import PullStatusError
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 from jetlake.model.requests import PullRequest
 from jetlake.protocol.nuid import new_inbox
 from jetlake.spark.frame_split import split_frames

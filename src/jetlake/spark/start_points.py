@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import AckPolicy, DeliverPolicy, RetentionPolicy
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import format_time
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.positions import Position
 from jetlake.spark.retention import BATCH_DIRECT_GET, Version

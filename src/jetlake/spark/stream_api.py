@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import MessageNotFoundError
 from jetlake.model.api import ROUTES, api_prefix, decode_reply
-from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.fields import Value
+from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import ConsumerAction
-from jetlake.model.fields import Value
 from jetlake.model.replies import (
     ConsumerCreateReply,
     ConsumerInfoReply,
@@ -33,7 +34,6 @@ from jetlake.model.requests import (
     StreamPurgeRequest,
 )
 from jetlake.model.stream import StreamConfig, StreamInfo
-from jetlake.model.times import format_time
 
 __all__ = ["StreamApi"]
 

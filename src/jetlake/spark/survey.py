@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import nanoseconds
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, DeliverPolicy, RetentionPolicy
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.nuid import next_nuid

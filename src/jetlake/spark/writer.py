@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from jetlake.errors import JetlakeError
-from jetlake.model.durations import nanoseconds, seconds
+from jetlake.model.encoding.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.connection import leased
 from jetlake.spark.ledger import Ledger

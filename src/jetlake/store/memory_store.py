@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import compress
 
 from jetlake.errors import StoreError
-from jetlake.store.block import Block
-from jetlake.store.indexed_store import IndexedStore
+from jetlake.store.index.block import Block
+from jetlake.store.index.indexed_store import IndexedStore
+from jetlake.store.index.sequence_list import CHUNK
 from jetlake.store.message import StoredMessage
-from jetlake.store.sequence_list import CHUNK
 
 __all__ = ["MemoryStore"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from jetlake.model.durations import nanoseconds
+from jetlake.model.encoding.durations import nanoseconds
 
 __all__ = ["ManualClock"]
 

@@ -11,7 +11,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from functools import cache
 
-from jetlake.model.times import format_time, parse_time
+from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.protocol.headers import find_value
 from jetlake.protocol.subjects import compile_matcher
 

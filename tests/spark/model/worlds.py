@@ -9,7 +9,7 @@ from fake_jetstream import FakeJetStream, FakeSocket
 
 from jetlake.client.connection.handshake import read_info
 from jetlake.client.connection.socket_connection import SocketConnection, open_socket
-from jetlake.model.times import format_time
+from jetlake.model.encoding.times import format_time
 
 
 class FakeWorld:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import jetlake
 from jetlake.cli.app import app
 from jetlake.errors import ConfigError
-from jetlake.model.times import parse_time
+from jetlake.model.encoding.times import parse_time
 from jetlake.spark.pipelines.dead_letters import DeadLetters
 from jetlake.spark.pipelines.events import EVENTS_STREAM, events_config
 from jetlake.spark.pipelines.health import Health

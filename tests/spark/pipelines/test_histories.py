@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from jetlake.model.encoding.times import format_time
 from jetlake.model.replies import StoredMessage
-from jetlake.model.times import format_time
 from jetlake.spark.options import ConnectionOptions
 from jetlake.spark.pipelines.dead_letter_task import Death, letter_rows
 from jetlake.spark.pipelines.pacing import Pace

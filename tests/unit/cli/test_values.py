@@ -8,7 +8,7 @@ import click
 import pytest
 
 from jetlake.cli.values import DELIVER, DURATION, HEADER, PAIR, SAMPLE, SIZE
-from jetlake.model.times import parse_time
+from jetlake.model.encoding.times import parse_time
 
 
 @pytest.mark.parametrize(

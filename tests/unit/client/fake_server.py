@@ -5,7 +5,7 @@ import json
 
 import jetlake
 from jetlake.client.connection.handshake import ServerInfo
-from jetlake.model.codec import decode
+from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import PullRequest
 from jetlake.protocol.frames import Ping, Pub, Sub, Unsub
 from jetlake.protocol.parser import ClientParser, ServerParser

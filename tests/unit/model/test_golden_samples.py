@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from jetlake.errors import ApiError, DecodeError
-from jetlake.model import api, codec, replies
+from jetlake.model import api, replies
+from jetlake.model.encoding import codec
+from jetlake.model.encoding.fields import Value
 from jetlake.model.events import EVENT_TYPES, decode_event
-from jetlake.model.fields import Value
 
 GOLDEN = Path(__file__).parent / "golden"
 REPLIES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetlake.errors import DecodeError, WrongLastSequenceError, api_error
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 from jetlake.model.publish import DUPLICATE_SUFFIX, PubAck, decode_pub_ack, encode_pub_ack_error, pub_ack_prefix
 
 

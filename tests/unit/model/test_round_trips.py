@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetlake.model import account, codec, consumer, events, publish, replies, requests, stream
-from jetlake.model.times import format_time
+from jetlake.model import account, consumer, events, publish, replies, requests, stream
+from jetlake.model.encoding import codec
+from jetlake.model.encoding.times import format_time
 
 MODULES = (account, consumer, events, publish, replies, requests, stream)
 STRUCTS = sorted(

@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from jetlake.errors import ApiError, ConfigError
-from jetlake.model import codec, consumer_rules, stream_rules
 from jetlake.model.api import match
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding import codec
+from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.requests import ConsumerCreateRequest, StreamCreateRequest
+from jetlake.model.rules import consumer_rules, stream_rules
 from jetlake.model.stream import StreamConfig
-from jetlake.model.times import format_time, parse_time
 from jetlake.model.transforms import compile_transform
 from jetlake.model.versioning import REQUIRED_LEVEL_KEY, with_required_level
 

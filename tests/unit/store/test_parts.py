@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetlake.errors import StoreError
-from jetlake.store.atomic_file import read_file, replace_file
-from jetlake.store.disk import RealDisk
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
-from jetlake.store.file_store import FileStore
-from jetlake.store.record import (
+from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.disk import RealDisk
+from jetlake.store.index.sequence_list import SequenceList
+from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.log.file_store import FileStore
+from jetlake.store.log.record import (
     find_record,
     pack_erased,
     pack_message,
@@ -29,12 +31,10 @@ from jetlake.store.record import (
     tombstone_range,
     unpack,
 )
-from jetlake.store.scan import scan
-from jetlake.store.sequence_list import SequenceList
+from jetlake.store.log.scan import scan
 from jetlake.store.sequence_ranges import merged, without
 from jetlake.store.stream_folder import StoreFolder, StreamFolder, folder_name
 from jetlake.store.subject_filter import SubjectFilter
-from jetlake.store.subject_index import SubjectIndex
 
 # Ranges
 

@@ -5,10 +5,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.steps import finish, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
-from jetlake.store.subject_index import SubjectIndex
 
 
 @given(st.lists(st.integers(0, 50)), st.integers(1, 7))

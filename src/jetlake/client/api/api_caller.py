@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
-from jetlake.model.codec import encode
-from jetlake.model.fields import Value
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.fields import Value
 from jetlake.protocol.subjects import is_valid_publish
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any, Literal, TypedDict, TypeVar
 import msgspec
 
 from jetlake.errors import ConfigError, InvalidOptionError
-from jetlake.model.build import build
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.build import build
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import (
     ConsumerLimits,
     Placement,

@@ -18,7 +18,7 @@ from jetlake.errors import (
     ServerError,
     StaleConnectionError,
 )
-from jetlake.model.codec import decode, encode
+from jetlake.model.encoding.codec import decode, encode
 from jetlake.protocol import encoder
 from jetlake.version import __version__
 

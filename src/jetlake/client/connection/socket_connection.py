@@ -29,7 +29,7 @@ from jetlake.errors import (
     NoServersError,
     RequestTimeoutError,
 )
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Msg, Ping, Pong
 from jetlake.protocol.headers import inline_status

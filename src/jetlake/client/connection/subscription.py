@@ -20,7 +20,7 @@ from jetlake.errors import (
     SlowSubscriberError,
     SubscriptionClosedError,
 )
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 if TYPE_CHECKING:
     from jetlake.client.connection.connection import Connection

@@ -18,8 +18,8 @@ from jetlake.errors import (
     WrongLastSequenceError,
 )
 from jetlake.model.api import API_PREFIX
-from jetlake.model.durations import Seconds, nanoseconds
-from jetlake.model.times import parse_time
+from jetlake.model.encoding.durations import Seconds, nanoseconds
+from jetlake.model.encoding.times import parse_time
 
 if TYPE_CHECKING:
     from jetlake.client.publish.publishing import Publishing

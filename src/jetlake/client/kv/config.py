@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 from jetlake.client.api.config_options import configured
 from jetlake.client.kv.names import stream_name, subject_prefix
 from jetlake.errors import InvalidOptionError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import Placement, Republish, StreamConfig, StreamSource
 
 __all__ = ["BucketOptions", "bucket_config"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from jetlake.client.kv.names import STREAM_PREFIX
-from jetlake.model.durations import seconds
+from jetlake.model.encoding.durations import seconds
 from jetlake.model.stream import StreamInfo
 
 __all__ = ["BucketStatus", "read_status"]

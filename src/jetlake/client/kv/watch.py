@@ -9,7 +9,7 @@ from jetlake.client.kv.entry import Entry, from_delivery
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.errors import RequestTimeoutError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["KeyWatch"]
 

@@ -23,9 +23,9 @@ from jetlake.errors import (
     PullStatusError,
     SubscriptionClosedError,
 )
-from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.enums import AckPolicy
 from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.model.requests import PullRequest

@@ -12,7 +12,7 @@ from jetlake.client.legacy.push_status import PushStatus
 from jetlake.client.messages.message import Message
 from jetlake.errors import ClientConnectionError, ConsumerDeletedError, JetlakeError, NotFoundError
 from jetlake.model.consumer import ConsumerInfo
-from jetlake.model.durations import Seconds, seconds
+from jetlake.model.encoding.durations import Seconds, seconds
 from jetlake.model.enums import AckPolicy
 from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.protocol import encoder

@@ -15,7 +15,7 @@ from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.settings.options import duration_s
 from jetlake.client.streams.stream import stream_handle
 from jetlake.errors import InvalidOptionError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["Subscribing"]
 

@@ -12,7 +12,7 @@ from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import payload_bytes
 from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
 from jetlake.model.ack_subject import AckSubject, parse_ack_subject
-from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
 

@@ -20,7 +20,7 @@ from jetlake.errors import (
     ConsumerNotFoundError,
 )
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.nuid import next_nuid
 
 __all__ = ["OrderedConsume", "OrderedConsumer"]

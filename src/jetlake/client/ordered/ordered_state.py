@@ -12,9 +12,9 @@ from jetlake.client.messages.message import Message
 from jetlake.errors import SequenceGapError, StreamReplacedError
 from jetlake.model.ack_subject import consumer_sequence, parse_ack_subject
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.times import parse_time
 from jetlake.model.enums import DeliverPolicy
 from jetlake.model.stream import StreamInfo
-from jetlake.model.times import parse_time
 
 __all__ = ["OrderedState"]
 

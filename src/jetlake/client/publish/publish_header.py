@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetlake.client.settings.wire_values import HeadersLike, header_bytes, subscribe_subject
 from jetlake.errors import InvalidOptionError
-from jetlake.model.durations import Seconds, format_duration, nanoseconds
+from jetlake.model.encoding.durations import Seconds, format_duration, nanoseconds
 from jetlake.protocol.headers import append_pair
 
 __all__ = ["publish_header"]

@@ -10,7 +10,7 @@ from jetlake.client.publish.publish_window import PendingAck, PublishWindow
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import HeadersLike, payload_bytes, publish_subject
 from jetlake.errors import InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck, decode_pub_ack
 
 __all__ = ["Publishing"]

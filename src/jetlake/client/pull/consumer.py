@@ -21,7 +21,8 @@ from jetlake.client.pull.pull_options import (
 from jetlake.client.settings.options import EventCallback
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
+from jetlake.model.encoding.times import time_text
 from jetlake.model.enums import AckPolicy, PriorityPolicy
 from jetlake.model.replies import (
     ConsumerDeleteReply,
@@ -31,7 +32,6 @@ from jetlake.model.replies import (
     ConsumerUnpinReply,
 )
 from jetlake.model.requests import ConsumerPauseRequest, ConsumerResetRequest, ConsumerUnpinRequest
-from jetlake.model.times import time_text
 
 if TYPE_CHECKING:
     from jetlake.client.connection.connection import Connection

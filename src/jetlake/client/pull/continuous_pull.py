@@ -24,7 +24,7 @@ from jetlake.errors import (
     RequestTimeoutError,
     SubscriptionClosedError,
 )
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.nuid import new_inbox
 
 if TYPE_CHECKING:

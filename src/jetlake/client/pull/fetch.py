@@ -13,7 +13,7 @@ from jetlake.client.pull.fetch_state import FetchState
 from jetlake.client.pull.pull_options import FetchOptions
 from jetlake.client.pull.pull_status import PullStatus, read_status
 from jetlake.errors import DisconnectedError, PermissionsError, PullStatusError
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 

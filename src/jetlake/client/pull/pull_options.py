@@ -10,7 +10,7 @@ from msgspec import Struct
 from jetlake.client.settings.options import EventCallback, duration_s
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig
-from jetlake.model.durations import Seconds, nanoseconds
+from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.enums import PriorityPolicy
 from jetlake.model.requests import PullRequest
 

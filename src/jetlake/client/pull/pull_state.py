@@ -13,7 +13,7 @@ from collections import deque
 
 from jetlake.client.pull.pull_options import BATCH_UNLIMITED, ConsumeOptions
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus, classify
-from jetlake.model.durations import nanoseconds
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.requests import PullRequest
 
 __all__ = ["PullState"]

@@ -10,7 +10,7 @@ from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.pull_options import ConsumeOptions
 from jetlake.client.pull.pull_state import PullState
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 
 if TYPE_CHECKING:
     from jetlake.client.connection.connection import Connection

@@ -14,7 +14,7 @@ from jetlake.client.settings.login import KeySource, Secret, answered, asking
 from jetlake.client.settings.server_address import ServerAddress, parse_addresses
 from jetlake.client.settings.server_pool import Backoff
 from jetlake.errors import InvalidOptionError
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.subjects import is_valid_publish
 
 if TYPE_CHECKING:

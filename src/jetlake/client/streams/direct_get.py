@@ -11,7 +11,7 @@ from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.streams.stored_message import StoredMessage, from_direct
 from jetlake.errors import DisconnectedError, MessageNotFoundError, NoRespondersError, RequestTimeoutError
-from jetlake.model.codec import encode
+from jetlake.model.encoding.codec import encode
 from jetlake.model.requests import DirectGetRequest
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox

@@ -7,7 +7,7 @@ from msgspec import Struct
 from jetlake.client.messages.message import Message
 from jetlake.errors import BadRequestError, DecodeError, MessageNotFoundError, PullStatusError
 from jetlake.model import replies
-from jetlake.model.times import ZERO_TIME, parse_time
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.protocol.headers import Headers, remove_key
 
 __all__ = ["StoredMessage", "from_direct", "from_reply"]

@@ -17,9 +17,10 @@ from jetlake.client.settings.wire_values import publish_subject
 from jetlake.client.streams.direct_get import HINT, get_batch
 from jetlake.client.streams.stored_message import StoredMessage, from_direct, from_reply
 from jetlake.errors import InvalidOptionError, NoRespondersError
-from jetlake.model.codec import encode
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.durations import Seconds
+from jetlake.model.encoding.codec import encode
+from jetlake.model.encoding.durations import Seconds
+from jetlake.model.encoding.times import time_text
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import (
     ConsumerDeleteReply,
@@ -43,7 +44,6 @@ from jetlake.model.requests import (
     StreamPurgeRequest,
 )
 from jetlake.model.stream import StreamConfig, StreamInfo
-from jetlake.model.times import time_text
 from jetlake.protocol.subjects import has_wildcards
 
 __all__ = ["Stream", "stream_handle"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetlake.errors import ConfigError
-from jetlake.model.durations import parse_duration, seconds
+from jetlake.model.encoding.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.options import (
     DEFAULT_STORE_DIR,

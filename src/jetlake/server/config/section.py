@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from jetlake.errors import ConfigError
-from jetlake.model.durations import parse_duration, seconds
+from jetlake.model.encoding.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value
 
 __all__ = ["Findings", "Section"]

@@ -14,15 +14,15 @@ from typing import Protocol
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.account import AccountLimits
-from jetlake.server.engine.account import Account
-from jetlake.server.engine.clock import Clock
-from jetlake.server.engine.commit import Commit, Syncable, sync
-from jetlake.server.engine.jetstream import DisabledJetStream, JetStream
-from jetlake.server.engine.long_work import LongWork
-from jetlake.server.engine.options import EngineOptions
-from jetlake.server.engine.storage import Storage
-from jetlake.server.engine.timers import Timer, Timers
-from jetlake.server.engine.usage import Usage
+from jetlake.server.engine.api.jetstream import DisabledJetStream, JetStream
+from jetlake.server.engine.core.clock import Clock
+from jetlake.server.engine.core.commit import Commit, Syncable, sync
+from jetlake.server.engine.core.long_work import LongWork
+from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.timers import Timer, Timers
+from jetlake.server.engine.core.usage import Usage
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import ranges_of, told
 
 __all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.commit import Commit, Syncable, sync
+from jetlake.server.engine.core.commit import Commit, Syncable, sync
 
 __all__ = ["Committer", "LatencyHistogram"]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from jetlake.errors import ConfigError
 from jetlake.model.account import AccountLimits
-from jetlake.model.durations import format_duration, nanoseconds
-from jetlake.model.limits import ServerLimits
+from jetlake.model.encoding.durations import format_duration, nanoseconds
+from jetlake.model.rules.limits import ServerLimits
 from jetlake.server.config.options import JetStreamLimits, JetStreamOptions
+from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
-from jetlake.server.engine.folder_storage import FolderStorage
-from jetlake.server.engine.options import EngineOptions
+from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.version import API_LEVEL
-from jetlake.store.disk import RealDisk
+from jetlake.store.files.disk import RealDisk
 from jetlake.store.stream_folder import StoreFolder
 
 if TYPE_CHECKING:

@@ -20,30 +20,30 @@ from jetlake.server.config.options import (
     JetStreamOptions,
     Options,
 )
-from jetlake.server.engine.account import Account
-from jetlake.server.engine.clock import Clock, SystemClock
+from jetlake.server.engine.core.clock import Clock, SystemClock
+from jetlake.server.engine.routing.account import Account
 from jetlake.server.nkey import new_server_id
-from jetlake.server.shell.auth import Authenticator, Identity
-from jetlake.server.shell.connect_options import ConnectOptions
-from jetlake.server.shell.connection import Connection
-from jetlake.server.shell.info import describe_client, describe_server
+from jetlake.server.shell.connection.auth import Authenticator, Identity
+from jetlake.server.shell.connection.connect_options import ConnectOptions
+from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.connection.info import describe_client, describe_server
+from jetlake.server.shell.connection.tls import server_context
+from jetlake.server.shell.engine_loop import Turns
 from jetlake.server.shell.lame_duck import leave_as_lame_duck
 from jetlake.server.shell.listener import listen
 from jetlake.server.shell.log import Log, open_log
+from jetlake.server.shell.monitoring.system_requests import answer_system_requests
 from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file
-from jetlake.server.shell.system_requests import answer_system_requests
-from jetlake.server.shell.tls import server_context
-from jetlake.server.shell.turns import Turns
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.shell.committer import Committer
-    from jetlake.server.shell.entrance import Entrance
+    from jetlake.server.shell.connection.handshake import Entrance
     from jetlake.server.shell.jetstream import FolderLock
-    from jetlake.server.shell.monitoring import Monitoring
-    from jetlake.server.shell.pages import Pages
+    from jetlake.server.shell.monitoring.http import Monitoring
+    from jetlake.server.shell.monitoring.pages import Pages
 
 __all__ = ["ClosedTotals", "Server"]
 
@@ -214,7 +214,7 @@ class Server:
             self.log.info("TLS required for client connections")
 
     async def _start_monitoring(self) -> None:
-        from jetlake.server.shell.monitoring import Monitoring
+        from jetlake.server.shell.monitoring.http import Monitoring
 
         self.monitoring = Monitoring(self)
         await self.monitoring.start()
@@ -222,7 +222,7 @@ class Server:
     def _start_jetstream(self) -> None:
         from jetlake.server.shell.committer import Committer
         from jetlake.server.shell.jetstream import FolderLock, jetstream_folder, start_engine
-        from jetlake.store.open_files import connections_max
+        from jetlake.store.log.open_files import connections_max
 
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:

@@ -13,8 +13,8 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import BadHeaderError, StreamNotFoundError
+from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
-from jetlake.model.times import parse_time
 from jetlake.protocol.headers import Headers
 from jetlake.spark.connection import retrying
 from jetlake.spark.options import ConnectionOptions

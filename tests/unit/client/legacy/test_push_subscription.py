@@ -15,7 +15,7 @@ from jetlake.errors import (
     StreamNotFoundError,
     SubscribeMismatchError,
 )
-from jetlake.model.codec import decode
+from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub, Sub
 

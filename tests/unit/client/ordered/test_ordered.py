@@ -6,7 +6,7 @@ import pytest
 from fake_server import consumer_info, delivery, status
 
 from jetlake.errors import PullStatusError, SequenceGapError, StreamNotFoundError, StreamReplacedError
-from jetlake.model.codec import decode
+from jetlake.model.encoding.codec import decode
 from jetlake.model.requests import ConsumerCreateRequest
 from jetlake.protocol.frames import Pub
 

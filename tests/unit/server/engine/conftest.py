@@ -6,12 +6,12 @@ import pytest
 
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser
-from jetlake.server.engine.account import Account
-from jetlake.server.engine.commit import sync
+from jetlake.server.engine.core.commit import sync
+from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
-from jetlake.server.engine.options import EngineOptions
-from jetlake.server.engine.storage import MemoryHome, MemoryStorage
-from jetlake.server.engine.subscription import Subscriber
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.storage.storage import MemoryHome, MemoryStorage
 from jetlake.store.memory_store import MemoryStore
 from jetlake.testing.clock import ManualClock
 

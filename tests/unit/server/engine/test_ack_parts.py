@@ -1,8 +1,8 @@
 """The parts of the ack tracker: runs, deadlines of one's own, the queue for redelivery; and that none of them grows."""
 
-from jetlake.server.engine.delivery_runs import DeliveryRuns
-from jetlake.server.engine.own_deadlines import OwnDeadlines
-from jetlake.server.engine.redelivery_queue import RedeliveryQueue
+from jetlake.server.engine.consumer.acks.delivery_runs import DeliveryRuns
+from jetlake.server.engine.consumer.acks.own_deadlines import OwnDeadlines
+from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
 
 
 def test_runs_know_what_is_lowest_and_drop_what_is_done():

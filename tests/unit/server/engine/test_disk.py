@@ -9,8 +9,8 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
-from jetlake.server.engine.consumer import Consumer
-from jetlake.server.engine.folder_storage import FolderStorage
+from jetlake.server.engine.consumer.consumer import Consumer
+from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.stream_folder import StoreFolder
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.server.engine.rate_limit import RateLimit
-from jetlake.server.engine.replay import Replay
+from jetlake.server.engine.consumer.push.rate_limit import RateLimit
+from jetlake.server.engine.consumer.replay import Replay
 
 SECOND = 1_000_000_000
 

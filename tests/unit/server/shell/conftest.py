@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jetlake.server import Options, Server
-from jetlake.server.shell.connection import Connection
+from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.log import Log
 from jetlake.testing.clock import ManualClock
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.commit import Commit
+from jetlake.server.engine.core.commit import Commit
 from jetlake.server.shell.committer import Committer, LatencyHistogram
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.errors import ConfigError, RowPublishError
+from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
-from jetlake.model.times import parse_time
 from jetlake.protocol.subjects import matches
 from jetlake.spark.pipelines.compaction import plan_compaction
 from jetlake.spark.pipelines.console import text_table

@@ -221,7 +221,7 @@ def test_starts_in_a_stream_of_three_subjects(harness, config, expected):
 
 
 def test_by_time(harness, make_worker):
-    from jetlake.model.times import format_time
+    from jetlake.model.encoding.times import format_time
 
     harness.create()
     for _ in range(3):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jetlake.model.times import format_time
+from jetlake.model.encoding.times import format_time
 
 SECOND = 1_000_000_000
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from jetlake.server.engine.folder_storage import FolderStorage
+from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 

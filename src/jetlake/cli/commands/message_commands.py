@@ -1,0 +1,197 @@
+"""`jetlake pub`, `req`, `sub` and `ack-watch`: messages by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from jetlake.cli import output
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.shared_options import SharedCommand
+from jetlake.cli.values import DURATION, HEADER
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    from jetlake.client import Message
+
+__all__ = ["ack_watch", "pub", "req", "sub"]
+
+headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
+
+
+def _body(text: str | None, number: int) -> bytes:
+    """The payload: what was typed, or standard input; `{{Count}}` and `{{Time}}` are filled in."""
+    if text is None:
+        return sys.stdin.buffer.read()
+    return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
+
+
+@click.command(cls=SharedCommand)
+@click.argument("subject")
+@click.argument("body", required=False)
+@headers_option
+@click.option("--reply", metavar="SUBJECT", help="Where answers go.")
+@click.option(
+    "--count",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many; {{Count}} in the body is the number.",
+)
+@click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
+@click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
+@command
+async def pub(
+    session: Session,
+    subject: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    reply: str | None,
+    count: int,
+    sleep: int,
+    jetstream: bool,
+) -> None:
+    """Publish BODY (or standard input) to SUBJECT."""
+    async with await session.connect() as client:
+        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        for number in _progress(count):
+            payload = _body(body, number)
+            if jetstream:
+                ack = await js.publish(subject, payload, headers=dict(headers) or None)
+                where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
+            else:
+                await client.publish(subject, payload, reply=reply or "", headers=dict(headers) or None)
+                where = f"Published {output.plural(len(payload), 'byte')} to {subject}"
+            if count == 1:
+                click.echo(where)
+            if sleep and number < count:
+                await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
+        await client.flush()
+        if count > 1:
+            click.echo(f"Published {output.count(count)} messages to {subject}")
+
+
+def _progress(count: int) -> range | list[int]:
+    """The numbers from 1, with a bar on a terminal when there are many."""
+    numbers = range(1, count + 1)
+    if count < 1000 or not sys.stderr.isatty():
+        return numbers
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(numbers, "Publishing", console=Console(stderr=True), transient=True)  # type: ignore[return-value]
+
+
+@click.command(cls=SharedCommand)
+@click.argument("subject")
+@click.argument("body", required=False)
+@headers_option
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many requests.")
+@click.option(
+    "--replies", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many answers to wait for."
+)
+@click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@command
+async def req(
+    session: Session,
+    subject: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    count: int,
+    replies: int,
+    raw: bool,
+) -> None:
+    """Send BODY (or standard input) to SUBJECT and print what answers."""
+    async with await session.connect() as client:
+        for number in range(1, count + 1):
+            payload, began = _body(body, number), time.perf_counter()
+            if not raw:
+                click.echo(f"Sending request on {subject!r}", err=True)
+            if replies == 1:
+                answers = [
+                    await client.request(subject, payload, headers=dict(headers) or None, timeout=session.timeout_s)
+                ]
+            else:
+                inbox = client.new_inbox()
+                subscription = await client.subscribe(inbox)
+                await client.publish(subject, payload, reply=inbox, headers=dict(headers) or None)
+                answers = [await subscription.next(session.timeout_s) for _ in range(replies)]
+                await subscription.unsubscribe()
+            for answer in answers:
+                if not raw:
+                    click.echo(f"Received with rtt {(time.perf_counter() - began) * 1000:.2f} ms", err=True)
+                _print(answer, raw)
+
+
+def _print(message: Message, raw: bool) -> None:
+    if not raw:
+        for key, value in message.headers.items():
+            click.echo(f"{key}: {value}")
+    click.echo(message.data)
+
+
+@click.command(cls=SharedCommand)
+@click.argument("subject")
+@click.option("--queue", default="", metavar="GROUP", help="Queue group.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
+@click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
+@command
+async def sub(session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool) -> None:
+    """Print what is published to SUBJECT until Ctrl-C."""
+    async with await session.connect() as client:
+        subscription = await client.subscribe(subject, queue=queue)
+        await client.flush()
+        if not raw:
+            click.echo(f"Subscribing on {subject}", err=True)
+        number = 0
+        async for message in subscription:
+            number += 1
+            if not raw:
+                moment = time.strftime("%Y/%m/%d %H:%M:%S ") if timestamp else ""
+                reply = f" with reply {message.reply!r}" if message.reply else ""
+                click.echo(f"{moment}[#{number}] Received on {message.subject!r}{reply}")
+            _print(message, raw)
+            if number == count:
+                break
+
+
+@click.command("ack-watch", cls=SharedCommand)
+@click.argument("stream", required=False, default="*")
+@click.argument("consumer", required=False, default="*")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many samples.")
+@json_option
+@command
+async def ack_watch(session: Session, stream: str, consumer: str, count: int | None, as_json: bool) -> None:
+    """Print ack samples of STREAM and CONSUMER as they come.
+
+    Consumers that were made with --sample have them.
+    """
+    async with await session.connect() as client:
+        for pattern in (stream, consumer):
+            if "." in pattern or not pattern:
+                fail(f"{pattern!r} can't be a name", EXIT_USAGE)
+        subscription = await client.subscribe(f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{consumer}")
+        await client.flush()
+        if not as_json:
+            click.echo("Waiting for ack samples, Ctrl-C ends", err=True)
+        number = 0
+        async for message in subscription:
+            number += 1
+            sample = msgspec.json.decode(message.data)
+            if as_json:
+                click.echo(message.data)
+            else:
+                click.echo(
+                    f"{sample['timestamp'][:19]} {sample['stream']} > {sample['consumer']} "
+                    f"sequence {sample['stream_seq']}: acknowledged after {output.duration(sample['ack_time'])}, "
+                    f"delivery {sample['deliveries']}"
+                )
+            if number == count:
+                break

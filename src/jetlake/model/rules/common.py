@@ -1,0 +1,52 @@
+"""What the rules of streams and consumers share: two general errors, and checks of metadata, times and transforms."""
+
+from __future__ import annotations
+
+from jetlake.errors import ApiError, ConfigError, api_error
+from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.stream import SubjectTransform
+from jetlake.model.transforms import compile_transform
+from jetlake.protocol.subjects import is_valid_config
+
+__all__ = ["check_transform", "invalid_config", "metadata_bytes", "pedantic_error", "utc_time"]
+
+
+def invalid_config(reason: str) -> ApiError:
+    """The error for a configuration that breaks a rule (10052)."""
+    return api_error(10052, err=reason)
+
+
+def pedantic_error(reason: str) -> ApiError:
+    """The error for what is corrected in silence unless the request is pedantic (10157)."""
+    return api_error(10157, err=reason)
+
+
+def metadata_bytes(metadata: dict[str, str]) -> int:
+    """The size that is limited: the bytes of all keys and values."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+
+
+def utc_time(time: str) -> str:
+    """The time in UTC and in one spelling, so that equal times are equal values.
+
+    Raises:
+        ApiError: 10025, a day that the calendar does not have.
+    """
+    try:
+        return format_time(parse_time(time))
+    except ConfigError as error:
+        raise api_error(10025, err=str(error)) from None
+
+
+def check_transform(transform: SubjectTransform, *, source_code: int, destination_code: int) -> None:
+    """A subject transform of a stream, mirror or source, each of which has its own error codes.
+
+    Raises:
+        ApiError: the first or second of the codes.
+    """
+    if transform.src and not is_valid_config(transform.src.encode()):
+        raise api_error(source_code, err=f"invalid subject {transform.src}")
+    try:
+        compile_transform(transform.src, transform.dest)
+    except ConfigError as error:
+        raise api_error(destination_code, err=str(error)) from None

@@ -1,0 +1,1 @@
+"""The JetStream API: requests to handlers, direct gets, advisories."""

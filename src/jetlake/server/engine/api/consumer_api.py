@@ -1,0 +1,355 @@
+"""The handlers of the consumer API, and how consumers come to be: created, found again, removed."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec.structs import replace
+
+from jetlake.errors import JetlakeError, StoreError, api_error
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.times import ZERO_TIME, parse_time
+from jetlake.model.enums import (
+    ActionKind,
+    ConsumerAction,
+    DeliverPolicy,
+    RetentionPolicy,
+)
+from jetlake.model.replies import (
+    ConsumerCreateReply,
+    ConsumerDeleteReply,
+    ConsumerInfoReply,
+    ConsumerListReply,
+    ConsumerNamesReply,
+    ConsumerPauseReply,
+    ConsumerResetReply,
+    ConsumerUnpinReply,
+    reply_of,
+)
+from jetlake.model.requests import (
+    ConsumerCreateRequest,
+    ConsumerListRequest,
+    ConsumerPauseRequest,
+    ConsumerResetRequest,
+    ConsumerUnpinRequest,
+)
+from jetlake.model.rules.consumer_rules import (
+    ConsumerRules,
+    check_consumer,
+    check_consumer_request,
+    check_consumer_update,
+    check_group_name,
+    check_workqueue,
+)
+from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT, consumers_max
+from jetlake.model.versioning import required_level
+from jetlake.server.engine.api.api import ApiRequest, Handler, page
+from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
+from jetlake.server.engine.consumer.consumer import Consumer
+from jetlake.server.engine.consumer.pull.pull import PullDelivery
+from jetlake.server.engine.consumer.push.push import PushDelivery
+from jetlake.server.engine.consumer.start_position import StartPosition, start_position
+from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.steps import Steps
+
+__all__ = ["HANDLERS", "consumer_info", "recover_consumers"]
+
+NAMES_PER_PAGE = 1024
+INFOS_PER_PAGE = 256
+
+_NAME_LENGTH = 8
+_NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+# Thresholds get up to this much on top, so that consumers made together are not removed together.
+_JITTER_MIN_NS = 100_000_000
+_JITTER_MAX_NS = 1_000_000_000
+
+
+# Create and update
+
+
+def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
+    """`CONSUMER.CREATE` in its three forms and `CONSUMER.DURABLE.CREATE`: create, or update what is there."""
+    body = request.body or ConsumerCreateRequest()
+    config = check_consumer_request(
+        body,
+        stream=request.stream,
+        consumer=request.consumer,
+        filter_subject=request.rest,
+        durable=request.verb == "CONSUMER.DURABLE.CREATE",
+    )
+    stream = request.jetstream.stream(request.stream)
+    rules = ConsumerRules(
+        stream=stream.config,
+        pedantic=body.pedantic,
+        server=stream.engine.options.limits,
+        account=request.jetstream.limits,
+    )
+    config = _with_level(check_consumer(config, rules))
+    existing = stream.consumers.get(config.name) if config.name else None
+    if existing is not None:
+        if body.action is ConsumerAction.CREATE:
+            _check_same(existing.config, config, body.config, rules)
+            consumer = existing
+        else:
+            consumer = _update(existing, config, rules)
+    elif body.action is ConsumerAction.UPDATE:
+        raise api_error(10149)
+    else:
+        consumer = yield from _create(stream, config)
+    request.awaits.extend(_awaited(consumer))
+    return reply_of(ConsumerCreateReply, consumer_info(consumer))
+
+
+def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
+    if len(stream.consumers) >= consumers_max(stream.config.max_consumers, stream.jetstream.limits):
+        raise api_error(10026)
+    if stream.config.retention is RetentionPolicy.WORKQUEUE:
+        check_workqueue(config, [other.config for other in stream.consumers.values()])
+    start = yield from start_position(config, stream.store, stream.store.last_sequence)
+    record = ConsumerRecord(
+        name=config.name or _new_name(stream),
+        config=config,
+        created_ns=stream.engine.clock.now_ns(),
+        start=start.sequence,
+        resume=start.resume,
+    )
+    had_missing = bool(stream.home.missing)
+    home = stream.home.create_consumer(record)
+    consumer = _make(stream, record, home, start)
+    consumer.write_state()
+    _add(stream, consumer)
+    _make_durable(consumer)
+    if had_missing:
+        stream.retention.sweep()
+    consumer.events.action(ActionKind.CREATE)
+    return consumer
+
+
+def _make_durable(consumer: Consumer) -> None:
+    """Have a new consumer on disk, or have it no more when the disk refuses."""
+    place, commit = consumer.home.place, consumer.engine.commit
+    if place is None:
+        return
+
+    def undo(error: JetlakeError | None) -> None:
+        if error is not None and not consumer.is_closed:
+            commit.forget(consumer.home.journal, error)
+            with consumer.engine.despite_disk(f"removing consumer {consumer.name}"):
+                consumer.close(deleted=True)
+
+    commit.mark_now(place)
+    commit.when_durable(place, undo)
+
+
+def _is_promised(consumer: Consumer) -> bool:
+    """Whether a consumer must survive a crash: one without a durable name must only where messages stay for it."""
+    return bool(consumer.config.durable_name) or consumer.stream.config.retention is not RetentionPolicy.LIMITS
+
+
+def _awaited(consumer: Consumer) -> list[Syncable | None]:
+    """What has to be durable before somebody is told of the consumer; nobody waits for one that is not promised."""
+    stream = consumer.stream
+    shown = [stream.home.place, stream.store if stream.store.durable else None]
+    return [*shown, consumer.home.place] if _is_promised(consumer) else shown
+
+
+def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
+    """Whether creating the consumer again changes nothing.
+
+    As on other servers that is never so for one without a durable name whose lifetime was left to the server: two who
+    made up the same name shall not share a consumer unawares.
+
+    Raises:
+        ApiError: 10148.
+    """
+    is_chosen = (
+        bool(new.durable_name) or max(asked.inactive_threshold, rules.stream.consumer_limits.inactive_threshold) > 0
+    )
+    same = replace(new, pause_until=old.pause_until, metadata=old.metadata) == old and _same_metadata(old, new)
+    if not (is_chosen and same):
+        raise api_error(10148)
+
+
+def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Consumer:
+    old = consumer.config
+    stream = consumer.stream
+    if stream.config.retention is RetentionPolicy.WORKQUEUE:
+        others = [other.config for other in stream.consumers.values() if other is not consumer]
+        check_workqueue(config, others, is_update=True)
+    delivery = consumer.delivery
+    in_use = isinstance(delivery, PushDelivery) and delivery.is_active
+    config = _with_level(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
+    if config != old:
+        consumer.update(config)
+    return consumer
+
+
+def _make(stream: Stream, record: ConsumerRecord, home: ConsumerHome, start: StartPosition) -> Consumer:
+    random = stream.engine.random
+    return Consumer(stream, record, home, start, jitter_ns=_jitter_ns(record.config, random), chance=random.random)
+
+
+def _add(stream: Stream, consumer: Consumer) -> None:
+    stream.add_consumer(consumer)
+    consumer.open()
+
+
+def recover_consumers(stream: Stream) -> None:
+    """Bring back the consumers that the stream had, where they stood."""
+    for record, home in stream.home.recover_consumers():
+        consumer = _make(stream, record, home, StartPosition(record.start))
+        try:
+            consumer.restore(home.journal.load(), record.resume)
+        except StoreError as error:
+            stream.home.set_aside(record.name, str(error))
+            continue
+        _add(stream, consumer)
+
+
+def _new_name(stream: Stream) -> str:
+    while True:
+        name = "".join(stream.engine.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
+        if name not in stream.consumers:
+            return name
+
+
+def _jitter_ns(config: ConsumerConfig, random: Random) -> int:
+    """What is added to the inactive threshold: nothing when a push consumer's was set on purpose."""
+    if config.is_push and config.inactive_threshold != INACTIVE_THRESHOLD_DEFAULT:
+        return 0
+    return random.randint(_JITTER_MIN_NS, _JITTER_MAX_NS)
+
+
+def _with_level(config: ConsumerConfig) -> ConsumerConfig:
+    """The configuration with the metadata that is kept: the API level that a server must have to run it."""
+    return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))
+
+
+def _same_metadata(old: ConsumerConfig, new: ConsumerConfig) -> bool:
+    return stored_metadata(old.metadata, 0) == stored_metadata(new.metadata, 0)
+
+
+# Questions
+
+
+def consumer_info_reply(request: ApiRequest) -> ConsumerInfoReply:
+    """`CONSUMER.INFO`."""
+    return reply_of(ConsumerInfoReply, consumer_info(_consumer(request)))
+
+
+def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
+    """`CONSUMER.NAMES`."""
+    body = request.body or ConsumerListRequest()
+    names = sorted(request.jetstream.stream(request.stream).consumers)
+    offset, some = page(names, body.offset, NAMES_PER_PAGE)
+    return ConsumerNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, consumers=some)
+
+
+def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
+    """`CONSUMER.LIST`."""
+    body = request.body or ConsumerListRequest()
+    consumers = request.jetstream.stream(request.stream).consumers
+    names = sorted(consumers)
+    offset, some = page(names, body.offset, INFOS_PER_PAGE)
+    infos: list[ConsumerInfo] = []
+    for name in some:
+        if (consumer := consumers.get(name)) is not None:
+            infos.append(consumer.info())
+        yield
+    return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=tuple(infos))
+
+
+def consumer_info(consumer: Consumer) -> ConsumerInfo:
+    """The consumer as answers about it alone describe it: its metadata says which server answers."""
+    config = consumer.config
+    return consumer.info(config=replace(config, metadata=served_metadata(config.metadata)))
+
+
+# Orders
+
+
+def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
+    """`CONSUMER.DELETE`, also of one that is there and could not be opened."""
+    stream = request.jetstream.stream(request.stream)
+    if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
+        stream.retention.sweep()
+    else:
+        request.awaits.append(_consumer(request).close(deleted=True))
+    return ConsumerDeleteReply(success=True)
+
+
+def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
+    """`CONSUMER.PAUSE`: until a time; without one, or with one that is past, the consumer goes on."""
+    body = request.body or ConsumerPauseRequest()
+    consumer = _consumer(request)
+    until = None if body.pause_until == ZERO_TIME else body.pause_until
+    request.awaits.append(consumer.home.place)
+    consumer.pause(_with_level(replace(consumer.config, pause_until=until)))
+    now_ns = consumer.engine.clock.now_ns()
+    paused = consumer.is_paused(now_ns)
+    remaining = parse_time(until) - now_ns if paused and until is not None else 0
+    return ConsumerPauseReply(paused=paused, pause_until=until or ZERO_TIME, pause_remaining=remaining)
+
+
+def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
+    """`CONSUMER.RESET`: begin again at a sequence that the deliver policy allows, or after the ack floor."""
+    body = request.body or ConsumerResetRequest()
+    consumer = _consumer(request)
+    config = consumer.config
+    sequence = body.seq
+    if not sequence:
+        sequence = consumer.acks.floor_stream + 1
+    elif config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE:
+        if sequence < config.opt_start_seq:
+            raise api_error(10204, err="below start seq")
+    elif config.deliver_policy is DeliverPolicy.BY_START_TIME and config.opt_start_time is not None:
+        if sequence < consumer.stream.store.first_at_or_after(parse_time(config.opt_start_time)):
+            raise api_error(10204, err="below start time")
+    elif config.deliver_policy is not DeliverPolicy.ALL:
+        raise api_error(10204, err="not allowed")
+    consumer.reset(sequence)
+    if consumer.home.place is not None:
+        request.awaits.extend((consumer.home.place, consumer.home.journal))
+    return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)
+
+
+def consumer_unpin(request: ApiRequest) -> ConsumerUnpinReply:
+    """`CONSUMER.UNPIN`, with the group in the body or, as ADR-42 writes it, as the last token of the subject."""
+    body: ConsumerUnpinRequest | None = request.body
+    group = request.rest
+    if not group:
+        if body is None:
+            raise api_error(10025, err="unexpected end of JSON input")
+        if not body.group:
+            raise api_error(10025, err="consumer group not specified")
+        group = body.group
+    check_group_name(group)
+    consumer = _consumer(request)
+    if group not in consumer.config.priority_groups:
+        raise api_error(10160)
+    if isinstance(consumer.delivery, PullDelivery):
+        consumer.delivery.unpin()
+    return ConsumerUnpinReply()
+
+
+def _consumer(request: ApiRequest) -> Consumer:
+    consumer = request.jetstream.stream(request.stream).consumers.get(request.consumer)
+    if consumer is None:
+        raise api_error(10014)
+    return consumer
+
+
+HANDLERS: dict[str, Handler] = {
+    "CONSUMER.CREATE": consumer_create,
+    "CONSUMER.DURABLE.CREATE": consumer_create,
+    "CONSUMER.INFO": consumer_info_reply,
+    "CONSUMER.NAMES": consumer_names,
+    "CONSUMER.LIST": consumer_list,
+    "CONSUMER.DELETE": consumer_delete,
+    "CONSUMER.PAUSE": consumer_pause,
+    "CONSUMER.RESET": consumer_reset,
+    "CONSUMER.UNPIN": consumer_unpin,
+}

@@ -1,0 +1,325 @@
+"""The handlers of the account and stream API."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from jetlake.errors import ConfigError, api_error
+from jetlake.model.encoding.fields import Value
+from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.enums import ActionKind, StorageType
+from jetlake.model.replies import (
+    AccountInfoReply,
+    MessageDeleteReply,
+    MessageGetReply,
+    StoredMessage,
+    StreamCreateReply,
+    StreamDeleteReply,
+    StreamInfoReply,
+    StreamListReply,
+    StreamNamesReply,
+    StreamPurgeReply,
+    StreamUpdateReply,
+    reply_of,
+)
+from jetlake.model.requests import (
+    MessageDeleteRequest,
+    MessageGetRequest,
+    StreamCreateRequest,
+    StreamInfoRequest,
+    StreamListRequest,
+    StreamPurgeRequest,
+)
+from jetlake.model.rules.stream_rules import (
+    StreamRules,
+    check_consumers_within,
+    check_stream_config,
+    check_stream_request,
+    check_stream_update,
+)
+from jetlake.model.stream import ClusterInfo, StreamConfig, StreamInfo
+from jetlake.protocol.subjects import overlaps
+from jetlake.server.engine.api.api import ApiRequest, Handler, is_empty_object, page
+from jetlake.server.engine.api.metadata import served_metadata, with_stored_metadata
+from jetlake.server.engine.api.unsupported import check_supported
+from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.message import StoredMessage as Stored
+from jetlake.store.steps import Steps, in_groups
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["HANDLERS", "stream_info"]
+
+NAMES_PER_PAGE = 1024
+INFOS_PER_PAGE = 256
+SUBJECTS_PER_PAGE = 100_000
+SUBJECTS_PER_STEP = 1024
+
+
+# The account
+
+
+def account_info(request: ApiRequest) -> AccountInfoReply:
+    """`INFO`."""
+    return reply_of(AccountInfoReply, request.jetstream.info())
+
+
+# Streams
+
+
+def stream_create(request: ApiRequest) -> StreamCreateReply:
+    """`STREAM.CREATE`: a stream that exists with the same configuration is a success too."""
+    jetstream = request.jetstream
+    body = request.body or StreamCreateRequest()
+    config = body.config
+    check_stream_request(request.stream, config)
+    existing = jetstream.streams.get(config.name)
+    if existing is None:
+        jetstream.check_stream_count()
+        jetstream.check_room(config.storage, config.max_bytes or -1)
+    config = with_stored_metadata(check_stream_config(config, _rules(request, body)))
+    check_supported(config)
+    if existing is not None:
+        if existing.config != config:
+            raise api_error(10058)
+        return _created(request, existing)
+    jetstream.check_overlap(config)
+    return _created(request, jetstream.create_stream(config))
+
+
+def _created(request: ApiRequest, stream: Stream) -> StreamCreateReply:
+    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
+    # Alone among the answers about a stream this one does not name the domain.
+    return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
+
+
+def stream_update(request: ApiRequest) -> StreamUpdateReply:
+    """`STREAM.UPDATE`: the whole configuration anew."""
+    jetstream = request.jetstream
+    body = request.body or StreamCreateRequest()
+    config = body.config
+    rules = _rules(request, body)
+    check_stream_config(config, rules)
+    if config.name != request.stream:
+        raise api_error(10056)
+    stream = jetstream.stream(config.name)
+    old = stream.config
+    config = with_stored_metadata(check_stream_update(old, config, rules))
+    check_supported(config)
+    jetstream.check_overlap(config)
+    jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
+    check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
+    stream.update(config)
+    request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
+    jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
+    return reply_of(StreamUpdateReply, stream_info(stream))
+
+
+def stream_delete(request: ApiRequest) -> StreamDeleteReply:
+    """`STREAM.DELETE`."""
+    request.awaits.append(request.jetstream.delete_stream(request.jetstream.stream(request.stream)))
+    return StreamDeleteReply(success=True)
+
+
+def stream_names(request: ApiRequest) -> StreamNamesReply:
+    """`STREAM.NAMES`."""
+    body = request.body or StreamListRequest()
+    names = [stream.name for stream in _streams(request, body)]
+    offset, some = page(names, body.offset, NAMES_PER_PAGE)
+    return StreamNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, streams=some or None)
+
+
+def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
+    """`STREAM.LIST`."""
+    body = request.body or StreamListRequest()
+    streams = _streams(request, body)
+    offset, some = page(streams, body.offset, INFOS_PER_PAGE)
+    infos: list[StreamInfo] = []
+    for stream in some:
+        infos.append(stream_info(stream, served=False))
+        yield
+    return StreamListReply(total=len(streams), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
+
+
+def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfoReply]:
+    """`STREAM.INFO`."""
+    body = request.body or StreamInfoRequest()
+    stream = request.jetstream.stream(request.stream)
+    info = stream_info(stream, leads=True)
+    state = info.state
+    if body.deleted_details:
+        state = replace(state, deleted=tuple(stream.store.deleted()))
+    if not body.subjects_filter:
+        return reply_of(StreamInfoReply, replace(info, state=state))
+    return _info_with_subjects(stream, replace(info, state=state), body)
+
+
+def _info_with_subjects(stream: Stream, info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
+    """A stream's info with a page of the subjects that a filter covers."""
+    store = stream.store
+    names = yield from store.subjects_in_steps(body.subjects_filter.encode())
+    if not names:
+        return reply_of(StreamInfoReply, info)
+    offset = max(body.offset, 0)
+    subjects: dict[str, int] = {}
+    for group in in_groups(names[offset : offset + SUBJECTS_PER_PAGE], SUBJECTS_PER_STEP):
+        subjects.update((name.decode("utf-8", "replace"), count) for name in group if (count := store.count_on(name)))
+        yield
+    state = replace(info.state, subjects=subjects)
+    numbers = {"total": len(names), "offset": offset, "limit": SUBJECTS_PER_PAGE}
+    return reply_of(StreamInfoReply, replace(info, state=state), **numbers)
+
+
+def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
+    """`STREAM.PURGE`: everything, or what filter, sequence and number to keep say."""
+    body = request.body or StreamPurgeRequest()
+    stream = request.jetstream.stream(request.stream)
+    if body.seq and body.keep:
+        raise api_error(10003)
+    if stream.config.sealed:
+        raise api_error(10109)
+    if stream.config.deny_purge:
+        raise api_error(10110, err="stream purge not permitted")
+    subject_filter = SubjectFilter.of([body.filter.encode()]) if body.filter else None
+    purged = yield from stream.purge(subject_filter, below=body.seq or None, keep=body.keep or None)
+    return StreamPurgeReply(success=True, purged=purged)
+
+
+# Messages
+
+
+def message_get(request: ApiRequest) -> MessageGetReply:
+    """`STREAM.MSG.GET`: one message by exactly one way to find it."""
+    body = request.body
+    if body is None or not _finds_one(body):
+        raise api_error(10003)
+    stream = request.jetstream.stream(request.stream)
+    try:
+        message = _find_message(stream, body)
+    except ConfigError as error:  # a time that the calendar does not have
+        raise api_error(10025, err=str(error)) from None
+    if message is None:
+        raise api_error(10037)
+    return MessageGetReply(
+        message=StoredMessage(
+            subject=message.subject.decode("utf-8", "replace"),
+            seq=message.sequence,
+            hdrs=b"" if body.no_hdr else message.header,
+            data=message.payload,
+            time=format_time(message.time_ns),
+        )
+    )
+
+
+def _finds_one(body: MessageGetRequest) -> bool:
+    if body.batch or body.max_bytes:
+        return False
+    if body.last_by_subj:
+        return not (body.seq or body.next_by_subj or body.start_time)
+    if body.start_time is not None:
+        return not body.seq
+    return bool(body.seq or body.next_by_subj)
+
+
+def _find_message(stream: Stream, body: MessageGetRequest) -> Stored | None:
+    store = stream.store
+    if body.last_by_subj:
+        return store.last_for(body.last_by_subj.encode())
+    if body.seq and not body.next_by_subj:
+        return store.get(body.seq)
+    first = store.first_at_or_after(parse_time(body.start_time)) if body.start_time is not None else body.seq
+    subject_filter = SubjectFilter.of([body.next_by_subj.encode()]) if body.next_by_subj else None
+    run = store.read(max(first, store.first_sequence), subject_filter, 1, 1)
+    return run.messages[0] if run.messages else None
+
+
+def message_delete(request: ApiRequest) -> MessageDeleteReply:
+    """`STREAM.MSG.DELETE`: the message goes, and unless told otherwise its bytes are overwritten."""
+    body: MessageDeleteRequest | None = request.body
+    if body is None or is_empty_object(request.payload):
+        raise api_error(10003)
+    stream = request.jetstream.stream(request.stream)
+    if stream.config.sealed:
+        raise api_error(10109)
+    if stream.config.deny_delete:
+        raise api_error(10057, err="message delete not permitted")
+    if stream.config.storage is StorageType.FILE:
+        if body.seq == 0:
+            raise api_error(10057, err="no message found")
+        if body.seq > stream.store.last_sequence:
+            raise api_error(10057, err="stream store EOF")
+    if not stream.remove(body.seq, erase=not body.no_erase):
+        raise api_error(10043, seq=body.seq)
+    return MessageDeleteReply(success=True)
+
+
+# What this server does not do
+
+
+def stream_snapshot(request: ApiRequest) -> Value:
+    """`STREAM.SNAPSHOT`: backups are made of the files, or through a consumer."""
+    request.jetstream.stream(request.stream)
+    raise api_error(10064, err="not supported by this server")
+
+
+def stream_restore(request: ApiRequest) -> Value:
+    """`STREAM.RESTORE`."""
+    raise api_error(10062, err="not supported by this server")
+
+
+# What they share
+
+
+def stream_info(stream: Stream, *, served: bool = True, leads: bool = False) -> StreamInfo:
+    """The stream as answers describe it.
+
+    Args:
+        served: the metadata says which server answers; lists leave that out.
+        leads: name the server as the stream's leader.
+    """
+    options = stream.engine.options
+    config = stream.config
+    return StreamInfo(
+        config=replace(config, metadata=served_metadata(config.metadata)) if served else config,
+        created=format_time(stream.created_ns),
+        state=stream.state(),
+        domain=options.domain,
+        cluster=ClusterInfo(leader=options.server_name) if leads else None,
+        ts=format_time(stream.engine.clock.now_ns()),
+    )
+
+
+def _rules(request: ApiRequest, body: StreamCreateRequest) -> StreamRules:
+    jetstream = request.jetstream
+
+    def lookup(name: str) -> StreamConfig | None:
+        stream = jetstream.streams.get(name)
+        return stream.config if stream is not None else None
+
+    limits = jetstream.engine.options.limits
+    return StreamRules(pedantic=body.pedantic, server=limits, account=jetstream.limits, lookup=lookup)
+
+
+def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream]:
+    streams = sorted(request.jetstream.streams.values(), key=lambda stream: stream.name)
+    if not body.subject:
+        return streams
+    wanted = body.subject.encode()
+    return [
+        stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
+    ]
+
+
+HANDLERS: dict[str, Handler] = {
+    "INFO": account_info,
+    "STREAM.CREATE": stream_create,
+    "STREAM.UPDATE": stream_update,
+    "STREAM.DELETE": stream_delete,
+    "STREAM.NAMES": stream_names,
+    "STREAM.LIST": stream_list,
+    "STREAM.INFO": stream_info_reply,
+    "STREAM.PURGE": stream_purge,
+    "STREAM.MSG.GET": message_get,
+    "STREAM.MSG.DELETE": message_delete,
+    "STREAM.SNAPSHOT": stream_snapshot,
+    "STREAM.RESTORE": stream_restore,
+}

@@ -1,0 +1,1 @@
+"""A consumer: its cursor, its deliveries and their events."""

@@ -1,0 +1,80 @@
+"""What the body of an acknowledgement asks for: ack, nak (with a delay), progress, term (with a reason), next."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from jetlake.errors import ConfigError, DecodeError
+from jetlake.model.encoding.codec import decode
+from jetlake.model.encoding.durations import parse_duration
+
+__all__ = ["AckBody", "AckKind", "parse_ack_body"]
+
+
+class AckKind(IntEnum):
+    """What to do with the message that is acknowledged."""
+
+    ACK = 0
+    """It was handled."""
+    NAK = 1
+    """Deliver it again, now or after a delay."""
+    PROGRESS = 2
+    """Work goes on: wait for another full ack wait."""
+    TERM = 3
+    """Never deliver it again, although it was not handled."""
+    NEXT = 4
+    """It was handled, and the rest of the body is a pull request."""
+    UNKNOWN = 5
+    """No body that means anything; it changes nothing, and is answered all the same."""
+
+
+class AckBody(msgspec.Struct, frozen=True, gc=False):
+    """A body that was read."""
+
+    kind: AckKind
+    delay_ns: int | None = None
+    """Of a nak: how long to wait before the next delivery; None = not at all."""
+    reason: str = ""
+    """Of a term: why."""
+    request: bytes = b""
+    """Of a next: the pull request."""
+
+
+class _NakOptions(msgspec.Struct):
+    delay: int = 0
+
+
+ACK = AckBody(AckKind.ACK)
+_NAK = AckBody(AckKind.NAK)
+_PROGRESS = AckBody(AckKind.PROGRESS)
+_UNKNOWN = AckBody(AckKind.UNKNOWN)
+
+
+def parse_ack_body(payload: bytes) -> AckBody:
+    """Read the body; what cannot be understood is `UNKNOWN`, a nak with an odd delay is a plain nak. Never raises."""
+    if payload in (b"", b"+ACK", b"+OK"):
+        return ACK
+    if payload.startswith(b"-NAK"):
+        return _parse_nak(payload[4:].strip())
+    if payload == b"+WPI":
+        return _PROGRESS
+    if payload.startswith(b"+NXT"):
+        return AckBody(AckKind.NEXT, request=payload[4:])
+    if payload.startswith(b"+TERM"):
+        return AckBody(AckKind.TERM, reason=payload[5:].strip().decode("utf-8", "replace"))
+    return _UNKNOWN
+
+
+def _parse_nak(argument: bytes) -> AckBody:
+    if not argument:
+        return _NAK
+    try:
+        if argument.startswith(b"{"):
+            delay_ns = decode(_NakOptions, argument).delay
+        else:
+            delay_ns = parse_duration(argument.decode())
+    except (DecodeError, ConfigError, UnicodeDecodeError):
+        return _NAK
+    return AckBody(AckKind.NAK, delay_ns=max(delay_ns, 0))

@@ -1,0 +1,346 @@
+"""What was delivered and not yet acknowledged: floors, delivery counts, deadlines, and the queue for redelivery.
+
+Messages are delivered in runs, so that is how they are kept: one deadline a run, one dictionary entry a message. Only
+a message that goes its own way (delivered again, delayed, in progress) has a deadline of its own. No operation looks
+at all that is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import AckPolicy
+from jetlake.server.engine.consumer.acks.delivery_runs import DeliveryRuns
+from jetlake.server.engine.consumer.acks.own_deadlines import OwnDeadlines
+from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
+
+__all__ = ["AckTracker", "Pending"]
+
+# The server looks this much after the ack wait, so that a client that acknowledges in the last moment is in time.
+_GRACE_NS = 1_000_000
+# So much that is no longer pending may always be remembered: a clean-up for less is not worth its pass.
+_STALE_MIN = 1024
+
+Pending = tuple[int, int, int]
+"""A pending message at rest: the consumer sequence of its first delivery, the time of its last, and their number."""
+
+
+class AckTracker:
+    """The acknowledgement state of one consumer.
+
+    Args:
+        config: the consumer's: ack wait, backoff and most deliveries are read, and may be replaced by `configure`.
+    """
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.delivered_consumer = 0
+        self.delivered_stream = 0
+        self.floor_consumer = 0
+        self.floor_stream = 0
+        self.pending: dict[int, int] = {}
+        """Stream sequence to the consumer sequence of the first delivery."""
+        self.deliveries: dict[int, int] = {}
+        """How often a message was delivered, for those not acknowledged that were delivered again or are exhausted."""
+        self.exhausted: set[int] = set()
+        """Delivered as often as allowed and not acknowledged; these are no longer pending."""
+        self._runs = DeliveryRuns()
+        self._deadlines = OwnDeadlines()
+        self._own_ns = self._deadlines.times_ns
+        self._delivered_again_ns: dict[int, int] = {}
+        self._waits_since_ns: dict[int, int] = {}
+        self._queue = RedeliveryQueue()
+        self._queued = self._queue.members
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """Use these settings from the next delivery on."""
+        self._ack_wait_ns = config.ack_wait
+        self._backoff = config.backoff
+        self.max_deliver = config.max_deliver
+        self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
+
+    # Deliveries
+
+    def deliver_run(self, sequences: list[int], now_ns: int) -> None:
+        """Messages were delivered for the first time, in ascending order, with the next consumer sequences."""
+        first = self.delivered_consumer + 1
+        self.delivered_consumer += len(sequences)
+        self.delivered_stream = sequences[-1]
+        self.pending.update(zip(sequences, range(first, first + len(sequences)), strict=True))
+        runs = self._runs
+        runs.add(sequences, now_ns, now_ns + self._wait_ns(1))
+        if runs.tracked > 2 * len(self.pending) + _STALE_MIN:
+            runs.sweep(self.pending)
+
+    def pass_run(self, sequences: list[int]) -> None:
+        """Messages were delivered for the first time to a consumer that wants no acknowledgements."""
+        self.delivered_consumer += len(sequences)
+        self.delivered_stream = sequences[-1]
+        self.floor_consumer = self.delivered_consumer
+        self.floor_stream = self.delivered_stream
+
+    def deliver_again(self, sequence: int, now_ns: int) -> int:
+        """A message from the queue was delivered again; returns how often by now."""
+        self.delivered_consumer += 1
+        count = self.deliveries.get(sequence, 1) + 1
+        self.deliveries[sequence] = count
+        self._delivered_again_ns[sequence] = now_ns
+        self._waits_since_ns.pop(sequence, None)
+        self._deadlines.set(sequence, now_ns + self._wait_ns(count))
+        return count
+
+    def delivery_count(self, sequence: int) -> int:
+        """How often the message was delivered."""
+        return self.deliveries.get(sequence, 1)
+
+    def delivered_ns(self, sequence: int) -> int:
+        """When the pending message was last delivered."""
+        again_ns = self._delivered_again_ns.get(sequence)
+        return again_ns if again_ns is not None else self._runs.delivered_ns(sequence)
+
+    def _wait_ns(self, count: int) -> int:
+        """How long the delivery with that number waits for its acknowledgement."""
+        if self._backoff:
+            return self._backoff[min(count, len(self._backoff)) - 1] + _GRACE_NS
+        return self._ack_wait_ns + _GRACE_NS
+
+    # Acknowledgements
+
+    def ack(self, sequence: int, consumer_sequence: int) -> bool:
+        """One message is done; whether it was pending. `consumer_sequence` is the one in the acknowledgement."""
+        first = self.pending.pop(sequence, None)
+        if first is not None:
+            consumer_sequence = first
+        if self.deliveries or self._queued or self._own_ns or self._waits_since_ns:
+            self._forget(sequence)
+        if not self.pending:
+            self._raise_floor_to_delivered()
+        elif consumer_sequence == self.floor_consumer + 1:
+            lowest = self._runs.lowest(self.pending)
+            self.floor_consumer = self.pending[lowest] - 1
+            self.floor_stream = lowest - 1
+        return first is not None
+
+    def ack_all(self, sequence: int, consumer_sequence: int) -> list[int]:
+        """This message and all before it are done; returns those that were not yet, in ascending order."""
+        if sequence <= self.floor_stream or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
+            return []
+        self.floor_consumer, self.floor_stream = consumer_sequence, sequence
+        done = []
+        while self.pending and (lowest := self._runs.lowest(self.pending)) <= sequence:
+            del self.pending[lowest]
+            self._forget(lowest)
+            done.append(lowest)
+        late = [exhausted for exhausted in self.exhausted if exhausted <= sequence]
+        for exhausted in late:
+            self._forget(exhausted)
+        return sorted(done + late) if late else done
+
+    def nak(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> bool:
+        """Deliver it again, now or after a delay; False when it is not pending (or below the floor)."""
+        if sequence not in self.pending or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
+            return False
+        if delay_ns is not None:
+            self._queued.discard(sequence)
+            self._deadlines.set(sequence, now_ns + delay_ns)
+        elif sequence not in self._queued:
+            self._enqueue((sequence,))
+        self._waits_since_ns[sequence] = now_ns + (delay_ns or 0) - self._wait_ns(self.delivery_count(sequence))
+        return True
+
+    def progress(self, sequence: int, now_ns: int) -> bool:
+        """Wait for it once more as long as after its last delivery; False when nothing waits for it any more."""
+        if sequence not in self.pending or sequence in self._queued:
+            return False
+        self._waits_since_ns[sequence] = now_ns
+        self._deadlines.set(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
+        return True
+
+    def at_rest(self, sequence: int) -> Pending:
+        """A pending message as it is written down: its time is the one from which its wait counts."""
+        time_ns = self._waits_since_ns.get(sequence) or self.delivered_ns(sequence)
+        return self.pending[sequence], time_ns, self.delivery_count(sequence)
+
+    # Redelivery
+
+    def expire(self, now_ns: int) -> list[int]:
+        """Queue what waited too long; returns those that were delivered once and may not be a second time."""
+        pending, own_ns, queued = self.pending, self._own_ns, self._queued
+        due = [
+            sequence
+            for sequence in self._runs.expire(now_ns)
+            if sequence in pending and sequence not in own_ns and sequence not in queued
+        ]
+        due += self._deadlines.take_due(now_ns)
+        due.sort()
+        if self.max_deliver == 1:
+            return due
+        self._enqueue(due)
+        return []
+
+    def exhaust(self, sequence: int) -> bool:
+        """It was delivered as often as allowed: it is no longer pending, but not acknowledged; whether that is new."""
+        was_pending = self.pending.pop(sequence, None) is not None
+        self.deliveries.setdefault(sequence, 1)
+        self.exhausted.add(sequence)
+        self._own_ns.pop(sequence, None)
+        self._queued.discard(sequence)
+        return was_pending
+
+    def next_redelivery(self) -> int | None:
+        """The message at the head of the queue, which stays there."""
+        return self._queue.head()
+
+    def take_redelivery(self) -> int | None:
+        """Take the message at the head of the queue."""
+        return self._queue.take()
+
+    def requeue(self, sequence: int) -> None:
+        """Nobody was there to take it: put it at the tail of the queue."""
+        self._enqueue((sequence,))
+
+    def is_queued(self, sequence: int) -> bool:
+        """Whether the message waits in the queue for redelivery."""
+        return sequence in self._queued
+
+    @property
+    def queue_length(self) -> int:
+        """How many messages are queued for redelivery."""
+        return len(self._queued)
+
+    def redeliver_all(self) -> None:
+        """Queue everything that is pending: whoever had it is gone."""
+        self._enqueue(sorted(self.pending.keys() - self._queued))
+
+    def _enqueue(self, sequences: Sequence[int]) -> None:
+        for sequence in sequences:
+            self._own_ns.pop(sequence, None)
+        self._queue.put(sequences)
+
+    def recall(self, sequences: Iterable[int]) -> None:
+        """It is not known whether these were acknowledged: have them delivered again. Only right after `restore`."""
+        unknown = [sequence for sequence in sequences if sequence > self.floor_stream and sequence not in self.pending]
+        for sequence in unknown:
+            self.pending[sequence] = self.delivered_consumer
+        self._runs.replace(sorted(self.pending))
+        self._enqueue(unknown)
+
+    # Deadlines
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When something expires at the earliest; 0 when nothing will."""
+        deadline_ns = self._deadlines.next_ns
+        if self.pending:
+            run_ns = self._runs.next_deadline_ns
+            if run_ns and (not deadline_ns or run_ns < deadline_ns):
+                return run_ns
+        return deadline_ns
+
+    # What the stream lost
+
+    def lose(self, sequence: int) -> bool:
+        """The message is no longer in the stream, so that nothing can be done with it; whether it was not done yet."""
+        was_open = sequence in self.pending or sequence in self.exhausted
+        if self._is_explicit:
+            self.ack(sequence, self.pending.get(sequence, 0))
+        else:
+            self.pending.pop(sequence, None)
+            self._forget(sequence)
+            self._raise_floor_if_idle()
+        return was_open
+
+    def _raise_floor_if_idle(self) -> None:
+        """Nothing is pending: the floor comes up to what was delivered.
+
+        Where an acknowledgement covers all before it, not over messages that were delivered as often as allowed: they
+        are not acknowledged, and below the floor they never could be.
+        """
+        if not self.pending and (self._is_explicit or not self.exhausted):
+            self._raise_floor_to_delivered()
+
+    def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
+        """The stream was purged up to `first_sequence`, or of what `is_missing`: they count as acknowledged.
+
+        Returns them in ascending order.
+        """
+        gone = [
+            sequence
+            for sequence in self.pending
+            if sequence < first_sequence or (is_missing is not None and is_missing(sequence))
+        ]
+        highest = 0
+        for sequence in gone:
+            highest = max(highest, self.pending.pop(sequence))
+            self._forget(sequence)
+        for sequence in [
+            late for late in self.exhausted if late < first_sequence or (is_missing is not None and is_missing(late))
+        ]:
+            self._forget(sequence)
+        self.delivered_stream = max(self.delivered_stream, first_sequence - 1)
+        self.floor_stream = max(self.floor_stream, first_sequence - 1)
+        self.floor_consumer = max(self.floor_consumer, highest)
+        self._raise_floor_if_idle()
+        return gone
+
+    # At rest
+
+    def pending_state(self) -> dict[int, Pending]:
+        """Everything pending, in ascending order of the stream's sequences."""
+        state: dict[int, Pending] = {}
+        for run in self._runs:
+            for sequence in run.sequences:
+                first = self.pending.get(sequence)
+                if first is not None:
+                    time_ns = self._delivered_again_ns.get(sequence, run.delivered_ns)
+                    time_ns = self._waits_since_ns.get(sequence, time_ns)
+                    state[sequence] = (first, time_ns, self.deliveries.get(sequence, 1))
+        return state
+
+    def restore(
+        self,
+        delivered: tuple[int, int],
+        floor: tuple[int, int],
+        pending: dict[int, Pending],
+        deliveries: dict[int, int],
+    ) -> None:
+        """Go on from what was written down; sequences come in pairs, the consumer's and the stream's."""
+        self.reset(*delivered)
+        self.floor_consumer, self.floor_stream = floor
+        self.deliveries.update(deliveries)
+        self.exhausted.update(deliveries.keys() - pending.keys())
+        sequences = sorted(pending)
+        for sequence in sequences:
+            first, time_ns, count = pending[sequence]
+            self.pending[sequence] = first
+            if count > 1:
+                self.deliveries[sequence] = count
+            self._delivered_again_ns[sequence] = time_ns
+            self._deadlines.set(sequence, time_ns + self._wait_ns(count))
+        self._runs.replace(sequences)
+
+    def reset(self, delivered_consumer: int, delivered_stream: int) -> None:
+        """Forget everything and stand there, with both floors."""
+        self.delivered_consumer = self.floor_consumer = delivered_consumer
+        self.delivered_stream = self.floor_stream = delivered_stream
+        for known in (self.pending, self.deliveries, self.exhausted, self._delivered_again_ns, self._waits_since_ns):
+            known.clear()
+        self._runs.clear()
+        self._deadlines.clear()
+        self._queue.clear()
+
+    # Inside
+
+    def _forget(self, sequence: int) -> None:
+        self.deliveries.pop(sequence, None)
+        self._own_ns.pop(sequence, None)
+        self._delivered_again_ns.pop(sequence, None)
+        self._waits_since_ns.pop(sequence, None)
+        self.exhausted.discard(sequence)
+        self._queued.discard(sequence)
+
+    def _raise_floor_to_delivered(self) -> None:
+        self.floor_consumer = self.delivered_consumer
+        self.floor_stream = self.delivered_stream
+        self._runs.clear()

@@ -1,0 +1,63 @@
+"""Stored messages as deliveries: the ack subject that says which one it is, and headers alone where that is asked."""
+
+from __future__ import annotations
+
+from jetlake.protocol.headers import append_pair
+from jetlake.server.engine.routing.account import Message
+from jetlake.store.message import StoredMessage
+
+__all__ = ["Framer", "size_of"]
+
+_MESSAGE_SIZE = b"Nats-Msg-Size"
+
+
+class Framer:
+    """Makes the messages that a consumer sends.
+
+    Args:
+        ack_prefix: what every ack subject of the consumer begins with.
+        headers_only: leave payloads out and tell their size.
+    """
+
+    def __init__(self, ack_prefix: bytes, *, headers_only: bool) -> None:
+        self._prefix = ack_prefix
+        self._headers_only = headers_only
+        # A consumer's name may hold a percent sign.
+        self._first = ack_prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d"
+
+    def first_run(self, messages: list[StoredMessage], consumer_sequence: int, pending: int) -> list[Message]:
+        """First deliveries; the numbers are those of the consumer before the first of them."""
+        if self._headers_only:
+            return [
+                self.one(message, 1, consumer_sequence + index, pending - index)
+                for index, message in enumerate(messages, 1)
+            ]
+        template = self._first
+        run: list[Message] = []
+        append = run.append
+        for message in messages:
+            consumer_sequence += 1
+            pending -= 1
+            append(
+                (
+                    message.subject,
+                    template % (message.sequence, consumer_sequence, message.time_ns, pending),
+                    message.header,
+                    message.payload,
+                )
+            )
+        return run
+
+    def one(self, message: StoredMessage, count: int, consumer_sequence: int, pending: int) -> Message:
+        """One delivery, which is the `count`-th of its message; `pending` is what is left after it."""
+        numbers = b"%d.%d.%d.%d.%d" % (count, message.sequence, consumer_sequence, message.time_ns, max(pending, 0))
+        header, payload = message.header, message.payload
+        if self._headers_only:
+            header, payload = append_pair(header, _MESSAGE_SIZE, b"%d" % len(payload)), b""
+        return message.subject, self._prefix + numbers, header, payload
+
+
+def size_of(message: Message) -> int:
+    """What a delivery counts against limits of bytes: subject, ack subject, headers and payload."""
+    subject, reply, header, payload = message
+    return len(subject) + len(reply) + len(header) + len(payload)

@@ -1,0 +1,1 @@
+"""Pull delivery: requests, the queue of waiting ones, statuses, priority groups."""

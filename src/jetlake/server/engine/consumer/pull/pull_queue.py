@@ -1,0 +1,274 @@
+"""The pull requests that wait for messages: who is next, who has waited too long, who gets a sign of life.
+
+Requests stand in levels, served in order; within a level they take turns, one message each. Without priorities all
+are on level 0. The queue decides and answers with statuses; choosing messages is the consumer's work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+
+from jetlake.server.engine.consumer.pull import pull_status
+from jetlake.server.engine.consumer.pull.pull_request import WaitingPull
+
+__all__ = ["PullQueue", "Reach"]
+
+# A full queue looks for requests whose client has gone at most once in this time.
+_REAP_EVERY_NS = 1_000_000_000
+# So many requests that have left may lie between the living before the queue is swept.
+_GONE_MIN = 32
+
+
+class Reach(IntEnum):
+    """Whether an inbox can be sent to."""
+
+    GONE = 0
+    """Nobody subscribes it any more."""
+    CONGESTED = 1
+    """Its subscriber has too much unwritten; it must wait."""
+    OPEN = 2
+
+
+class PullQueue:
+    """Waiting requests.
+
+    A request that leaves is marked and dropped when its turn comes, so that leaving costs the same however many wait.
+
+    Args:
+        limit: the most that may wait at once.
+        answer: sends a status to an inbox.
+        reach: whether an inbox can be sent to.
+    """
+
+    def __init__(self, limit: int, answer: Callable[[bytes, bytes], None], reach: Callable[[bytes], Reach]) -> None:
+        self.limit = limit
+        self.next_due_ns = 0
+        """No request has anything due before this; 0 = none will ever have. It may be early, never late."""
+        self.counts_bytes = 0
+        """How many of those that wait have a limit of bytes."""
+        self.held_back = False
+        """The last `choose` passed over a request whose inbox was congested."""
+        self._answer = answer
+        self._reach = reach
+        self._levels: list[deque[WaitingPull]] = [deque()]
+        self._size = 0
+        self._one_shots: list[WaitingPull] = []
+        self._reaped_ns = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[WaitingPull]:
+        for level in self._levels:
+            for request in level:
+                if request.waiting:
+                    yield request
+
+    # Coming
+
+    def is_full(self, now_ns: int) -> bool:
+        """Whether nobody else may wait; requests of clients that are gone make room."""
+        if self._size < self.limit:
+            return False
+        if now_ns - self._reaped_ns >= _REAP_EVERY_NS:
+            self._reaped_ns = now_ns
+            self.reap(now_ns)
+        return self._size >= self.limit
+
+    def add(self, request: WaitingPull, now_ns: int, level: int = 0) -> None:
+        """Let the request wait behind the others of its level; its time begins now."""
+        if request.expires_ns:
+            request.deadline_ns = now_ns + request.expires_ns
+            self._expect(request.deadline_ns)
+        if request.idle_heartbeat_ns:
+            request.next_heartbeat_ns = now_ns + request.idle_heartbeat_ns
+            self._expect(request.next_heartbeat_ns)
+        if request.max_bytes:
+            self.counts_bytes += 1
+        if request.is_one_shot:
+            self._remember_one_shot(request)
+        while len(self._levels) <= level:
+            self._levels.append(deque())
+        self._levels[level].append(request)
+        request.waiting = True
+        self._size += 1
+
+    def _expect(self, due_ns: int) -> None:
+        if not self.next_due_ns or due_ns < self.next_due_ns:
+            self.next_due_ns = due_ns
+
+    def _remember_one_shot(self, request: WaitingPull) -> None:
+        if len(self._one_shots) > 2 * self._size + _GONE_MIN:
+            self._one_shots = [one for one in self._one_shots if one.waiting]
+        self._one_shots.append(request)
+
+    def batch_total(self) -> int:
+        """How many messages those that wait still want."""
+        return sum(request.batch for request in self)
+
+    # Being served
+
+    def deal(self, count: int, now_ns: int) -> list[WaitingPull]:
+        """Who gets the next `count` messages, in their order: one request for each, fewer when not so many are wanted.
+
+        They take turns and have paid for what they get. Only for queues in which nobody counts bytes, and for inboxes
+        that are known to be open.
+        """
+        dealt: list[WaitingPull] = []
+        for level in self._levels:
+            while level and len(dealt) < count:
+                turn = self._front(level, count - len(dealt), now_ns)
+                if not turn:
+                    break
+                rounds = 1
+                if not level:
+                    smallest = min([request.batch for request in turn])
+                    rounds = max(min(smallest, (count - len(dealt)) // len(turn)), 1)
+                dealt += turn * rounds
+                for request in turn:
+                    self._charge(request, rounds, now_ns)
+                    if request.batch > 0:
+                        level.append(request)
+                    else:
+                        self._leave(request)
+        return dealt
+
+    def _front(self, level: deque[WaitingPull], count: int, now_ns: int) -> list[WaitingPull]:
+        """Take out the first `count` requests whose time is not over; those that are in the way leave the queue."""
+        front: list[WaitingPull] = []
+        while level and len(front) < count:
+            request = level.popleft()
+            if request.waiting and not self._times_out(request, now_ns):
+                front.append(request)
+        return front
+
+    def choose(self, size: int, now_ns: int, admits: Callable[[WaitingPull], bool] | None = None) -> WaitingPull | None:
+        """Who gets the next message, which takes `size` bytes; None when nobody can take it now.
+
+        Requests with too little room for it leave the queue with a status. When `admits` refuses a request, that one
+        keeps waiting (unless `admits` made it leave) and the next is asked. The chosen request has paid for the
+        message.
+        """
+        self.held_back = False
+        for level in self._levels:
+            for _ in range(len(level)):
+                if not level:
+                    break
+                request = level.popleft()
+                if not request.waiting or self._times_out(request, now_ns):
+                    continue
+                reach = self._reach(request.reply)
+                if reach is Reach.GONE:
+                    self._leave(request)
+                    continue
+                if reach is Reach.CONGESTED:
+                    self.held_back = True
+                    level.append(request)
+                    continue
+                if admits is not None and not admits(request):
+                    if request.waiting:
+                        level.append(request)
+                    continue
+                if request.max_bytes and size > request.max_bytes:
+                    self.reject(request, pull_status.SIZE_EXCEEDS_MAX_BYTES)
+                    continue
+                self._charge(request, 1, now_ns)
+                if request.max_bytes:
+                    request.max_bytes -= size
+                    if not request.max_bytes:
+                        # Exactly filled: it is done, and needs no status.
+                        request.batch = 0
+                        self.counts_bytes -= 1
+                if request.batch > 0:
+                    level.append(request)
+                else:
+                    self._leave(request)
+                return request
+        return None
+
+    def complete(self, request: WaitingPull) -> None:
+        """Its message went out: when its batch is complete but not its bytes, tell it so."""
+        if not request.waiting and request.max_bytes > 0:
+            self._answer(
+                request.reply, pull_status.with_pending(pull_status.BATCH_COMPLETED, request.batch, request.max_bytes)
+            )
+
+    def _times_out(self, request: WaitingPull, now_ns: int) -> bool:
+        """End the request when its time is over; whether that was so."""
+        if not request.deadline_ns or request.deadline_ns > now_ns:
+            return False
+        self.reject(request, pull_status.REQUEST_TIMEOUT)
+        return True
+
+    def _charge(self, request: WaitingPull, count: int, now_ns: int) -> None:
+        if not request.delivered and request.no_wait and request.deadline_ns:
+            self._remember_one_shot(request)
+        request.batch -= count
+        request.delivered += count
+        if request.idle_heartbeat_ns:
+            request.next_heartbeat_ns = now_ns + request.idle_heartbeat_ns
+
+    # Leaving
+
+    def reject(self, request: WaitingPull, line: bytes) -> None:
+        """End the request with a status that says what it was still owed."""
+        self._leave(request)
+        self._answer(request.reply, pull_status.with_pending(line, request.batch, request.max_bytes))
+
+    def _leave(self, request: WaitingPull) -> None:
+        if not request.waiting:
+            return
+        request.waiting = False
+        self._size -= 1
+        if request.max_bytes:
+            self.counts_bytes -= 1
+        standing = sum(map(len, self._levels))
+        if standing > 2 * self._size + _GONE_MIN:
+            for level in self._levels:
+                living = [request for request in level if request.waiting]
+                level.clear()
+                level.extend(living)
+
+    def end_one_shots(self) -> None:
+        """Nothing is left to deliver now: requests that do not wait for more are told so."""
+        if self._one_shots:
+            one_shots, self._one_shots = self._one_shots, []
+            for request in one_shots:
+                if request.waiting:
+                    self._leave(request)
+                    self._answer(request.reply, pull_status.NO_MESSAGES)
+
+    def close(self, header: bytes) -> None:
+        """End every request with this status."""
+        for request in list(self):
+            self._leave(request)
+            self._answer(request.reply, header)
+
+    def shut_down(self) -> None:
+        """End every request because the server stops."""
+        for request in list(self):
+            self.reject(request, pull_status.SERVER_SHUTDOWN)
+
+    def reap(self, now_ns: int, heartbeat: bytes = b"") -> None:
+        """End requests whose time is over or whose client is gone, and send the heartbeats that are due.
+
+        Args:
+            now_ns: the time.
+            heartbeat: what to send to those who waited an interval; empty = leave heartbeats for later.
+        """
+        next_ns = 0
+        for request in list(self):
+            if self._times_out(request, now_ns):
+                continue
+            if self._reach(request.reply) is Reach.GONE:
+                self._leave(request)
+                continue
+            if heartbeat and request.next_heartbeat_ns and request.next_heartbeat_ns <= now_ns:
+                request.next_heartbeat_ns = now_ns + request.idle_heartbeat_ns
+                self._answer(request.reply, heartbeat)
+            for due_ns in (request.deadline_ns, request.next_heartbeat_ns):
+                if due_ns and (not next_ns or due_ns < next_ns):
+                    next_ns = due_ns
+        self.next_due_ns = next_ns

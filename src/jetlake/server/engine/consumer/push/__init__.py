@@ -1,0 +1,1 @@
+"""Push delivery: flow control, rate limit, heartbeats."""

@@ -1,0 +1,1 @@
+"""What every part of the engine is given: clock, timers, group commit, usage counters, options."""

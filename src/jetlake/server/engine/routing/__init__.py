@@ -1,0 +1,1 @@
+"""Who receives a subject: accounts, subscriptions, the sublist and the cached routes."""

@@ -1,0 +1,299 @@
+"""An account: the subject space that its clients, listeners and streams share, and the delivery within it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from jetlake.protocol.encoder import hmsg, msg
+from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
+from jetlake.server.engine.routing.route import Route, is_congested
+from jetlake.server.engine.routing.subscription import Listener, Subscriber, Subscription
+
+__all__ = ["Account", "JetStreamGate", "Message", "RoutingStats", "Watch"]
+
+# Subject, reply, header, payload; empty bytes where there is none.
+Message = tuple[bytes, bytes, bytes, bytes]
+
+
+class JetStreamGate(Protocol):
+    """What an account needs from its JetStream: a taker for the subjects below `$JS.`."""
+
+    def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+        """Handle one message to `$JS.…` (never `$JS.EVENT.…`); False when it is not for JetStream."""
+        ...
+
+
+class Account(Routing):
+    """One tenant's subjects: nothing published here is seen in another account.
+
+    Args:
+        name: as in the configuration; `$G` is the account of servers without any.
+        random: picks the members of queue groups.
+    """
+
+    def __init__(self, name: str = "$G", *, random: Random | None = None) -> None:
+        super().__init__()
+        self.name = name
+        self.js: JetStreamGate | None = None
+        self._random = (random or Random()).random
+
+    # Publishing
+
+    def publish(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None = None
+    ) -> int:
+        """Route one message to everybody interested, and say how many took it.
+
+        The origin does not get its own message back when it wants no echo; when nobody takes its request and it
+        wants to know, it gets the 503.
+        """
+        route = self.literals.get(subject)
+        if route is None:
+            if subject.startswith(b"$JS.") and self.js is not None and not subject.startswith(b"$JS.EVENT."):
+                return self._publish_to_jetstream(subject, reply, header, payload, origin)
+            route = self.route(subject)
+            if not subject.startswith(b"_INBOX."):
+                # Subjects come again, replies do not.
+                if len(self.literals) >= LITERALS_MAX:
+                    self.literals.clear()
+                self.literals[subject] = route
+        for receive in route.sinks:
+            receive(subject, reply, header, payload, origin)
+        taken = len(route.sinks)
+        if route.takers > taken:
+            taken += self._fan_out(route, subject, reply, header, payload, origin)
+        if not taken and reply and origin is not None and origin.no_responders:
+            self._tell_no_responders(subject, reply, origin)
+        return taken
+
+    def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber) -> None:
+        """Route a message of which streams get another reply and header than subscribers."""
+        subject, reply, header, payload = message
+        route = self.route(subject)
+        for receive in route.sinks:
+            receive(subject, kept_reply, kept_header, payload, origin)
+        self._fan_out(route, subject, reply, header, payload, origin)
+
+    def _publish_to_jetstream(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
+    ) -> int:
+        js = self.js
+        taken = 1 if js is not None and js.receive(subject, reply, header, payload, origin) else 0
+        if self._wide:
+            # Not through the table: ack subjects never come twice.
+            route = Route(self._sublist.match(subject))
+            for receive in route.sinks:
+                receive(subject, reply, header, payload, origin)
+            taken += len(route.sinks) + self._fan_out(route, subject, reply, header, payload, origin)
+        if not taken and reply and origin is not None and origin.no_responders:
+            self._tell_no_responders(subject, reply, origin)
+        return taken
+
+    def _fan_out(
+        self, route: Route, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
+    ) -> int:
+        """One copy to each subscription and handler, one to a member of each group."""
+        taken = 0
+        for subscription in route.plain:
+            subscriber = subscription.subscriber
+            if subscriber is origin and not origin.echo:
+                continue
+            if subscription.admits is not None and not subscription.admits(subject, reply):
+                continue
+            if subscription.max and not self._may_take(subscription, 1):
+                continue
+            subscription.delivered += 1
+            taken += 1
+            subscriber.send(_frame(subject, subscription.sid, reply, header if subscriber.headers else b"", payload))
+        for handler in route.handlers:
+            if handler(subject, reply, header, payload, origin) is not False:
+                taken += 1
+        for members in route.groups:
+            if self._give_to_one(members, subject, subject, reply, header, payload, origin):
+                taken += 1
+        return taken
+
+    def _give_to_one(
+        self,
+        members: tuple[Subscription | Listener, ...],
+        address: bytes,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
+    ) -> bool:
+        """Give the message to a random member of the group, rather to one that keeps up; False when none can."""
+        start = int(self._random() * len(members))
+        order = members[start:] + members[:start] if start else members
+        if len(order) > 1 and is_congested(order[0]):
+            order = tuple(sorted(order, key=is_congested))
+        for member in order:
+            if isinstance(member, Listener):
+                if member.handler(address, reply, header, payload, origin) is not False:
+                    return True
+                continue
+            subscriber = member.subscriber
+            if subscriber.closed or (subscriber is origin and not origin.echo):
+                continue
+            if member.admits is not None and not member.admits(subject, reply):
+                continue
+            if member.max and not self._may_take(member, 1):
+                continue
+            member.delivered += 1
+            subscriber.send(_frame(subject, member.sid, reply, header if subscriber.headers else b"", payload))
+            return True
+        return False
+
+    def _may_take(self, subscription: Subscription, count: int) -> int:
+        """How many of `count` deliveries a subscription with a maximum may still get; it ends with the last."""
+        left = subscription.max - subscription.delivered
+        if left <= count and subscription.active:
+            self._remove(subscription.subject, subscription)
+            if subscription.on_end is not None:
+                subscription.on_end(subscription)
+        return max(min(left, count), 0)
+
+    def _tell_no_responders(self, subject: bytes, reply: bytes, origin: Subscriber) -> None:
+        """Send the 503 to the origin's own subscription on the reply, if it has one."""
+        for subscription in self.route(reply).plain:
+            if subscription.subscriber is origin:
+                if subscription.max and not self._may_take(subscription, 1):
+                    continue
+                subscription.delivered += 1
+                header = b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % subject
+                origin.send(_frame(reply, subscription.sid, b"", header, b""))
+                return
+
+    # Delivery in runs
+
+    def send_to(self, address: bytes, messages: list[Message]) -> int:
+        """Deliver a run of messages to whoever subscribes `address`; each frame carries the message's own subject.
+
+        Returns how many of the messages, counted from the first, somebody took; 0 = nobody is there. The address is
+        looked up once, and the run leaves as one piece per subscriber.
+        """
+        route = self.literals.get(address) or self.route(address)
+        subscription = route.lone
+        if subscription is not None:
+            return self._send_run(subscription, messages)
+        if not route.takers:
+            return 0
+        taken = 0
+        for subscription in route.plain:
+            taken = max(taken, self._send_run(subscription, messages))
+        for index, (subject, reply, header, payload) in enumerate(messages, 1):
+            reached = False
+            for receive in route.sinks:
+                receive(address, reply, header, payload, None)
+                reached = True
+            for handler in route.handlers:
+                reached = handler(address, reply, header, payload, None) is not False or reached
+            for members in route.groups:
+                reached = self._give_to_one(members, address, subject, reply, header, payload, None) or reached
+            if reached:
+                taken = max(taken, index)
+        return taken
+
+    def _send_run(self, subscription: Subscription, messages: list[Message]) -> int:
+        if subscription.admits is not None:
+            admits = subscription.admits
+            messages = [message for message in messages if admits(message[0], message[1])]
+        if subscription.max:
+            messages = messages[: self._may_take(subscription, len(messages))]
+        if not messages:
+            return 0
+        subscriber = subscription.subscriber
+        sid = subscription.sid
+        headers = subscriber.headers
+        frames: list[bytes] = []
+        append = frames.append
+        for subject, reply, header, payload in messages:
+            if header and headers:
+                total = len(header) + len(payload)
+                if reply:
+                    append(
+                        b"HMSG %b %b %b %d %d\r\n%b%b\r\n" % (subject, sid, reply, len(header), total, header, payload)
+                    )
+                else:
+                    append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, sid, len(header), total, header, payload))
+            elif reply:
+                append(b"MSG %b %b %b %d\r\n%b\r\n" % (subject, sid, reply, len(payload), payload))
+            else:
+                append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload))
+        subscription.delivered += len(messages)
+        subscriber.send(frames[0] if len(frames) == 1 else b"".join(frames))
+        return len(messages)
+
+    def answer(self, replies: list[tuple[bytes, bytes]]) -> None:
+        """Publish many short answers, (subject, payload) each: the PubAcks of a batch.
+
+        Neighbours that go to one inbox, as those of one publisher do, are looked up once and leave in one piece.
+        """
+        frames: list[bytes] = []
+        taker: Subscription | None = None
+        inbox: bytes | None = None
+        for subject, payload in replies:
+            prefix = subject.rpartition(b".")[0]
+            if prefix != inbox:
+                if taker is not None and frames:
+                    taker.delivered += len(frames)
+                    taker.subscriber.send(b"".join(frames))
+                    frames = []
+                taker, inbox = self._inbox(prefix), prefix
+            if taker is None:
+                self.publish(subject, b"", b"", payload)
+            else:
+                frames.append(b"MSG %b %b %d\r\n%b\r\n" % (subject, taker.sid, len(payload), payload))
+        if taker is not None and frames:
+            taker.delivered += len(frames)
+            taker.subscriber.send(b"".join(frames))
+
+    def acknowledge(self, replies: list[bytes], text: bytes, first_sequence: int) -> None:
+        """Answer consecutive messages of a stream: to each reply goes `<text><sequence>}`, to an empty one nothing.
+
+        As with `answer`, neighbours that go to one inbox leave in one piece.
+        """
+        frames: list[bytes] = []
+        append = frames.append
+        taker: Subscription | None = None
+        inbox: bytes | None = None
+        middle = b""  # what stands between reply and sequence
+        digits = len(b"%d" % first_sequence)
+        limit = 10**digits
+        for sequence, reply in enumerate(replies, first_sequence):
+            dot = reply.rfind(b".")
+            if reply[:dot] != inbox or sequence >= limit:
+                if sequence >= limit:
+                    digits += 1
+                    limit *= 10
+                if taker is not None and frames:
+                    taker.delivered += len(frames)
+                    taker.subscriber.send(b"".join(frames))
+                    frames.clear()
+                inbox = reply[:dot]
+                taker = self._inbox(inbox) if dot > 0 else None
+                if taker is not None:
+                    middle = b" %b %d\r\n%b" % (taker.sid, len(text) + digits + 1, text)
+            if taker is not None:
+                append(b"MSG %b%b%d}\r\n" % (reply, middle, sequence))
+            elif reply:
+                self.publish(reply, b"", b"", b"%b%d}" % (text, sequence))
+        if taker is not None and frames:
+            taker.delivered += len(frames)
+            taker.subscriber.send(b"".join(frames))
+
+    def _inbox(self, prefix: bytes) -> Subscription | None:
+        """The one subscription that takes everything on `prefix.<token>`; None when it is not as simple as that."""
+        if not prefix:
+            return None
+        route, exceptions = self._families.get(prefix) or self._resolve_family(prefix)
+        taker = route.lone
+        if taker is None or exceptions or taker.max or taker.admits is not None:
+            return None
+        return taker
+
+
+def _frame(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
+    return hmsg(subject, sid, reply, header, payload) if header else msg(subject, sid, reply, payload)

@@ -1,0 +1,218 @@
+"""Routing: who is interested in which subjects, and the routes found for them, kept until interest changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from jetlake.protocol.subjects import is_valid_subscribe, matches
+from jetlake.server.engine.routing.route import Interest, Route
+from jetlake.server.engine.routing.sublist import Sublist
+from jetlake.server.engine.routing.subscription import Capture, Handler, Listener, Sink, Subscriber, Subscription
+
+__all__ = ["Routing", "RoutingStats", "Watch"]
+
+# The route of all subjects with one prefix, and the last tokens to which it does not apply.
+Family = tuple[Route, tuple[Mapping[bytes, object], ...]]
+
+# Routes kept by literal subject, and by all tokens but the last; full tables are emptied.
+LITERALS_MAX = 8192
+_FAMILIES_MAX = 8192
+
+_NOWHERE = Route()
+
+
+class Watch:
+    """A wish to hear when the interest in one literal subject may have changed; made by `Account.watch_interest`."""
+
+    __slots__ = ("callback", "subject")
+
+    def __init__(self, subject: bytes, callback: Callable[[], None]) -> None:
+        self.subject = subject
+        self.callback = callback
+
+
+class RoutingStats:
+    """Counters of the routing, as `/subsz` shows them."""
+
+    __slots__ = ("inserts", "misses", "removes")
+
+    def __init__(self) -> None:
+        self.inserts = 0
+        self.removes = 0
+        self.misses = 0
+
+
+class Routing:
+    """The interests of one subject space, and the way from a subject to them.
+
+    Attributes:
+        literals: routes by whole subject, for subjects that come again; changed in place, so a hot loop may keep it.
+    """
+
+    def __init__(self) -> None:
+        self.stats = RoutingStats()
+        self.literals: dict[bytes, Route] = {}
+        self._sublist: Sublist[Interest] = Sublist()
+        self._families: dict[bytes, Family] = {}
+        self._watches: dict[bytes, list[Watch]] = {}
+        # How many patterns could match a subject below `$JS.`: usually none, and then acks need no look-up.
+        self._wide = 0
+
+    # Interest
+
+    def subscribe(self, subject: bytes, sid: bytes, subscriber: Subscriber, queue: bytes = b"") -> Subscription | None:
+        """Register a client's subscription; None when the subject is not valid for one."""
+        if not is_valid_subscribe(subject):
+            return None
+        subscription = Subscription(subject, sid, subscriber, queue)
+        self.add(subscription)
+        return subscription
+
+    def add(self, subscription: Subscription) -> None:
+        """Register a subscription that was made and checked elsewhere."""
+        self._insert(subscription.subject, subscription)
+
+    def unsubscribe(self, subscription: Subscription, max: int = 0) -> None:
+        """End a subscription: now, or with its `max`-th delivery counted since it began."""
+        if max > subscription.delivered:
+            subscription.max = max
+        else:
+            self._remove(subscription.subject, subscription)
+
+    def listen(self, pattern: bytes, handler: Handler, queue: bytes = b"") -> Listener:
+        """Have `handler` called for each message whose subject matches."""
+        listener = Listener(pattern, handler, queue)
+        self._insert(pattern, listener)
+        return listener
+
+    def unlisten(self, listener: Listener) -> None:
+        """End what `listen` began."""
+        self._remove(listener.subject, listener)
+
+    def capture(self, pattern: bytes, sink: Sink) -> Capture:
+        """Give every message whose subject matches to the sink, which counts as a taker."""
+        capture = Capture(pattern, sink)
+        self._insert(pattern, capture)
+        return capture
+
+    def release(self, capture: Capture) -> None:
+        """End what `capture` began."""
+        self._remove(capture.subject, capture)
+
+    def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Watch:
+        """Have `callback` called after the interest in this literal subject may have changed."""
+        watch = Watch(subject, callback)
+        self._watches.setdefault(subject, []).append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """End what `watch_interest` began; twice does no harm."""
+        watches = self._watches.get(watch.subject)
+        if watches is not None and watch in watches:
+            watches.remove(watch)
+            if not watches:
+                del self._watches[watch.subject]
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether somebody would take a message on this subject."""
+        return self.route(subject).takers > 0
+
+    def has_subscribers(self, subject: bytes) -> bool:
+        """Whether somebody would take it who is not a stream that keeps it."""
+        route = self.route(subject)
+        return route.takers > len(route.sinks)
+
+    def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        """Whether a member of this queue group would take a message on this subject."""
+        return self.route(subject).has_queue(queue)
+
+    @property
+    def interest_count(self) -> int:
+        """How many subscriptions, listeners and captures there are."""
+        return len(self._sublist)
+
+    @property
+    def cached_routes(self) -> int:
+        """How many routes are kept ready."""
+        return len(self.literals) + len(self._families)
+
+    def known_routes(self) -> list[Route]:
+        """The routes that are kept ready."""
+        return [*self.literals.values(), *(family[0] for family in self._families.values())]
+
+    def _insert(self, pattern: bytes, interest: Interest) -> None:
+        self._sublist.insert(pattern, interest)
+        self.stats.inserts += 1
+        self._wide += _reaches_jetstream(pattern)
+        self._changed(pattern)
+
+    def _remove(self, pattern: bytes, interest: Interest) -> None:
+        if not interest.active:
+            return
+        interest.active = False
+        self._sublist.remove(pattern, interest)
+        self.stats.removes += 1
+        self._wide -= _reaches_jetstream(pattern)
+        self._changed(pattern)
+
+    def _changed(self, pattern: bytes) -> None:
+        """Forget the routes that the pattern may be part of, then tell those who watch."""
+        if b"*" in pattern or b">" in pattern:
+            self.literals.clear()
+            self._families.clear()
+            if self._watches:
+                watched = [subject for subject in self._watches if matches(pattern, subject)]
+                for watch in [watch for subject in watched for watch in self._watches[subject]]:
+                    watch.callback()
+        else:
+            self.literals.pop(pattern, None)
+            self._families.pop(pattern.rpartition(b".")[0], None)
+            for watch in tuple(self._watches.get(pattern, ())):
+                watch.callback()
+
+    # Routes
+
+    def route(self, subject: bytes) -> Route:
+        """Who takes this subject now; good until interest changes, so ask again rather than keep it.
+
+        Subjects that differ in their last token alone share one route where no pattern tells them apart: unique
+        replies and ids find their takers without filling the table of literals.
+        """
+        route = self.literals.get(subject)
+        if route is not None:
+            return route
+        prefix, dot, token = subject.rpartition(b".")
+        if dot:
+            if not token:
+                return _NOWHERE
+            family = self._families.get(prefix)
+            if family is None:
+                family = self._resolve_family(prefix)
+            for exceptions in family[1]:
+                if token in exceptions:
+                    break
+            else:
+                return family[0]
+        return self._resolve(subject)
+
+    def _resolve(self, subject: bytes) -> Route:
+        self.stats.misses += 1
+        interests = self._sublist.match(subject)
+        route = Route(interests) if interests else _NOWHERE
+        if len(self.literals) >= LITERALS_MAX:
+            self.literals.clear()
+        self.literals[subject] = route
+        return route
+
+    def _resolve_family(self, prefix: bytes) -> Family:
+        self.stats.misses += 1
+        interests, exceptions = self._sublist.match_family(prefix)
+        family = (Route(interests) if interests else _NOWHERE, exceptions)
+        if len(self._families) >= _FAMILIES_MAX:
+            self._families.clear()
+        self._families[prefix] = family
+        return family
+
+
+def _reaches_jetstream(pattern: bytes) -> int:
+    return int(pattern.startswith((b"$JS.", b"*.", b">")))

@@ -1,0 +1,1 @@
+"""Where streams and consumers are kept: in memory, or in folders under the store directory."""

@@ -1,0 +1,289 @@
+"""Streams and consumers in folders: what a server with a store directory keeps, and finds again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from jetlake.errors import DecodeError, StoreError
+from jetlake.model.encoding.codec import decode, encode
+from jetlake.model.enums import StorageType
+from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
+from jetlake.server.engine.storage.folder_removals import FolderRemovals
+from jetlake.server.engine.storage.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
+from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.own_files import told
+from jetlake.store.interface import MessageStore
+from jetlake.store.journal.consumer_journal import ConsumerJournal
+from jetlake.store.journal.id_log import IdLog
+from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder, folder_name
+
+__all__ = ["FolderStorage", "StreamRecord"]
+
+_IDS = "ids"
+_LIFETIMES = "lifetimes"
+_CHECKSUM_BYTES = 8
+
+_decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
+_decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
+
+
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept about a stream besides its messages."""
+
+    config: StreamConfig
+    """With all defaults filled in."""
+    created_ns: int
+    """When it was created."""
+
+
+RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
+
+
+class _ConsumerHome:
+    """The folder of one consumer."""
+
+    def __init__(self, folder: ConsumerFolder, removals: FolderRemovals, note: Callable[[str], None]) -> None:
+        self.place = folder
+        self._files = folder.open_journal(note)
+        self.journal: ConsumerJournal = self._files
+        self._removals = removals
+
+    def save(self, record: ConsumerRecord) -> None:
+        self.place.stage_meta(encode(record))
+
+    def close(self) -> None:
+        self.place.sync()
+        self.journal.close()
+
+    def delete(self, after: Syncable | None) -> Syncable:
+        removal = self._removals.remove(self.place, after)
+        self._files.discard()
+        return removal
+
+    def discard(self) -> None:
+        self.place.discard()
+        self._files.discard()
+
+
+class _StreamHome:
+    """The folder of one stream."""
+
+    def __init__(
+        self,
+        folder: StreamFolder,
+        removals: FolderRemovals,
+        report: Callable[[str], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.place = self._folder = folder
+        self._removals = removals
+        self._report = report
+        self._note = note
+        # Before the messages: a stream whose consumers are unknown would take what they need for done.
+        self._consumers = folder.consumers(note)
+        self._files = folder.open_store(note=note, report=report)
+        self.store: MessageStore = self._files
+        self.id_log: IdLog | None = IdLog(folder.disk, folder.path)
+        self.missing: set[str] = set()
+
+    def save(self, config: StreamConfig, created_ns: int) -> None:
+        self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+
+    def load_ids(self) -> SavedIds | None:
+        body = self._load(_IDS)
+        if body is None:
+            return None
+        with suppress(msgspec.DecodeError):
+            return _decode_ids(body)
+        return SavedIds()  # There were ids, and the messages' own headers tell which.
+
+    def save_ids(self, ids: SavedIds) -> None:
+        self._save(_IDS, msgspec.msgpack.encode(ids))
+
+    def load_lifetimes(self) -> SavedLifetimes | None:
+        with suppress(msgspec.DecodeError):
+            return _decode_lifetimes(self._load(_LIFETIMES) or b"")
+        return None
+
+    def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
+        self._save(_LIFETIMES, msgspec.msgpack.encode(lifetimes))
+
+    def _load(self, name: str) -> bytes | None:
+        """What a small file holds: None when it is not there, nothing when it is damaged."""
+        try:
+            data = read_file(self._folder.disk, self._folder.path / name)
+        except OSError:
+            return None
+        body = data[_CHECKSUM_BYTES:]
+        return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body) else b""
+
+    def _save(self, name: str, body: bytes) -> None:
+        path = self._folder.path / name
+        try:
+            replace_file(self._folder.disk, path, xxh3_64_digest(body) + body)
+        except OSError as error:
+            raise StoreError.of(f"write {path}", error) from error
+
+    def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
+        if record.config.mem_storage:
+            self.remove_missing(record.name)
+            return TransientHome()
+        self._removals.make_way(self._folder.consumer(record.name), self.store)
+        folder = self._folder.consumer(record.name)
+        folder.stage_meta(encode(record))
+        self.missing.discard(folder.path.name)
+        return _ConsumerHome(folder, self._removals, self._note)
+
+    def recover_consumers(self) -> Iterator[tuple[ConsumerRecord, ConsumerHome]]:
+        folders, self._consumers = self._consumers, []
+        for folder in folders:
+            try:
+                meta = folder.read_meta()
+                if meta is None and folder.remove_stillborn(self._note):
+                    continue
+                record = _record_of(folder, ConsumerRecord, meta)
+                _check_name(folder, record.name)
+            except (OSError, DecodeError) as error:
+                self._miss(folder, _told(error))
+                continue
+            _note_foreign(folder, self._note)
+            yield record, _ConsumerHome(folder, self._removals, self._note)
+
+    def set_aside(self, name: str, reason: str) -> None:
+        self._miss(self._folder.consumer(name), reason)
+
+    def _miss(self, folder: ConsumerFolder, reason: str) -> None:
+        self.missing.add(folder.path.name)
+        self._report(
+            f"Consumer in {folder.path} can not be opened: {reason}. The stream keeps every message that it may still "
+            "need, until meta.json is put back before a restart, or the consumer is deleted or created anew"
+        )
+
+    def remove_missing(self, name: str) -> bool:
+        folder = self._folder.consumer(name)
+        if folder.path.name not in self.missing:
+            return False
+        self._removals.make_way(folder, self.store)
+        self.missing.discard(folder.path.name)
+        return True
+
+    def close(self) -> None:
+        self.place.sync()
+        self.store.close()
+
+    def delete(self) -> Syncable:
+        # The folder first: with its first step the stream is gone, whatever becomes of the rest.
+        removal = self._removals.remove(self.place, None)
+        self._files.discard()
+        return removal
+
+
+class FolderStorage:
+    """A storage in a server's folder. Streams in memory have no place in it and are gone with the process.
+
+    Args:
+        folder: the server's.
+        report: told of streams that are there and cannot be opened, which stay where they are, and of lost messages.
+        note: told of what was removed at the start, and of what is not the store's.
+
+    Attributes:
+        set_aside: what could not be opened, by account and folder, and why.
+        removals: removes the folders of streams and consumers.
+    """
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        report: Callable[[str], None],
+        note: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.set_aside: dict[tuple[str, str], str] = {}
+        self._removals = FolderRemovals(folder.remover)
+        self.removals: FolderRemovals | None = self._removals
+        self._folder = folder
+        self._report = report
+        self._note = note
+
+    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+        """Make the place of a new stream.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        folder = self._folder.stream(account, config.name)
+        self._check_free(folder)
+        if config.storage is StorageType.MEMORY:
+            return MemoryHome()
+        folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        return _StreamHome(folder, self._removals, self._report, self._note)
+
+    def _check_free(self, folder: StreamFolder) -> None:
+        try:
+            if folder.exists() and not folder.remove_stillborn(self._note):
+                raise StoreError(
+                    "make the stream", f"{folder.path} holds one that could not be opened; move it away first"
+                )
+        except OSError as error:
+            raise StoreError.of(f"read {folder.path}", error) from error
+
+    def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
+        """The streams that the account had in this folder."""
+        try:
+            folders = self._folder.streams(account, self._note)
+        except StoreError as error:
+            self.set_aside[account, ""] = str(error)
+            self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
+            return
+        for folder in folders:
+            try:
+                meta = folder.read_meta()
+                if meta is None and folder.remove_stillborn(self._note):
+                    continue
+                record = _record_of(folder, StreamRecord, meta)
+                _check_name(folder, record.config.name)
+                home = _StreamHome(folder, self._removals, self._report, self._note)
+            except (OSError, DecodeError, StoreError) as error:
+                self._leave_alone(account, folder, _told(error))
+                continue
+            except Exception as error:  # Whatever the files of one stream do, the others must start.
+                self._leave_alone(account, folder, f"reading it failed with {error!r}")
+                continue
+            _note_foreign(folder, self._note)
+            yield record.config, record.created_ns, home
+
+    def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
+        self.set_aside[account, folder.path.name] = reason
+        self._report(
+            f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: mend it (a copy of "
+            "meta.json is enough when only that is damaged) and restart, or move the folder away to free the name"
+        )
+
+
+def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], meta: bytes | None) -> RecordType:
+    if meta is None:
+        raise DecodeError("neither meta.json nor meta.copy.json in it can be read")
+    return decode(kind, meta)
+
+
+def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
+    """Two folders with one name would write to each other's stream or consumer."""
+    if folder.path.name != folder_name(name):
+        raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
+
+
+def _note_foreign(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
+    with suppress(OSError):
+        if foreign := folder.foreign():
+            note(f"{folder.path} holds what the store did not write, and leaves alone: {told(foreign)}")
+
+
+def _told(error: Exception) -> str:
+    """Why, without the number that the system gives an error."""
+    return str(error.strerror or error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,1 @@
+"""A stream: the publish path, limits, message ids and lifetimes, retention."""

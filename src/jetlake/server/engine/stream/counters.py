@@ -1,0 +1,81 @@
+"""Counters: on streams of them a message is an increment, and what is stored is the sum on its subject.
+
+The newest message of a subject holds its total as `{"val":"5"}`: whole numbers of any size, and no state of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jetlake.errors import ApiError, DecodeError, StoreError, api_error
+from jetlake.model.encoding.codec import decode
+from jetlake.server.engine.stream.message_headers import (
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    EXPECTED_STREAM,
+    INCREMENT,
+    ROLLUP,
+)
+
+if TYPE_CHECKING:
+    from jetlake.model.stream import StreamConfig
+    from jetlake.store.interface import MessageStore
+
+__all__ = ["check_increment", "count"]
+
+# What an increment, which any order must leave with the same sum, cannot go with.
+_CONDITIONS = (
+    EXPECTED_STREAM,
+    EXPECTED_LAST_SEQUENCE,
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SUBJECT_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    ROLLUP,
+)
+
+# Longer numbers take the interpreter longer to read than anybody should wait.
+_DIGITS_MAX = 4000
+_LARGEST = 10**_DIGITS_MAX
+_is_whole_number = re.compile(rb"[+-]?\d{1,%d}\Z" % _DIGITS_MAX).match
+
+
+def check_increment(wishes: dict[bytes, bytes], payload: bytes, config: StreamConfig) -> ApiError | None:
+    """Refuse an increment that is no whole number, or where there are no counters, or that is more than that."""
+    increment = wishes.get(INCREMENT)
+    if increment is None:
+        return None
+    if not _is_whole_number(increment):
+        return api_error(10171)
+    if not config.allow_msg_counter:
+        return api_error(10168)
+    if payload:
+        return api_error(10170)
+    return api_error(10171) if any(key in wishes for key in _CONDITIONS) else None
+
+
+def count(store: MessageStore, subject: bytes, wishes: dict[bytes, bytes] | None) -> bytes | ApiError:
+    """The subject's total, as digits, with the increment that the message asks for; or why there is none."""
+    increment = wishes.get(INCREMENT) if wishes else None
+    if increment is None:
+        return api_error(10169)
+    before = _total(store, subject)
+    if before is None:
+        return api_error(10172)
+    total = before + int(increment)
+    return b"%d" % total if abs(total) < _LARGEST else api_error(10171)
+
+
+def _total(store: MessageStore, subject: bytes) -> int | None:
+    """What the newest message of the subject says; None when it holds no total or cannot be read."""
+    sequence = store.last_sequence_for(subject)
+    if not sequence:
+        return 0
+    try:
+        message = store.get(sequence)
+        value = decode(dict[str, str], message.payload)["val"].encode() if message is not None else b""
+    except (StoreError, DecodeError, KeyError):
+        return None
+    return int(value) if _is_whole_number(value) else None

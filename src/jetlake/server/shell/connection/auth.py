@@ -1,0 +1,126 @@
+"""Who a client is: token, user and password, nkey, or nobody in particular."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from msgspec import Struct
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
+from jetlake.server.nkey import verify_signature
+from jetlake.server.shell.connection.connect_options import ConnectOptions
+
+__all__ = ["Authenticator", "Identity"]
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Somebody the server knows, and what that somebody may do."""
+
+    user: str = ""
+    account: str = GLOBAL_ACCOUNT
+    permissions: Permissions | None = None
+    kind: str = ""
+    """How it was shown: empty (not at all), `token`, `user` or `nkey`."""
+
+
+class Authenticator:
+    """Decides who may connect; built anew when the configuration is reloaded.
+
+    Attributes:
+        required: clients must authenticate, or fall back to `no_auth_user`.
+        default: who a client without credentials is; None = such a client is refused.
+        uses_nonce: INFO carries a nonce to be signed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._token = options.token
+        self._users = {user.name: user for user in options.users}
+        self.required = bool(self._users) or self._token is not None
+        self.uses_nonce = any(user.is_nkey for user in options.users)
+        self.default: Identity | None = None
+        if not self.required:
+            self.default = Identity()
+        elif options.no_auth_user:
+            self.default = _identity(self._users[options.no_auth_user], "")
+        hashes = [user.password for user in options.users if user.password is not None and user.password.is_bcrypt()]
+        # The dearest of the hashes, by the cost that follows the version: `$2a$11$…`.
+        self._decoy = max(hashes, key=lambda secret: secret.reveal()[4:6], default=None)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a user of this name; an unknown one may be a password typed into the wrong field."""
+        return name in self._users
+
+    def is_slow(self, connect: ConnectOptions) -> bool:
+        """Whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
+        if _is_hash(self._token):
+            return bool(connect.auth_token)
+        return bool(connect.user) and self._decoy is not None
+
+    def authenticate(self, connect: ConnectOptions, nonce: str) -> Identity | None:
+        """Who this client is; None = nobody who may come in."""
+        if connect.account or connect.new_account:
+            return None
+        if not self.required:
+            return Identity(user=connect.user)
+        if not connect.has_credentials():
+            return self.default
+        if self._token is not None:
+            return Identity(kind="token") if _is_secret(self._token, connect.auth_token) else None
+        if connect.nkey:
+            user = self._users.get(connect.nkey)
+            if user is None or not user.is_nkey or not nonce:
+                return None
+            return _identity(user, "nkey") if verify_signature(user.name, nonce.encode(), connect.sig) else None
+        return self._by_password(connect)
+
+    def recognize(self, identity: Identity, previous: Authenticator) -> Identity | None:
+        """Who somebody that `previous` let in is now; None = not welcome any more, or to be asked again."""
+        if not self.required:
+            return Identity(user=identity.user)
+        if identity.kind == "token":
+            return identity if self._token is not None and self._token == previous._token else None
+        if identity.kind == "":
+            return self.default
+        user, before = self._users.get(identity.user), previous._users.get(identity.user)
+        if user is None or before is None or user.password != before.password:
+            return None
+        return _identity(user, identity.kind)
+
+    def _by_password(self, connect: ConnectOptions) -> Identity | None:
+        user = self._users.get(connect.user)
+        if user is None or user.is_nkey:
+            # The same work as for a known user, so that the time taken does not tell names from no names.
+            _is_secret(self._decoy or Secret(""), connect.password or "?")
+            return None
+        if self._decoy is not None and not _is_hash(user.password):
+            # Nor plain passwords from hashed ones.
+            _is_secret(self._decoy, connect.password or "?")
+        return _identity(user, "user") if _is_secret(user.password or Secret(""), connect.password) else None
+
+
+def _identity(user: User, kind: str) -> Identity:
+    return Identity(user=user.name, account=user.account, permissions=user.permissions, kind=kind)
+
+
+def _is_hash(secret: Secret | None) -> bool:
+    return secret is not None and secret.is_bcrypt()
+
+
+def _is_secret(expected: Secret, given: str) -> bool:
+    """Compare in a time that does not depend on where the two differ."""
+    if not expected.is_bcrypt():
+        return compare_digest(_bytes(expected.reveal()), _bytes(given))
+    try:
+        import bcrypt
+    except ImportError:
+        raise ConfigError("hashed passwords need the package bcrypt: install jetlake[server]") from None
+    try:
+        # A hash covers 72 bytes; what lies beyond has no say, as everywhere.
+        return bcrypt.checkpw(_bytes(given)[:72], _bytes(expected.reveal()))
+    except ValueError:
+        return False
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

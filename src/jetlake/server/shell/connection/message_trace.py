@@ -1,0 +1,200 @@
+"""Following one message: whoever publishes with `Nats-Trace-Dest` is told there which way it took.
+
+The report has an event for each station: in from the client, kept by a stream, out to each subscription. With
+`Nats-Trace-Only` it is all that happens: nobody gets the message, and no stream keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import decode, encode
+
+from jetlake.model.encoding.times import format_time
+from jetlake.model.enums import RetentionPolicy
+from jetlake.model.transforms import compile_transform
+from jetlake.protocol.headers import find_value
+from jetlake.protocol.nuid import next_nuid
+from jetlake.protocol.subjects import has_wildcards, matches
+from jetlake.server.engine.routing.route import Route
+from jetlake.server.engine.routing.subscription import Subscriber, Subscription
+from jetlake.server.shell.connection.info import describe_sender
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.stream.stream import Stream
+    from jetlake.server.shell.connection.connection import Connection
+
+__all__ = ["TRACE_DESTINATION", "MessageTrace", "trace_destination"]
+
+TRACE_DESTINATION = b"Nats-Trace-Dest"
+_TRACE_ONLY = b"Nats-Trace-Only"
+_YES = (b"1", b"true", b"on")
+# What a stream keeps in place of the destination: the message is not to be followed again when it leaves.
+_DISABLED = b"trace disabled"
+_LINE = re.compile(rb"(\r\nNats-Trace-Dest: ?)[^\r\n]*")
+
+_KIND_CLIENT = 0
+_NO_ECHO = "Not delivered because of no echo"
+_DENIED = "Not delivered because subscription denies this subject"
+_DUPLICATE = "msgid is duplicate"
+
+_API = b"$JS.API."
+
+
+def trace_destination(header: bytes) -> bytes:
+    """Where the report on a message with this header goes; empty when it is not to be followed."""
+    destination = find_value(header, TRACE_DESTINATION) or b""
+    return b"" if b" " in destination or b"*" in destination or has_wildcards(destination) else destination
+
+
+class MessageTrace:
+    """The way of one message of a client, from its publish to the report.
+
+    Args:
+        connection: who publishes; it may publish to the destination too.
+        message: subject, reply, header and payload.
+        destination: as `trace_destination` found it.
+    """
+
+    def __init__(self, connection: Connection, message: tuple[bytes, bytes, bytes, bytes], destination: bytes) -> None:
+        self._connection = connection
+        self._account = connection.account
+        self._server = connection.server
+        self._message = message
+        self._destination = destination
+        self._is_only = (find_value(message[2], _TRACE_ONLY) or b"").lower() in _YES
+        self._events: list[dict[str, Any]] = []
+
+    def publish(self) -> None:
+        """Send the message on its way, unless only the way is wanted, and report when all stations are known."""
+        subject, reply, header, payload = self._message
+        account, connection = self._account, self._connection
+        self._note("in", **_describe(connection), acc=account.name, subj=_text(subject))
+        if subject.startswith(b"$JS."):
+            if subject.startswith(_API):
+                self._note("si", acc="$SYS", **{"from": _text(subject), "to": _text(subject)})
+            if not self._is_only:
+                account.publish(subject, reply, header, payload, connection)
+            self._report()
+            return
+        route = account.route(subject)
+        stream = self._stream_of(subject) if route.sinks else None
+        plain = [(subscription, self._obstacle(subscription)) for subscription in route.plain]
+        if self._is_only:
+            served = [members[0] for members in route.groups]
+            waits = False
+        else:
+            counts = [(member, member.delivered) for member in _members(route)]
+            waits = self._publish_message(stream)
+            served = [member for member, count in counts if member.delivered > count]
+        for subscription, obstacle in plain:
+            self._note_delivery(subscription, obstacle)
+        for member in served:
+            if isinstance(member, Subscription):
+                self._note_delivery(member, "")
+        if not waits:
+            if stream is not None:
+                self._note_kept(stream, "")
+            self._report()
+
+    def _publish_message(self, stream: Stream | None) -> bool:
+        """Deliver the message to everybody; whether a stream has to be waited for."""
+        subject, reply, header, payload = self._message
+        account = self._account
+        if stream is None:
+            account.publish(subject, reply, header, payload, self._connection)
+            return False
+        kept_header = _LINE.sub(b"\\1" + _DISABLED, header, count=1)
+        if stream.config.no_ack:
+            account.publish_apart(self._message, reply, kept_header, self._connection)
+            return False
+        inbox = b"_TRACE_." + next_nuid().encode()
+        listener = account.listen(inbox, partial(self._on_answer, stream))
+        self._stop = partial(account.unlisten, listener)
+        account.publish_apart(self._message, inbox, kept_header, self._connection)
+        return True
+
+    def _on_answer(
+        self, stream: Stream, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
+    ) -> None:
+        """The stream has acknowledged the message or refused it: pass that on, and report."""
+        self._stop()
+        if self._message[1]:
+            self._account.publish(self._message[1], b"", header, payload)
+        answer: dict[str, Any] = decode(payload)
+        error = answer.get("error", {}).get("description", "")
+        self._note_kept(stream, error or (_DUPLICATE if answer.get("duplicate") else ""))
+        self._report()
+
+    # Events
+
+    def _note(self, station: str, /, **fields: Any) -> None:
+        self._events.append({"type": station, "ts": format_time(self._server.clock.now_ns()), **fields})
+
+    def _note_delivery(self, subscription: Subscription, obstacle: str) -> None:
+        fields = {"sub": _text(subscription.subject), "queue": _text(subscription.queue), "error": obstacle}
+        taker = _describe(subscription.subscriber)
+        self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
+
+    def _note_kept(self, stream: Stream, error: str) -> None:
+        subject = self._message[0]
+        transform = stream.config.subject_transform
+        if transform is not None:
+            subject = compile_transform(transform.src, transform.dest).apply(subject) or subject
+        fields: dict[str, Any] = {"stream": stream.name}
+        if error:
+            fields["error"] = error
+        else:
+            fields["subject"] = _text(subject)
+            if stream.config.retention is RetentionPolicy.INTEREST and not stream.retention.is_wanted(subject):
+                fields["nointerest"] = True
+        self._note("js", **fields)
+
+    def _obstacle(self, subscription: Subscription) -> str:
+        """Why this subscription does not get the message; empty when it does."""
+        connection = self._connection
+        if subscription.subscriber is connection and not connection.echo:
+            return _NO_ECHO
+        if subscription.admits is not None and not subscription.admits(self._message[0], b""):
+            return _DENIED
+        return ""
+
+    def _stream_of(self, subject: bytes) -> Stream | None:
+        engine = self._server.engine
+        jetstream = engine.jetstreams.get(self._account.name) if engine is not None else None
+        for stream in jetstream.streams.values() if jetstream is not None else ():
+            if any(matches(pattern.encode(), subject) for pattern in stream.config.subjects):
+                return stream
+        return None
+
+    def _report(self) -> None:
+        _, _, header, payload = self._message
+        pairs: dict[str, list[str]] = {}
+        # Line by line: a header that no client could read is told as far as it goes.
+        for line in header.split(b"\r\n")[1:]:
+            key, colon, value = line.partition(b":")
+            if colon:
+                pairs.setdefault(_text(key), []).append(_text(value.strip()))
+        report = {
+            "server": describe_sender(self._server),
+            "request": {"header": pairs, "msgsize": len(header) + len(payload)},
+            "events": self._events,
+        }
+        self._account.publish(self._destination, b"", b"", encode(report))
+
+
+def _members(route: Route) -> list[Subscription]:
+    return [member for members in route.groups for member in members if isinstance(member, Subscription)]
+
+
+def _describe(subscriber: Subscriber) -> dict[str, Any]:
+    """A client as a station: with its number, and the name that it gave itself."""
+    info = subscriber.client_info()
+    described = {"kind": _KIND_CLIENT, "cid": info.get("id", 0), "name": info.get("name", "")}
+    return {key: value for key, value in described.items() if value != ""}
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")

@@ -1,0 +1,135 @@
+"""What a user may publish and receive, decided per subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetlake.protocol.subjects import has_wildcards, is_subset, overlaps
+from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
+from jetlake.server.engine.routing.sublist import Sublist
+
+__all__ = ["PermissionCheck"]
+
+# Answers kept per subject, and replies that may be answered; full tables are emptied, or lose their oldest.
+_ANSWERS_MAX = 1024
+_REPLIES_MAX = 4096
+
+
+class _Rules:
+    """One allow and deny list: patterns, each with the queue group that it is about, if any."""
+
+    def __init__(self, permissions: SubjectPermissions) -> None:
+        self.allow = None if permissions.allow is None else [_rule(text) for text in permissions.allow]
+        self.deny = [_rule(text) for text in permissions.deny]
+        self._allowed: Sublist[bytes] = _sublist(self.allow or [])
+        self._denied: Sublist[bytes] = _sublist(self.deny)
+
+    def permits_literal(self, subject: bytes) -> bool:
+        """Whether one message on this subject is fine."""
+        if self.allow is not None and not self._allowed.match(subject):
+            return False
+        return not self._denied.match(subject)
+
+    def denies_literal(self, subject: bytes) -> bool:
+        """Whether the deny list alone forbids this subject."""
+        return bool(self._denied.match(subject))
+
+    def permits_pattern(self, pattern: bytes, queue: bytes) -> bool:
+        """Whether a subscription on this pattern is fine: within what is allowed, not within what is denied."""
+        if self.allow is not None and not any(_covers(rule, pattern, queue) for rule in self.allow):
+            return False
+        return not any(_covers(rule, pattern, queue) for rule in self.deny)
+
+    def denies_part_of(self, pattern: bytes) -> bool:
+        """Whether some messages that the pattern takes are denied."""
+        return has_wildcards(pattern) and any(overlaps(subject, pattern) for subject, queue in self.deny if not queue)
+
+
+def _rule(text: str) -> tuple[bytes, bytes]:
+    subject, _, queue = text.encode().strip().partition(b" ")
+    return subject, queue.strip()
+
+
+def _sublist(rules: list[tuple[bytes, bytes]]) -> Sublist[bytes]:
+    sublist: Sublist[bytes] = Sublist()
+    for subject, queue in rules:
+        if not queue:
+            sublist.insert(subject, subject)
+    return sublist
+
+
+def _covers(rule: tuple[bytes, bytes], pattern: bytes, queue: bytes) -> bool:
+    subject, group = rule
+    if group and not (queue and is_subset(queue, group)):
+        return False
+    return is_subset(pattern, subject)
+
+
+class PermissionCheck:
+    """The permissions of one connection, with its memory of which replies it may answer.
+
+    Args:
+        permissions: the user's, from the configuration.
+        now_ns: tells the time, for replies that may be answered only for a while.
+    """
+
+    def __init__(self, permissions: Permissions, now_ns: Callable[[], int]) -> None:
+        self._publish = _Rules(permissions.publish) if permissions.publish is not None else None
+        self._subscribe = _Rules(permissions.subscribe) if permissions.subscribe is not None else None
+        self._responses: ResponsePermission | None = permissions.responses
+        self._now_ns = now_ns
+        self._answers: dict[bytes, bool] = {}
+        self._replies: dict[bytes, tuple[int, int]] = {}  # reply -> when it came, answers so far
+
+    def may_publish(self, subject: bytes) -> bool:
+        """Whether a message to this subject may go out."""
+        if self._publish is None:
+            return True
+        allowed = self._answers.get(subject)
+        if allowed is None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self._answers.clear()
+            allowed = self._answers[subject] = self._publish.permits_literal(subject)
+        return allowed or self._may_answer(subject)
+
+    def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
+        """Whether this subscription may be made."""
+        return self._subscribe is None or self._subscribe.permits_pattern(subject, queue)
+
+    def filter_for(self, pattern: bytes) -> Callable[[bytes, bytes], bool] | None:
+        """What must look at each delivery to a subscription on this pattern; None = nothing.
+
+        It says whether the message may be delivered, and remembers its reply where replies may be answered.
+        """
+        filters = self._subscribe is not None and self._subscribe.denies_part_of(pattern)
+        if not filters and self._responses is None:
+            return None
+        return self._admit if filters else self._remember
+
+    def _admit(self, subject: bytes, reply: bytes) -> bool:
+        if self._subscribe is not None and self._subscribe.denies_literal(subject):
+            return False
+        return self._remember(subject, reply)
+
+    def _remember(self, subject: bytes, reply: bytes) -> bool:
+        if reply and self._responses is not None:
+            if len(self._replies) >= _REPLIES_MAX:
+                del self._replies[next(iter(self._replies))]
+            self._replies[reply] = (self._now_ns(), 0)
+        return True
+
+    def _may_answer(self, subject: bytes) -> bool:
+        rule = self._responses
+        remembered = self._replies.get(subject)
+        if rule is None or remembered is None:
+            return False
+        came_ns, answers = remembered
+        if rule.expires_s > 0 and self._now_ns() - came_ns > rule.expires_s * 1e9:
+            del self._replies[subject]
+            return False
+        if rule.max >= 0 and answers + 1 >= rule.max:
+            # The last one allowed, or more than was ever allowed.
+            del self._replies[subject]
+        else:
+            self._replies[subject] = (came_ns, answers + 1)
+        return rule.max < 0 or answers < rule.max

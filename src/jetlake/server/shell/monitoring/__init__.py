@@ -1,0 +1,1 @@
+"""Monitoring: reports over HTTP and over NATS, metrics."""

@@ -1,0 +1,314 @@
+"""Monitoring over HTTP: a small server for GET, with the reports by path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import json
+
+from jetlake.errors import ConfigError
+from jetlake.server.shell.listener import listen
+from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
+from jetlake.server.shell.monitoring.metrics import METRICS_TYPE, metrics_text
+from jetlake.server.shell.monitoring.pages import answer_page
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.reports import (
+    account_statistics_report,
+    accounts_report,
+    connections_report,
+    gateways_report,
+    leafs_report,
+    routes_report,
+    server_report,
+    subscriptions_report,
+)
+from jetlake.server.version import JETLAKE_VERSION
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.server import Server
+
+__all__ = ["Monitoring"]
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_REQUEST_MAX = 16 * 1024
+_CONNECTIONS_MAX = 128
+_CONNECTIONS_OF_PEER_MAX = 32
+_IDLE_S = 30.0
+# A request must be there within this time, however many bytes of it have come.
+_REQUEST_S = 5.0
+_JSON = "application/json"
+_TEXT = "text/plain; charset=utf-8"
+
+_REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
+    "/varz": server_report,
+    "/connz": connections_report,
+    "/jsz": jetstream_report,
+    "/subsz": subscriptions_report,
+    "/subscriptionsz": subscriptions_report,
+    "/accountz": accounts_report,
+    "/accstatz": account_statistics_report,
+    "/routez": routes_report,
+    "/gatewayz": gateways_report,
+    "/leafz": leafs_report,
+}
+_LINKS = (
+    "/varz",
+    "/jsz",
+    "/connz",
+    "/accountz",
+    "/accstatz",
+    "/subsz",
+    "/routez",
+    "/leafz",
+    "/gatewayz",
+    "/healthz",
+    "/metrics",
+)
+
+
+class Monitoring:
+    """The HTTP server of one NATS server.
+
+    Attributes:
+        requests: how often each path was asked for.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.requests: Counter[str] = Counter()
+        self.host = server.options.http_host or "127.0.0.1"
+        self.port = 0
+        self.sockets: dict[_Exchange, None] = {}
+        self.pages = server.pages
+        self._listeners: list[asyncio.Server] = []
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            ConfigError: the address is taken or not ours.
+        """
+        options = self.server.options
+        if options.https and self.server.tls_context is None:
+            raise ConfigError("https_port needs the tls certificate of the server")
+        sockets = listen(self.host, max(options.http_port or 0, 0))
+        self.port = sockets[0].getsockname()[1]
+        for socket in sockets:
+            self._listeners.append(
+                await self.server.loop.create_server(
+                    lambda: _Exchange(self), sock=socket, ssl=self.server.tls_context if options.https else None
+                )
+            )
+        kind = "https" if options.https else "http"
+        self.server.log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
+
+    def make_room(self, peer: str) -> bool:
+        """Whether one more connection of this peer may stay; those that wait longest for their request go for it.
+
+        So whoever opens connections and lets their requests drip keeps nobody from asking.
+        """
+        of_peer = [exchange for exchange in self.sockets if exchange.peer == peer]
+        for exchanges, limit in ((of_peer, _CONNECTIONS_OF_PEER_MAX), (list(self.sockets), _CONNECTIONS_MAX)):
+            if len(exchanges) >= limit:
+                waiting = next((exchange for exchange in exchanges if exchange.is_waiting), None)
+                if waiting is None:
+                    return False
+                self.sockets.pop(waiting, None)
+                waiting.close()
+        return True
+
+    async def stop(self) -> None:
+        """Stop listening, and close what is open."""
+        for listener in self._listeners:
+            listener.close()
+        for exchange in list(self.sockets):
+            exchange.close()
+        await asyncio.sleep(0)
+
+    def serves(self, host: str) -> bool:
+        """Whether a request for this `Host` is answered.
+
+        On the loopback interface only addresses and `localhost` are: a page of another site, whose name was made to
+        point to this machine, must not read what is here.
+        """
+        if self.host not in _LOOPBACK or not host:
+            return True
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name == "localhost":
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def knows(self, target: str) -> bool:
+        """Whether the path is one of monitoring's own, and not of the further pages."""
+        path = target.partition("?")[0].rstrip("/")
+        return self.pages is None or path in _REPORTS or path in _LINKS
+
+    def answer(self, target: str) -> tuple[int, str, bytes]:
+        """Status, content type and body for a request's path and query."""
+        path, _, query_text = target.partition("?")
+        base = self.server.options.http_base_path.rstrip("/")
+        path = path.removeprefix(base) if base else path
+        path = path.rstrip("/") or "/"
+        try:
+            query = Query(query_text)
+            report = _REPORTS.get(path)
+            if report is not None:
+                self.requests[path] += 1
+                return 200, _JSON, json.format(json.encode(report(self.server, query)), indent=2)
+            if path == "/healthz":
+                self.requests[path] += 1
+                status, health = health_report(self.server, query)
+                return status, _JSON, json.encode(health)
+            if path == "/metrics":
+                self.requests[path] += 1
+                return 200, METRICS_TYPE, metrics_text(self.server).encode()
+            if path == "/":
+                self.requests[path] += 1
+                return 200, "text/html; charset=utf-8", _index(base)
+        except BadQueryError as error:
+            return 400, _TEXT, str(error).encode()
+        except Exception as error:
+            self.server.report_defect(f"monitoring {path}", error)
+            return 500, _TEXT, b"internal error"
+        return 404, _TEXT, b"404 page not found\n"
+
+
+def _index(base: str) -> bytes:
+    links = "".join(f'<li><a href="{base}{path}">{path}</a></li>' for path in _LINKS)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>jetlake</title>'
+        f"<h1>jetlake {JETLAKE_VERSION}</h1><ul>{links}</ul></html>\n"
+    ).encode()
+
+
+class _Exchange(asyncio.Protocol):
+    """One HTTP connection: requests in, answers out, one after the other."""
+
+    def __init__(self, monitoring: Monitoring) -> None:
+        self._monitoring = monitoring
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._idle: asyncio.TimerHandle | None = None
+        self._page: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
+        self._has_begun = True  # the time for a request runs from the first byte of one, and from the beginning
+        self.peer = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a request rather than being answered."""
+        return self._page is None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._monitoring.make_room(self.peer):
+            self._respond(503, _TEXT, b"too many connections", with_body=True, stays=False)
+            return
+        self._monitoring.sockets[self] = None
+        self._wait(_REQUEST_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._monitoring.sockets.pop(self, None)
+        self._gone.set()
+        if self._idle is not None:
+            self._idle.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._page is not None:
+            return  # the page's answer ends with the connection
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._buffer[:end])
+            del self._buffer[: end + 4]
+            self._request(head)
+        if len(self._buffer) > _REQUEST_MAX:
+            self._respond(431, _TEXT, b"request too large", with_body=True, stays=False)
+            self._buffer.clear()
+        if not self._buffer:
+            self._wait(_IDLE_S)
+        elif not self._has_begun:
+            self._wait(_REQUEST_S)
+        self._has_begun = bool(self._buffer)
+
+    def _request(self, head: bytes) -> None:
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._respond(400, _TEXT, b"400 Bad Request", with_body=True, stays=False)
+            return
+        method, target, version = words
+        fields = (line.partition(":") for line in lines[1:])
+        headers = {name.strip().lower(): value.strip().lower() for name, _, value in fields}
+        connection = headers.get("connection", "")
+        stays = connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
+        if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
+            stays = False  # a body would be read as the next request
+        if not self._monitoring.serves(headers.get("host", "")):
+            self._respond(403, _TEXT, b"403 this host is not served", with_body=True, stays=False)
+            return
+        if not self._monitoring.knows(target):
+            self._open_page(method, target, lines[1:])
+            return
+        if method not in ("GET", "HEAD"):
+            self._respond(405, _TEXT, b"405 method not allowed", with_body=True, stays=False)
+            return
+        status, kind, body = self._monitoring.answer(target)
+        self._respond(status, kind, body, with_body=method == "GET", stays=stays)
+
+    def _open_page(self, method: str, target: str, lines: list[str]) -> None:
+        monitoring, transport = self._monitoring, self._transport
+        if monitoring.pages is None or transport is None or self._page is not None:
+            return
+        fields = (line.partition(":") for line in lines)
+        headers = [
+            (name.strip().lower().encode("latin-1"), value.strip().encode("latin-1")) for name, _, value in fields
+        ]
+        answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers)
+        self._page = monitoring.server.loop.create_task(answering)
+        self._page.add_done_callback(self._page_done)
+
+    def _page_done(self, page: asyncio.Task[None]) -> None:
+        error = None if page.cancelled() else page.exception()
+        if isinstance(error, Exception):
+            self._monitoring.server.report_defect("page", error)
+
+    def _respond(self, status: int, kind: str, body: bytes, *, with_body: bool, stays: bool) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        lines = [
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+            f"Content-Type: {kind}",
+            f"Content-Length: {len(body)}",
+            "X-Content-Type-Options: nosniff",
+            "Cache-Control: no-store",
+        ]
+        if not stays:
+            lines.append("Connection: close")
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
+        transport.write(head + body if with_body else head)
+        if not stays:
+            transport.close()
+
+    def _wait(self, seconds: float) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._page is None:
+            self._idle = self._monitoring.server.loop.call_later(seconds, self.close)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._page is not None:
+            self._page.cancel()
+        if self._transport is not None:
+            self._transport.close()

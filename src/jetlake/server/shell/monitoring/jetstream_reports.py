@@ -1,0 +1,189 @@
+"""What monitoring tells of JetStream: use, limits, streams, consumers, health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from jetlake.model.encoding.durations import nanoseconds
+from jetlake.model.encoding.times import format_time
+from jetlake.model.enums import StorageType
+from jetlake.server.shell.monitoring.query import Query
+from jetlake.server.version import API_LEVEL
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.api.jetstream import JetStream
+    from jetlake.server.engine.stream.stream import Stream
+    from jetlake.server.shell.server import Server
+
+__all__ = ["health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
+
+_LIMIT_DEFAULT = 1024
+
+
+def jetstream_settings(server: Server) -> dict[str, Any]:
+    """How JetStream is configured."""
+    options = server.options.jetstream
+    engine = server.engine
+    assert options is not None and engine is not None
+    settings: dict[str, Any] = {
+        "max_memory": engine.options.max_memory,
+        "max_storage": engine.options.max_storage,
+        "store_dir": server.jetstream_folder,
+    }
+    if options.domain:
+        settings["domain"] = options.domain
+    if options.sync_interval_s is None:
+        settings["sync_always"] = True
+        settings["sync_interval"] = 0
+    else:
+        settings["sync_interval"] = nanoseconds(options.sync_interval_s)
+    settings["strict"] = options.strict
+    return settings
+
+
+def jetstream_usage(server: Server) -> dict[str, Any]:
+    """What all accounts use together."""
+    engine = server.engine
+    assert engine is not None
+    usage = engine.usage
+    jetstreams = engine.jetstreams.values()
+    return {
+        "memory": usage.used(StorageType.MEMORY),
+        "storage": usage.used(StorageType.FILE),
+        "reserved_memory": usage.reserved(StorageType.MEMORY),
+        "reserved_storage": usage.reserved(StorageType.FILE),
+        "accounts": len(jetstreams),
+        "ha_assets": 0,
+        "api": {
+            "level": API_LEVEL,
+            "total": sum(jetstream.api.total for jetstream in jetstreams),
+            "errors": sum(jetstream.api.errors for jetstream in jetstreams),
+        },
+    }
+
+
+def jetstream_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/jsz`: use and limits, and on request accounts, their streams and those streams' consumers."""
+    head = {"server_id": server.id, "now": format_time(server.clock.now_ns())}
+    engine = server.engine
+    if engine is None:
+        return {
+            "memory": 0,
+            "storage": 0,
+            "accounts": 0,
+            "api": {"level": 0, "total": 0, "errors": 0},
+            **head,
+            "disabled": True,
+            "config": {},
+            "limits": {},
+            "streams": 0,
+            "consumers": 0,
+            "messages": 0,
+            "bytes": 0,
+            "total": 0,
+        }
+    streams = [stream for jetstream in engine.jetstreams.values() for stream in jetstream.streams.values()]
+    report: dict[str, Any] = {
+        **jetstream_usage(server),
+        **head,
+        "config": jetstream_settings(server),
+        "limits": {},
+        "streams": len(streams),
+        "consumers": sum(len(stream.consumers) for stream in streams),
+        "messages": sum(stream.store.messages for stream in streams),
+        "bytes": sum(stream.store.bytes for stream in streams),
+    }
+    if engine.storage.set_aside:
+        report["set_aside"] = [
+            {"account": account, "folder": folder, "reason": reason}
+            for (account, folder), reason in engine.storage.set_aside.items()
+        ]
+    name = query.text("acc")
+    with_consumers = query.flag("consumers")
+    with_streams = query.flag("streams") or with_consumers
+    if name or query.flag("accounts") or with_streams:
+        chosen = sorted(each for each in engine.jetstreams if not name or each == name)
+        offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+        report["account_details"] = [
+            _account(server, engine.jetstreams[each], with_streams, with_consumers, query.flag("config"))
+            for each in chosen[offset : offset + limit]
+        ]
+    report["total"] = len(engine.jetstreams)
+    return report
+
+
+def _account(
+    server: Server, jetstream: JetStream, with_streams: bool, with_consumers: bool, with_config: bool
+) -> dict[str, Any]:
+    info = jetstream.info()
+    report: dict[str, Any] = {
+        "name": jetstream.account.name,
+        "id": jetstream.account.name,
+        "memory": info.memory,
+        "storage": info.storage,
+        "reserved_memory": info.reserved_memory,
+        "reserved_storage": info.reserved_storage,
+        "accounts": 0,
+        "ha_assets": 0,
+        "api": {"level": API_LEVEL, "total": info.api.total, "errors": info.api.errors},
+    }
+    if with_streams:
+        report["stream_detail"] = [
+            _stream(server, stream, with_consumers, with_config) for _, stream in sorted(jetstream.streams.items())
+        ]
+    return report
+
+
+def _stream(server: Server, stream: Stream, with_consumers: bool, with_config: bool) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "name": stream.name,
+        "created": format_time(stream.created_ns),
+        "cluster": {"leader": server.name},
+    }
+    if with_config:
+        report["config"] = to_builtins(stream.config)
+    report["state"] = to_builtins(stream.state())
+    if with_consumers:
+        report["consumer_detail"] = [to_builtins(consumer.info()) for _, consumer in sorted(stream.consumers.items())]
+    return report
+
+
+def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
+    """`/healthz`: 200 and ok, or why not; on request for one account, stream or consumer."""
+    if server.lame_duck or not server.running:
+        return 503, _unavailable("server is shutting down" if server.lame_duck else "server is not ready")
+    engine = server.engine
+    if query.flag("js-server-only") and not query.text("account"):
+        return 200, {"status": "ok"}
+    if engine is None:
+        return (503, _unavailable("JetStream not enabled")) if server.wants_jetstream else (200, {"status": "ok"})
+    if failures := engine.disk_failures() + engine.store_faults():
+        return 503, _unavailable(f"JetStream {'; '.join(failures)}")
+    return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
+
+
+def _health_of(server: Server, account: str, stream: str, consumer: str) -> tuple[int, dict[str, Any]]:
+    assert server.engine is not None
+    if stream and not account:
+        return 400, _unavailable('"account" must not be empty when checking stream health')
+    if consumer and not stream:
+        return 400, _unavailable('"stream" must not be empty when checking consumer health')
+    if account:
+        jetstream = server.engine.jetstreams.get(account)
+        if jetstream is None:
+            return 404, _unavailable(f'JetStream account "{account}" not found')
+        if stream:
+            found = jetstream.streams.get(stream)
+            if found is None:
+                return 404, _unavailable(f'JetStream stream "{stream}" not found on account "{account}"')
+            if consumer and consumer not in found.consumers:
+                return 404, _unavailable(
+                    f'JetStream consumer "{consumer}" not found for stream "{stream}" on account "{account}"'
+                )
+    return 200, {"status": "ok"}
+
+
+def _unavailable(error: str) -> dict[str, Any]:
+    return {"status": "unavailable", "error": error}

@@ -1,0 +1,137 @@
+"""`/metrics`: the server's numbers in the text form that Prometheus reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetlake.server.shell.committer import LatencyHistogram
+from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.server import Server
+
+__all__ = ["METRICS_TYPE", "metrics_text"]
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Page:
+    """Lines of metrics, each family headed by its help and type."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def family(self, name: str, kind: str, help: str) -> None:
+        self.lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+
+    def value(self, name: str, value: float, **labels: str) -> None:
+        shown = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+        self.lines.append(f"{name}{{{shown}}} {value:.17g}" if shown else f"{name} {value:.17g}")
+
+    def single(self, name: str, kind: str, help: str, value: float) -> None:
+        self.family(name, kind, help)
+        self.value(name, value)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def metrics_text(server: Server) -> str:
+    """All metrics of the server."""
+    page = _Page()
+    totals = message_totals(server)
+    page.single("jetlake_messages_received_total", "counter", "Messages from clients.", totals["in_msgs"])
+    page.single("jetlake_messages_sent_total", "counter", "Messages to clients.", totals["out_msgs"])
+    page.single("jetlake_bytes_received_total", "counter", "Header and payload bytes from clients.", totals["in_bytes"])
+    page.single("jetlake_bytes_sent_total", "counter", "Bytes written to clients.", totals["out_bytes"])
+    page.single("jetlake_connections", "gauge", "Connected clients.", len(server.connections))
+    page.single("jetlake_connections_total", "counter", "Clients that ever connected.", server.total_connections)
+    page.single(
+        "jetlake_slow_consumers_total", "counter", "Clients cut off for reading too slowly.", server.slow_consumers
+    )
+    page.single(
+        "jetlake_stale_connections_total", "counter", "Clients that stopped answering.", server.stale_connections
+    )
+    page.single(
+        "jetlake_subscriptions",
+        "gauge",
+        "Subscriptions of clients, listeners and streams.",
+        sum(account.interest_count for account in server.accounts.values()),
+    )
+    page.single("jetlake_internal_errors_total", "counter", "Defects met and survived.", server.defects)
+    page.single("jetlake_memory_bytes", "gauge", "Memory of the process.", resident_bytes())
+    page.single("jetlake_uptime_seconds", "gauge", "Time since the start.", server.uptime_ns / 1e9)
+    _add_streams(page, server)
+    _add_histogram(
+        page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", server.turns.durations
+    )
+    if server.committer is not None:
+        _add_histogram(
+            page,
+            "jetlake_fsync_seconds",
+            "How long the disk took to make a batch durable.",
+            server.committer.latency,
+        )
+    return "\n".join(page.lines) + "\n"
+
+
+def _add_streams(page: _Page, server: Server) -> None:
+    engine = server.engine
+    if engine is None:
+        return
+    streams = [
+        (account, stream)
+        for account, jetstream in sorted(engine.jetstreams.items())
+        for _, stream in sorted(jetstream.streams.items())
+    ]
+    page.single("jetlake_streams", "gauge", "Streams.", len(streams))
+    page.single("jetlake_consumers", "gauge", "Consumers.", sum(len(stream.consumers) for _, stream in streams))
+    page.single(
+        "jetlake_disk_failures",
+        "gauge",
+        "Streams and consumers that take nothing more because the disk failed.",
+        len(engine.commit.failures),
+    )
+    page.single(
+        "jetlake_set_aside",
+        "gauge",
+        "Streams and consumers that are on the disk and could not be opened.",
+        len(engine.storage.set_aside) + sum(len(stream.home.missing) for _, stream in streams),
+    )
+    page.family("jetlake_stream_lost_messages", "gauge", "Messages that the disk no longer gives back.")
+    for account, stream in streams:
+        page.value("jetlake_stream_lost_messages", len(stream.store.lost), account=account, stream=stream.name)
+    for name, help, attribute in (
+        ("jetlake_stream_messages", "Messages in the stream.", "messages"),
+        ("jetlake_stream_bytes", "Bytes in the stream.", "bytes"),
+        ("jetlake_stream_last_sequence", "Sequence of the newest message.", "last_sequence"),
+    ):
+        page.family(name, "gauge", help)
+        for account, stream in streams:
+            page.value(name, getattr(stream.store, attribute), account=account, stream=stream.name)
+    infos = [
+        (account, stream.name, consumer.info())
+        for account, stream in streams
+        for _, consumer in sorted(stream.consumers.items())
+    ]
+    for name, help, attribute in (
+        ("jetlake_consumer_pending", "Messages that wait to be delivered.", "num_pending"),
+        ("jetlake_consumer_ack_pending", "Messages that wait to be acknowledged.", "num_ack_pending"),
+        ("jetlake_consumer_redelivered", "Messages that were delivered again and are not done.", "num_redelivered"),
+        ("jetlake_consumer_waiting", "Pull requests that wait for messages.", "num_waiting"),
+    ):
+        page.family(name, "gauge", help)
+        for account, stream_name, info in infos:
+            page.value(name, getattr(info, attribute), account=account, stream=stream_name, consumer=info.name)
+
+
+def _add_histogram(page: _Page, name: str, help: str, latency: LatencyHistogram) -> None:
+    page.family(name, "histogram", help)
+    total = 0
+    for bound, count in zip(latency.BOUNDS_S, latency.counts, strict=False):
+        total += count
+        page.value(f"{name}_bucket", total, le=f"{bound:g}")
+    page.value(f"{name}_bucket", latency.count, le="+Inf")
+    page.value(f"{name}_sum", latency.sum_s)
+    page.value(f"{name}_count", latency.count)

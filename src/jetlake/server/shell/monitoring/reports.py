@@ -1,0 +1,383 @@
+"""What monitoring tells of the server, its connections, subscriptions and accounts; never a secret."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetlake.model.encoding.durations import format_duration
+from jetlake.model.encoding.times import format_time
+from jetlake.protocol.subjects import matches
+from jetlake.server.engine.routing.subscription import Subscription
+from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.routing.account import Account
+    from jetlake.server.shell.server import Server
+
+__all__ = [
+    "account_statistics_report",
+    "accounts_report",
+    "connections_report",
+    "format_uptime",
+    "gateways_report",
+    "leafs_report",
+    "message_totals",
+    "resident_bytes",
+    "routes_report",
+    "server_report",
+    "subscriptions_report",
+]
+
+_LIMIT_DEFAULT = 1024
+_SECOND_NS = 1_000_000_000
+
+
+def format_uptime(duration_ns: int) -> str:
+    """`1d2h3m4s`, from the first unit that is not zero on."""
+    rest = duration_ns // _SECOND_NS
+    parts: list[str] = []
+    for unit, size in (("y", 365 * 86_400), ("d", 86_400), ("h", 3600), ("m", 60)):
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return "".join([*parts, f"{rest}s"])
+
+
+def resident_bytes() -> int:
+    """Memory that the process holds; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def message_totals(server: Server) -> dict[str, int]:
+    """Messages and bytes in and out, of all connections that ever were."""
+    totals = server.closed_totals
+    connections = server.connections.values()
+    return {
+        "in_msgs": totals.in_msgs + sum(connection.in_msgs for connection in connections),
+        "in_bytes": totals.in_bytes + sum(connection.in_bytes for connection in connections),
+        "out_msgs": totals.out_msgs + sum(connection.out_msgs for connection in connections),
+        "out_bytes": totals.out_bytes + sum(connection.out_bytes for connection in connections),
+    }
+
+
+def _head(server: Server) -> dict[str, Any]:
+    return {"server_id": server.id, "now": format_time(server.clock.now_ns())}
+
+
+def server_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/varz`: the server as a whole."""
+    options = server.options
+    totals = message_totals(server)
+    monitoring = server.monitoring
+    report: dict[str, Any] = {
+        "server_id": server.id,
+        "server_name": server.name,
+        "version": COMPATIBLE_VERSION,
+        "jetlake_version": JETLAKE_VERSION,
+        "proto": PROTOCOL,
+        "go": "",
+        "host": options.host,
+        "port": server.port,
+        "auth_required": server.authenticator.required,
+        "tls_required": options.tls is not None and not options.allow_non_tls,
+        "tls_verify": options.tls is not None and options.tls.verify,
+        "max_connections": options.max_connections,
+        "max_subscriptions": options.max_subscriptions,
+        "ping_interval": int(options.ping_interval_s * _SECOND_NS),
+        "ping_max": options.ping_max,
+        "http_host": monitoring.host if monitoring is not None else "",
+        "http_port": monitoring.port if monitoring is not None and not options.https else 0,
+        "http_base_path": options.http_base_path,
+        "https_port": monitoring.port if monitoring is not None and options.https else 0,
+        "auth_timeout": options.auth_timeout_s,
+        "max_control_line": options.max_control_line,
+        "max_payload": options.max_payload,
+        "max_pending": options.max_pending,
+        "cluster": {},
+        "gateway": {},
+        "leaf": {},
+        "mqtt": {},
+        "websocket": {},
+        "jetstream": {},
+        "tls_timeout": options.tls.timeout_s if options.tls is not None else 2,
+        "write_deadline": int(options.write_deadline_s * _SECOND_NS),
+        "start": format_time(server.start_ns),
+        "now": format_time(server.clock.now_ns()),
+        "uptime": format_uptime(server.uptime_ns),
+        "mem": resident_bytes(),
+        "cores": os.cpu_count() or 1,
+        "gomaxprocs": 1,
+        "cpu": _cpu_percent(server),
+        "connections": len(server.connections),
+        "total_connections": server.total_connections,
+        "routes": 0,
+        "remotes": 0,
+        "leafnodes": 0,
+        **totals,
+        **{name.replace("_", "_client_", 1): count for name, count in totals.items()},
+        "slow_consumers": server.slow_consumers,
+        "stale_connections": server.stale_connections,
+        "stalled_clients": server.stalled,
+        "internal_errors": server.defects,
+        "subscriptions": sum(account.interest_count for account in server.accounts.values()),
+        "http_req_stats": dict(monitoring.requests) if monitoring is not None else {},
+        "config_load_time": format_time(server.config_load_ns),
+        "feature_flags": {"js_ack_fc_v2": options.ack_subject_v2},
+        "system_account": options.system_account,
+        "slow_consumer_stats": {"clients": server.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},
+    }
+    if server.engine is not None and options.jetstream is not None:
+        report["jetstream"] = {
+            "config": jetstream_settings(server),
+            "stats": jetstream_usage(server),
+            "limits": {},
+        }
+    return report
+
+
+def _cpu_percent(server: Server) -> float:
+    """Processor time since the start, as a share of one core."""
+    elapsed_s = max(server.uptime_ns / _SECOND_NS, 0.001)
+    return round(100 * time.process_time() / elapsed_s, 1)
+
+
+# Connections
+
+_SORTS: dict[str, Callable[[Connection], Any]] = {
+    "": lambda connection: connection.cid,
+    "cid": lambda connection: connection.cid,
+    "start": lambda connection: connection.start_ns,
+    "subs": lambda connection: -len(connection.subscriptions()),
+    "pending": lambda connection: -connection.pending_bytes(),
+    "msgs_to": lambda connection: -connection.out_msgs,
+    "msgs_from": lambda connection: -connection.in_msgs,
+    "bytes_to": lambda connection: -connection.out_bytes,
+    "bytes_from": lambda connection: -connection.in_bytes,
+    "last": lambda connection: -connection.last_activity_ns,
+    "idle": lambda connection: connection.last_activity_ns,
+    "uptime": lambda connection: connection.start_ns,
+    "stop": lambda connection: -connection.stop_ns,
+    "reason": lambda connection: connection.close_reason,
+    "rtt": lambda connection: -connection.rtt_ns,
+}
+
+
+def connections_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/connz`: the connections, filtered, sorted and cut to a page."""
+    key = _SORTS.get(query.text("sort"))
+    if key is None:
+        raise BadQueryError(f"invalid sorting option: {query.text('sort')}")
+    state = query.text("state").lower() or "open"
+    if state not in ("open", "closed", "any", "all"):
+        raise BadQueryError(f"invalid connection state: {state}")
+    chosen: list[Connection] = []
+    if state != "closed":
+        chosen += server.connections.values()
+    if state != "open":
+        chosen += server.closed_connections
+    query.flag("auth")  # a value that makes no sense is refused, also where no connection would show it
+    cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
+    chosen = [
+        connection
+        for connection in chosen
+        if (not cid or connection.cid == cid)
+        and (not account or connection.account.name == account)
+        and (not user or (connection.identity is not None and connection.identity.user == user))
+    ]
+    chosen.sort(key=key)
+    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    page = chosen[offset : offset + limit] if limit else chosen[offset:]
+    return {
+        **_head(server),
+        "num_connections": len(page),
+        "total": len(chosen),
+        "offset": offset,
+        "limit": limit,
+        "connections": [_connection(server, connection, query) for connection in page],
+    }
+
+
+def _connection(server: Server, connection: Connection, query: Query) -> dict[str, Any]:
+    now_ns = connection.stop_ns or server.clock.now_ns()
+    subscriptions = connection.subscriptions()
+    options = connection.options
+    report: dict[str, Any] = {
+        "cid": connection.cid,
+        "kind": "Client",
+        "type": "nats",
+        "ip": connection.peer_host,
+        "port": connection.peer_port,
+        "start": format_time(connection.start_ns),
+        "last_activity": format_time(connection.last_activity_ns),
+    }
+    if connection.stop_ns:
+        report["stop"] = format_time(connection.stop_ns)
+        report["reason"] = connection.close_reason
+    if connection.rtt_ns:
+        report["rtt"] = format_duration(connection.rtt_ns)
+    report |= {
+        "uptime": format_uptime(now_ns - connection.start_ns),
+        "idle": format_uptime(now_ns - connection.last_activity_ns),
+        "pending_bytes": connection.pending_bytes(),
+        "in_msgs": connection.in_msgs,
+        "out_msgs": connection.out_msgs,
+        "in_bytes": connection.in_bytes,
+        "out_bytes": connection.out_bytes,
+        "subscriptions": len(subscriptions),
+    }
+    report |= {name: value for name in ("name", "lang", "version") if (value := getattr(options, name))}
+    report |= connection.tls_description
+    if query.flag("auth"):
+        report["account"] = connection.account.name
+        if connection.identity is not None and connection.identity.user:
+            report["authorized_user"] = connection.identity.user
+    wanted = query.text("subs").lower()
+    if wanted == "detail":
+        report["subscriptions_list_detail"] = [_subscription(connection, entry) for entry in subscriptions]
+    elif wanted in ("1", "true"):
+        report["subscriptions_list"] = [_text(entry.subject) for entry in subscriptions]
+    return report
+
+
+def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:
+    report: dict[str, Any] = {"subject": _text(subscription.subject)}
+    if subscription.queue:
+        report["qgroup"] = _text(subscription.queue)
+    report |= {"sid": _text(subscription.sid), "msgs": subscription.delivered}
+    if subscription.max:
+        report["max"] = subscription.max
+    return report | {"cid": connection.cid}
+
+
+# Subscriptions
+
+
+def subscriptions_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/subsz`: the routing's counters, and the subscriptions on request."""
+    name, test = query.text("acc"), query.text("test").encode()
+    accounts = [account for account in server.accounts.values() if not name or account.name == name]
+    details: list[dict[str, Any]] = []
+    if query.flag("subs") or test:
+        for connection in server.connections.values():
+            if connection.account in accounts:
+                details += [
+                    {"account": connection.account.name, **_subscription(connection, entry)}
+                    for entry in connection.subscriptions()
+                    if not test or matches(entry.subject, test)
+                ]
+    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    report = {
+        **_head(server),
+        **_routing(accounts),
+        "total": len(details),
+        "offset": offset,
+        "limit": limit,
+    }
+    if details:
+        report["subscriptions_list"] = details[offset : offset + limit]
+    return report
+
+
+def _routing(accounts: list[Account]) -> dict[str, Any]:
+    lookups = sum(account.stats.misses for account in accounts)
+    routes = [route.takers for account in accounts for route in account.known_routes()]
+    return {
+        "num_subscriptions": sum(account.interest_count for account in accounts),
+        "num_cache": len(routes),
+        "num_inserts": sum(account.stats.inserts for account in accounts),
+        "num_removes": sum(account.stats.removes for account in accounts),
+        "num_matches": lookups,
+        "cache_hit_rate": round(1 - min(lookups, len(routes)) / lookups, 3) if lookups else 0,
+        "max_fanout": max(routes, default=0),
+        "avg_fanout": sum(routes) / len(routes) if routes else 0,
+    }
+
+
+# Accounts
+
+
+def accounts_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/accountz`: the accounts' names, or one of them in detail."""
+    report = {**_head(server), "system_account": server.options.system_account}
+    name = query.text("acc")
+    if not name:
+        return {**report, "accounts": sorted(server.accounts)}
+    account = server.accounts.get(name)
+    if account is None:
+        raise BadQueryError(f"Account {name} does not exist")
+    report["account_detail"] = {
+        "account_name": name,
+        "update_time": format_time(server.config_load_ns),
+        "expired": False,
+        "complete": True,
+        "jetstream_enabled": account.js is not None,
+        "leafnode_connections": 0,
+        "client_connections": len(_connections_of(server, account)),
+        "subscriptions": account.interest_count,
+        "sublist_stats": _routing([account]),
+    }
+    return report
+
+
+def account_statistics_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
+    rows = []
+    for account in server.accounts.values():
+        connections = _connections_of(server, account)
+        if connections or query.flag("unused"):
+            rows.append(
+                {
+                    "acc": account.name,
+                    "name": account.name,
+                    "conns": len(connections),
+                    "leafnodes": 0,
+                    "total_conns": len(connections),
+                    "num_subscriptions": account.interest_count,
+                    "sent": {
+                        "msgs": sum(connection.out_msgs for connection in connections),
+                        "bytes": sum(connection.out_bytes for connection in connections),
+                    },
+                    "received": {
+                        "msgs": sum(connection.in_msgs for connection in connections),
+                        "bytes": sum(connection.in_bytes for connection in connections),
+                    },
+                    "slow_consumers": 0,
+                }
+            )
+    return {**_head(server), "account_statz": rows}
+
+
+def _connections_of(server: Server, account: Account) -> list[Connection]:
+    return [connection for connection in server.connections.values() if connection.account is account]
+
+
+# What a single server has none of
+
+
+def routes_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/routez`: there are no routes."""
+    return {"server_id": server.id, "server_name": server.name, **_head(server), "num_routes": 0, "routes": []}
+
+
+def gateways_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/gatewayz`: there are no gateways."""
+    return {**_head(server), "outbound_gateways": {}, "inbound_gateways": {}}
+
+
+def leafs_report(server: Server, query: Query) -> dict[str, Any]:
+    """`/leafz`: there are no leaf nodes."""
+    return {**_head(server), "leafnodes": 0, "leafs": []}
+
+
+def _text(subject: bytes) -> str:
+    return subject.decode("utf-8", "backslashreplace")

@@ -1,0 +1,94 @@
+"""The answers to `$SYS.REQ.…`: the reports of monitoring in the envelope that requests over NATS expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.json import encode
+
+from jetlake.model.encoding.times import format_time
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.shell.connection.info import describe_sender, identify
+from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.reports import (
+    account_statistics_report,
+    accounts_report,
+    connections_report,
+    message_totals,
+    resident_bytes,
+    server_report,
+    subscriptions_report,
+)
+
+if TYPE_CHECKING:
+    from jetlake.server.shell.server import Server
+
+__all__ = ["answer"]
+
+
+def answer(server: Server, account: Account, name: str, body: bytes, origin: Subscriber | None) -> bytes:
+    """The JSON that answers a request for this report, whose body may narrow it down."""
+    try:
+        query = Query.from_json(body)
+        if name == "IDZ":
+            return encode(identify(server))
+        if name == "STATSZ":
+            return encode(_envelope(server, "statsz", _statistics(server)))
+        if name == "USER":
+            return encode(_envelope(server, "data", _user(account, origin)))
+        if name == "OWN CONNZ":
+            return encode(_envelope(server, "data", connections_report(server, query.narrowed(acc=account.name))))
+        if name == "OWN STATZ":
+            return encode(_envelope(server, "data", _own_statistics(server, account, query)))
+        return encode(_envelope(server, "data", _REPORTS[name](server, query)))
+    except BadQueryError as error:
+        return encode(_envelope(server, "error", {"code": 400, "description": str(error)}))
+
+
+def _health(server: Server, query: Query) -> dict[str, Any]:
+    status, report = health_report(server, query)
+    return {**report, "status_code": status}
+
+
+_REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
+    "VARZ": server_report,
+    "CONNZ": connections_report,
+    "JSZ": jetstream_report,
+    "SUBSZ": subscriptions_report,
+    "ACCOUNTZ": accounts_report,
+    "HEALTHZ": _health,
+}
+
+
+def _envelope(server: Server, name: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"server": describe_sender(server), name: content}
+
+
+def _user(account: Account, origin: Subscriber | None) -> dict[str, Any]:
+    user = origin.client_info().get("user", "") if origin is not None else ""
+    return {"user": user, "account": account.name, "account_name": account.name}
+
+
+def _own_statistics(server: Server, account: Account, query: Query) -> dict[str, Any]:
+    report = account_statistics_report(server, query.narrowed(unused="1"))
+    report["account_statz"] = [row for row in report["account_statz"] if row["acc"] == account.name]
+    return report
+
+
+def _statistics(server: Server) -> dict[str, Any]:
+    totals = message_totals(server)
+    return {
+        "start": format_time(server.start_ns),
+        "mem": resident_bytes(),
+        "connections": len(server.connections),
+        "total_connections": server.total_connections,
+        "active_accounts": len({connection.account.name for connection in server.connections.values()}),
+        "subscriptions": sum(account.interest_count for account in server.accounts.values()),
+        "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"]},
+        "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"]},
+        "slow_consumers": server.slow_consumers,
+        "active_servers": 1,
+    }

@@ -1,0 +1,76 @@
+"""The names that the store writes itself: whatever else lies in its folders belongs to somebody else and stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from jetlake.store.files.disk import Disk
+
+__all__ = ["CONSUMERS", "CONSUMER_FILES", "MESSAGE_FILES", "STREAMS", "STREAM_FILES", "Layout", "foreign_names", "told"]
+
+_NAMES_TOLD_MAX = 10
+# What `folder_name` makes, and the name that such a folder gets while it is removed.
+_FOLDER = re.compile(r"[A-Za-z0-9_$=%~-]+(\.deleted\d+)?")
+
+
+class Layout:
+    """What a folder of the store may hold: files by their names, and folders with a layout of their own.
+
+    Args:
+        files: matches the names of its files.
+        folders: the layout of each folder; the key `*` stands for every name of a stream or consumer.
+    """
+
+    def __init__(self, files: str, folders: dict[str, Layout] | None = None) -> None:
+        self._files = re.compile(files)
+        self._folders = folders or {}
+
+    def has_file(self, name: str) -> bool:
+        """Whether the store writes a file of that name here."""
+        return self._files.fullmatch(name) is not None
+
+    def folder(self, name: str) -> Layout | None:
+        """The layout of the folder of that name; None when the store makes none."""
+        return self._folders.get("*") if "*" in self._folders and _FOLDER.fullmatch(name) else self._folders.get(name)
+
+
+MESSAGE_FILES = Layout(r"([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?")
+"""A stream's `msgs`."""
+CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.tmp)?")
+"""The folder of one consumer."""
+CONSUMERS = Layout(r"(?!)", {"*": CONSUMER_FILES})
+"""A stream's `consumers`."""
+STREAM_FILES = Layout(
+    r"(meta\.json(\.2)?|meta\.copy\.json|ids|lifetimes|segments)(\.tmp)?|ids\.\d{10}",
+    {"msgs": MESSAGE_FILES, "consumers": CONSUMERS},
+)
+"""The folder of one stream."""
+STREAMS = Layout(r"(?!)", {"*": STREAM_FILES})
+"""The folder of all streams of an account."""
+
+
+def foreign_names(disk: Disk, path: Path, layout: Layout, *, deep: bool = False) -> Iterator[str]:
+    """The names in a folder that the store did not write; symbolic links are never its own.
+
+    Args:
+        deep: look into the folders as well, whose names then precede those within.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    for name in disk.names(path):
+        inner = layout.folder(name)
+        if layout.has_file(name) and disk.is_file(path / name):
+            continue
+        if inner is None or not disk.is_folder(path / name):
+            yield name
+        elif deep:
+            yield from (f"{name}/{below}" for below in foreign_names(disk, path / name, inner, deep=True))
+
+
+def told(names: list[str]) -> str:
+    """The names for a log line, which must not grow without bound."""
+    shown = ", ".join(name[:80] for name in names[:_NAMES_TOLD_MAX])
+    return shown if len(names) <= _NAMES_TOLD_MAX else f"{shown} and {len(names) - _NAMES_TOLD_MAX} more"

@@ -1,0 +1,50 @@
+"""Names that a power cut may undo: which folders they are in, for all who make, rename and remove there."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from jetlake.store.files.disk import Disk
+
+__all__ = ["UnsyncedNames"]
+
+
+class UnsyncedNames:
+    """Remembers the folders whose names have changed since they were synced.
+
+    All folders of a server share one: whoever relies on a name relies on those of the folders above it as well, and one
+    sync of a folder serves all who have changed a name in it.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._changes: dict[Path, int] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def changed(self, folder: Path) -> None:
+        """Note that a name in the folder was made, changed or removed."""
+        with self._lock:
+            self._count += 1
+            self._changes[folder] = self._count
+
+    def forget(self, folder: Path) -> None:
+        """Note that the folder is gone."""
+        with self._lock:
+            self._changes.pop(folder, None)
+
+    def sync(self, folder: Path) -> None:
+        """Return when the names in the folder, its own and those of the folders above it are safe.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for path in (*reversed(folder.parents), folder):
+            change = self._changes.get(path)
+            if change is None:
+                continue
+            self._disk.sync_folder(path)
+            with self._lock:
+                if self._changes.get(path) == change:
+                    del self._changes[path]

@@ -1,0 +1,411 @@
+"""Which sequences each subject has: the subject half of a store's index."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from jetlake.protocol.subjects import has_wildcards
+from jetlake.store.index.sequence_list import CHUNK, SequenceList
+from jetlake.store.steps import Steps
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["SubjectIndex"]
+
+_CACHED_IDS_MAX = 2_000_000
+_CHANGES_MIN = 4096
+_PREPARED = 2048
+
+
+class _Matching:
+    """The subjects that pass one filter, brought up to date by the changes since it was last used."""
+
+    __slots__ = ("ids", "seen")
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.seen = -1
+
+
+class SubjectIndex:
+    """Subjects by number and the ascending sequences of each.
+
+    A subject has a number while it has messages; numbers are used again. The newest sequences of a subject are its
+    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`. After
+    a start a tail is only a place, as a negative number, in the column of all sequences that was read; it becomes a
+    proper one when it is first asked for, since a million small arrays take their time to make.
+
+    Attributes:
+        ids: the number of each subject.
+        names: the subject of each number; b"" for one that is free.
+        tails: the newest sequences of each number.
+        older: the sequences before the tail, for subjects with many.
+    """
+
+    __slots__ = (
+        "_cached_ids",
+        "_changes",
+        "_changes_base",
+        "_free",
+        "_matching",
+        "_stored",
+        "_stored_counts",
+        "ids",
+        "names",
+        "older",
+        "tails",
+    )
+
+    def __init__(self) -> None:
+        self.ids: dict[bytes, int] = {}
+        self.names: list[bytes] = []
+        self.tails: list[int | array[int]] = []
+        self.older: dict[int, SequenceList] = {}
+        self._free: list[int] = []
+        self._stored: array[int] = array("Q")
+        self._stored_counts: array[int] = array("I")
+        # What happened to the numbers, for the cached filters: n came into use, ~n went out of use.
+        self._changes: list[int] = []
+        self._changes_base = 0
+        self._matching: dict[SubjectFilter, _Matching] = {}
+        self._cached_ids = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    # Changes
+
+    def add(self, subject: bytes, sequence: int) -> int:
+        """Give a new subject its number and first sequence."""
+        if self._free:
+            number = self._free.pop()
+            self.names[number] = subject
+            self.tails[number] = sequence
+        else:
+            number = len(self.names)
+            self.names.append(subject)
+            self.tails.append(sequence)
+        self.ids[subject] = number
+        self._note(number)
+        return number
+
+    def grow(self, number: int, sequence: int) -> None:
+        """Append a sequence to a tail that is a bare number or full."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            self.tails[number] = array("Q", (tail, sequence))
+        elif len(tail) < CHUNK:
+            tail.append(sequence)
+        else:
+            self.older.setdefault(number, SequenceList()).push(array("Q", tail))
+            self.tails[number] = array("Q", (sequence,))
+
+    def append(self, subject: bytes, sequence: int) -> int:
+        """Append a sequence to a subject, new or not; the subject's number."""
+        number = self.ids.get(subject)
+        if number is None:
+            return self.add(subject, sequence)
+        self.grow(number, sequence)
+        return number
+
+    def remove(self, number: int, sequence: int) -> None:
+        """Take out one sequence; a subject without sequences goes."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            if tail == sequence:
+                self._release(number)
+            return
+        if sequence < tail[0]:
+            older = self.older.get(number)
+            if older is not None:
+                older.remove(sequence)
+                if not older.count:
+                    del self.older[number]
+            return
+        at = bisect_left(tail, sequence)
+        if at < len(tail) and tail[at] == sequence:
+            del tail[at]
+            self._settle(number, tail)
+
+    def remove_below(self, number: int, sequence: int) -> None:
+        """Take out all sequences of a subject below this one."""
+        older = self.older.get(number)
+        if older is not None:
+            older.remove_below(sequence)
+            if not older.count:
+                del self.older[number]
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            if tail < sequence:
+                self._release(number)
+        elif tail[0] < sequence:
+            del tail[: bisect_left(tail, sequence)]
+            self._settle(number, tail)
+
+    def clear(self) -> None:
+        """Forget all subjects."""
+        self.ids.clear()
+        self.names.clear()
+        self.tails.clear()
+        self.older.clear()
+        self._free.clear()
+        self._stored, self._stored_counts = array("Q"), array("I")
+        self._forget_matches()
+
+    def adopt(self, names: list[bytes], counts: array[int], sequences: array[int]) -> None:
+        """Take over what was written down: names by number (b"" is free), and so many sequences for each, in a row."""
+        self.names.extend(names)
+        self._stored, self._stored_counts = sequences, counts
+        self.tails.extend(~end for end in accumulate(counts, initial=0))
+        self.tails.pop()
+        self.ids.update(zip(names, range(len(names)), strict=True))
+        if b"" in self.ids:
+            del self.ids[b""]
+            for number, name in enumerate(names):
+                if not name:
+                    self.tails[number] = 0
+                    self._free.append(number)
+        folded = False
+        for number, count in enumerate(counts):
+            if count > CHUNK:
+                self._unfold(number)
+            elif count:
+                folded = True
+        if not folded:
+            self._stored = array("Q")
+        self._forget_matches()
+
+    def chunks(self, number: int) -> list[array[int]]:
+        """All sequences of a subject as columns, to be written down."""
+        tail = self.tails[number]
+        if isinstance(tail, int):
+            if tail < 0:
+                return [self._stored[~tail : ~tail + self._stored_counts[number]]]
+            return [array("Q", (tail,))]
+        older = self.older.get(number)
+        return [tail] if older is None else [*older.chunks, tail]
+
+    def _unfold(self, number: int) -> int | array[int]:
+        """Make a proper tail of a place in the column that was read."""
+        start = ~self.tails[number]  # type: ignore[operator]
+        count = self._stored_counts[number]
+        if count == 1:
+            self.tails[number] = self._stored[start]
+            return self.tails[number]
+        end = start + count
+        if count > CHUNK:
+            older = self.older[number] = SequenceList()
+            while end - start > CHUNK:
+                older.push(self._stored[start : start + CHUNK])
+                start += CHUNK
+        self.tails[number] = self._stored[start:end]
+        return self.tails[number]
+
+    def _settle(self, number: int, tail: array[int]) -> None:
+        """Give a tail that lost sequences its proper form."""
+        older = self.older.get(number)
+        if tail:
+            if len(tail) == 1 and older is None:
+                self.tails[number] = tail[0]
+            return
+        if older is None:
+            self._release(number)
+            return
+        self.tails[number] = older.pop()
+        if not older.count:
+            del self.older[number]
+
+    def _release(self, number: int) -> None:
+        del self.ids[self.names[number]]
+        self.names[number] = b""
+        self.tails[number] = 0
+        self._free.append(number)
+        self._note(~number)
+
+    # Questions about one subject
+
+    def has(self, number: int) -> bool:
+        """Whether a number that was asked for earlier still stands for a subject."""
+        return number < len(self.names) and bool(self.names[number])
+
+    def first(self, number: int) -> int:
+        """The oldest sequence of a subject."""
+        older = self.older.get(number) if self.older else None
+        if older is not None:
+            return older.first()
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        return tail if isinstance(tail, int) else tail[0]
+
+    def last(self, number: int) -> int:
+        """The newest sequence of a subject."""
+        tail = self.tails[number]
+        if isinstance(tail, int):
+            if tail >= 0:
+                return tail
+            return self._stored[~tail + self._stored_counts[number] - 1]
+        return tail[-1]
+
+    def count(self, number: int) -> int:
+        """How many messages a subject has."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            return 1
+        older = self.older.get(number)
+        return len(tail) + (older.count if older is not None else 0)
+
+    def count_from(self, number: int, sequence: int) -> int:
+        """How many messages of a subject are not below this sequence."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            return int(tail >= sequence)
+        if sequence > tail[0]:
+            return len(tail) - bisect_left(tail, sequence)
+        older = self.older.get(number)
+        return len(tail) + (older.count_from(sequence) if older is not None else 0)
+
+    def at_or_after(self, number: int, sequence: int) -> int:
+        """A subject's first sequence that is not below this one, or 0."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            return tail if tail >= sequence else 0
+        if sequence > tail[-1]:
+            return 0
+        if sequence < tail[0]:
+            older = self.older.get(number)
+            found = older.at_or_after(sequence) if older is not None else 0
+            return found or tail[0]
+        return tail[bisect_left(tail, sequence)]
+
+    def at_or_before(self, number: int, sequence: int) -> int:
+        """A subject's last sequence that is not above this one, or 0."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            return tail if tail <= sequence else 0
+        at = bisect_right(tail, sequence)
+        if at:
+            return tail[at - 1]
+        older = self.older.get(number)
+        return older.at_or_before(sequence) if older is not None else 0
+
+    def from_(self, number: int, sequence: int, limit: int) -> list[int]:
+        """Up to `limit` sequences of a subject that are not below this one, ascending."""
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            return [tail] if limit > 0 and tail >= sequence else []
+        found: list[int] = []
+        if sequence < tail[0]:
+            older = self.older.get(number)
+            if older is not None:
+                found = older.from_(sequence, limit)
+        if len(found) < limit:
+            at = bisect_left(tail, sequence)
+            found.extend(tail[at : at + limit - len(found)])
+        return found
+
+    def sequences(self, number: int) -> Iterator[int]:
+        """All sequences of a subject, ascending."""
+        older = self.older.get(number)
+        if older is not None:
+            yield from older
+        tail = self.tails[number]
+        if isinstance(tail, int) and tail < 0:
+            tail = self._unfold(number)
+        if isinstance(tail, int):
+            yield tail
+        else:
+            yield from tail
+
+    # Questions about several
+
+    def passing(self, subject_filter: SubjectFilter) -> set[int] | tuple[int, ...]:
+        """The numbers of the subjects that pass the filter; not to be changed, and not to be kept."""
+        ids = self.ids
+        if subject_filter.literals is not None:
+            return tuple(ids[literal] for literal in subject_filter.patterns if literal in ids)
+        matching = self._matching.pop(subject_filter, None)
+        if matching is None:
+            matching = _Matching()
+        # Put back as the newest: the oldest goes first when the filters hold too much.
+        self._matching[subject_filter] = matching
+        held = len(matching.ids)
+        self._bring_up_to_date(matching, subject_filter.matches)
+        self._cached_ids += len(matching.ids) - held
+        while self._cached_ids > _CACHED_IDS_MAX and len(self._matching) > 1:
+            oldest = next(iter(self._matching))
+            self._cached_ids -= len(self._matching.pop(oldest).ids)
+        return matching.ids
+
+    def prepare(self, subject_filter: SubjectFilter) -> Steps[None]:
+        """Find in steps which subjects pass the filter, so that `passing` has little left to do."""
+        matching = self._matching.get(subject_filter)
+        if subject_filter.literals is not None or (matching is not None and matching.seen >= self._changes_base):
+            return
+        fresh = _Matching()
+        fresh.seen = self._changes_base + len(self._changes)
+        matches = subject_filter.matches
+        start = 0
+        while start < len(self.names):
+            end = start + _PREPARED
+            fresh.ids.update(n for n, name in enumerate(self.names[start:end], start) if name and matches(name))
+            start = end
+            yield
+        before = self._matching.pop(subject_filter, None)
+        self._cached_ids += len(fresh.ids) - (len(before.ids) if before is not None else 0)
+        self._matching[subject_filter] = fresh  # `passing` adds what has changed meanwhile
+
+    def covered(self, pattern: bytes) -> set[int] | tuple[int, ...]:
+        """The numbers of the subjects that one pattern covers."""
+        if not has_wildcards(pattern):
+            number = self.ids.get(pattern)
+            return () if number is None else (number,)
+        if pattern == b">":
+            return set(self.ids.values())
+        return self.passing(SubjectFilter((pattern,)))
+
+    def _bring_up_to_date(self, matching: _Matching, matches: Callable[[bytes], bool]) -> None:
+        end = self._changes_base + len(self._changes)
+        if matching.seen < self._changes_base:
+            matching.ids = {number for subject, number in self.ids.items() if matches(subject)}
+        elif matching.seen < end:
+            names = self.names
+            for change in self._changes[matching.seen - self._changes_base :]:
+                if change < 0:
+                    matching.ids.discard(~change)
+                elif names[change] and matches(names[change]):
+                    matching.ids.add(change)
+        matching.seen = end
+
+    def _note(self, change: int) -> None:
+        self._changes.append(change)
+        if len(self._changes) > _CHANGES_MIN and len(self._changes) > 2 * len(self.ids):
+            # Whoever has not seen these looks at all subjects again, which are fewer.
+            self._changes_base += len(self._changes)
+            self._changes.clear()
+
+    def _forget_matches(self) -> None:
+        self._changes_base += len(self._changes) + 1
+        self._changes.clear()
+        for matching in self._matching.values():
+            matching.ids = set()
+            matching.seen = -1
+        self._cached_ids = 0

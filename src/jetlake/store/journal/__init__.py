@@ -1,0 +1,1 @@
+"""The journal of a consumer on disk."""

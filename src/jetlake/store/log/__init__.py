@@ -1,0 +1,1 @@
+"""The log of a stream on disk: records in segments, recovery, compaction, durability."""

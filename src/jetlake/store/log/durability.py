@@ -1,0 +1,167 @@
+"""What was handed to the operating system, and what of it is safe: the one part of a store that two threads share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from jetlake.errors import StoreError
+from jetlake.store.files.disk import Disk
+from jetlake.store.log.mark import MarkFile
+from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_list import SegmentList
+
+__all__ = ["Durability"]
+
+
+class Durability:
+    """Counts flushes; a sync is good for all flushes before it.
+
+    Attributes:
+        flushed: the number of the last flush.
+        synced: the last flush that is known to be safe.
+        failure: set when a sync fails: nobody knows then what the disk has, until it was written anew and synced.
+        cuts: what could not be undone of a failed write, to be tried again before that.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
+        self.flushed = 0
+        self.synced = 0
+        self.failure: StoreError | None = None
+        self._disk = disk
+        self._folder = folder
+        self._mark = mark
+        self._segments = segments
+        self._last_sequence = 0
+        self.cuts: list[Callable[[], None]] = []
+        self._may_mend = False
+        self._dirty: dict[Segment, None] = {}
+        # The same for the names in the folder: how often they changed, and up to which change they are safe.
+        self._names_changed = 0
+        self._names_synced = 0
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._end_lock = threading.Lock()
+        self._is_discarded = False
+
+    def begin(self, last_sequence: int) -> None:
+        """Sequences up to here are in the log already."""
+        self._last_sequence = last_sequence
+
+    def wrote(self, segments: Iterable[Segment], last_sequence: int, *, new_names: bool = False) -> int:
+        """These segments were written to; the number of this flush."""
+        with self._lock:
+            self.flushed += 1
+            for segment in segments:
+                segment.write_generation = self.flushed
+                self._dirty[segment] = None
+            self._names_changed += new_names
+            is_higher = last_sequence > self._last_sequence
+            self._last_sequence = last_sequence
+        if is_higher:
+            self._mark.flushed(last_sequence)
+        return self.flushed
+
+    def renamed(self) -> None:
+        """A file got another name, or none."""
+        self._names_changed += 1
+
+    def forget(self, segment: Segment) -> None:
+        """The segment's file is gone."""
+        with self._lock:
+            self._dirty.pop(segment, None)
+            self._names_changed += 1
+
+    def is_safe(self, segment: Segment) -> bool:
+        """Whether all that was written to the segment is on the disk, and no sync is at work on it."""
+        return segment.write_generation <= self.synced
+
+    def names_are_safe(self) -> bool:
+        """Whether no name in the folder can change by a power cut."""
+        return self._names_changed == self._names_synced
+
+    def needs_sync(self) -> bool:
+        """Whether something is not known to be safe."""
+        return self.flushed > self.synced or not self.names_are_safe()
+
+    def check(self) -> None:
+        """Refuse what would have to be promised.
+
+        Raises:
+            StoreError: a sync has failed.
+        """
+        if self.failure is not None:
+            raise self.failure
+
+    def sync(self) -> None:
+        """Make safe what was flushed before the call; may run beside the thread that flushes.
+
+        Raises:
+            StoreError: the disk failed, now or before.
+        """
+        with self._sync_lock:
+            with self._lock:
+                is_mending, self._may_mend = self._may_mend, False
+                if not is_mending:
+                    self.check()
+                flushed = self.flushed
+                last_sequence = self._last_sequence
+                names_changed = self._names_changed
+                listing = self._segments.take()
+                dirty = list(self._dirty)
+                self._dirty.clear()
+            try:
+                for segment in dirty:
+                    if is_mending:
+                        segment.write_again()
+                    self._disk.sync(segment.open())
+                if names_changed > self._names_synced:
+                    self._disk.sync_folder(self._folder)
+            except OSError as error:
+                with self._lock:
+                    self._dirty = dict.fromkeys((*dirty, *self._dirty))
+                self.failure = StoreError.of("make the stream's log safe", error)
+                raise self.failure from error
+            if is_mending:
+                self.failure = None
+            with self._end_lock:
+                if self._is_discarded:
+                    return
+                if listing is not None:
+                    self._segments.write(listing)
+                if dirty:
+                    self._mark.synced(last_sequence)
+            # Last: from here on the other thread may take the handles away.
+            self._names_synced = names_changed
+            self.synced = flushed
+
+    def mend(self) -> None:
+        """Let the next sync write anew what a failed one left in doubt.
+
+        The system may have dropped what it could not write and take the next sync for a success: only bytes that are
+        written again are certain to be on the disk after it.
+
+        Raises:
+            OSError: what a failed write left could still not be undone.
+        """
+        while self.cuts:
+            self.cuts[-1]()
+            self.cuts.pop()
+        self._may_mend = True
+
+    def discard(self) -> None:
+        """Write nothing more: another store may have the folder's name from now on."""
+        with self._end_lock:
+            self._is_discarded = True
+
+    def sync_names(self) -> None:
+        """Make the names in the folder safe, in this thread.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        with self._sync_lock:
+            if not self.names_are_safe():
+                self._disk.sync_folder(self._folder)
+                self._names_synced = self._names_changed

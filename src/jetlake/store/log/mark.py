@@ -1,0 +1,105 @@
+"""The high-water mark: the last sequence in use, beside the log, so that a cut log never gives a sequence twice.
+
+Four slots of one sector each: two for what was written, two for what was synced, each pair written in turns, so that a
+torn write leaves the one before. Nothing waits for this file: it is there for the day when the log is not.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from jetlake.store.files.disk import Disk
+
+__all__ = ["FORMAT_VERSION", "Mark", "MarkFile"]
+
+FORMAT_VERSION = 1
+_MAGIC = b"JLMK"
+_SLOT_SIZE = 512
+_SLOT = struct.Struct("<4sHHQQQ")
+_HASH = struct.Struct("<Q")
+_FLUSHED, _SYNCED = 0, 1
+
+
+class Mark(msgspec.Struct, gc=False, frozen=True):
+    """What the file says: the stream's key (0 when unknown), the last sequence written and the last one synced."""
+
+    key: int = 0
+    flushed: int = 0
+    synced: int = 0
+
+
+class MarkFile:
+    """Writes the mark; a disk that refuses is left in peace, since the log has already taken what matters."""
+
+    def __init__(self, disk: Disk, path: Path, key: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._key = key
+        self._handle: int | None = None
+        self._turns = [0, 0]
+
+    def flushed(self, last_sequence: int) -> None:
+        """Remember up to where sequences were written."""
+        self._write(_FLUSHED, last_sequence)
+
+    def synced(self, last_sequence: int) -> None:
+        """Remember up to where they are safe."""
+        self._write(_SYNCED, last_sequence)
+
+    def _write(self, kind: int, last_sequence: int) -> None:
+        turn = self._turns[kind] = self._turns[kind] + 1
+        body = _SLOT.pack(_MAGIC, FORMAT_VERSION, kind, self._key, turn, last_sequence)
+        try:
+            if self._handle is None:
+                self._handle = self._disk.open(self._path, create=True)
+            self._disk.write(
+                self._handle, body + _HASH.pack(xxh3_64_intdigest(body)), (2 * kind + turn % 2) * _SLOT_SIZE
+            )
+        except OSError:
+            pass
+
+    def read(self, key: int = 0) -> Mark:
+        """The newest whole slots; where there is none, the mark is zero.
+
+        Args:
+            key: the stream's, when it is known: slots of another stream count only when there are no others.
+        """
+        try:
+            handle = self._disk.open(self._path)
+        except OSError:
+            return Mark()
+        try:
+            data = self._disk.read(handle, 4 * _SLOT_SIZE, 0)
+        except OSError:
+            return Mark()
+        finally:
+            self._disk.close(handle)
+        marks: dict[int, list[int]] = {}
+        for slot in range(4):
+            body = data[slot * _SLOT_SIZE : slot * _SLOT_SIZE + _SLOT.size]
+            stored = data[slot * _SLOT_SIZE + _SLOT.size : slot * _SLOT_SIZE + _SLOT.size + 8]
+            if len(stored) < 8 or _HASH.unpack(stored)[0] != xxh3_64_intdigest(body):
+                continue
+            magic, version, kind, slot_key, turn, sequence = _SLOT.unpack(body)
+            if magic != _MAGIC or version != FORMAT_VERSION or kind not in (_FLUSHED, _SYNCED):
+                continue
+            self._turns[kind] = max(self._turns[kind], turn)
+            last = marks.setdefault(slot_key, [0, 0])
+            last[kind] = max(last[kind], sequence)
+        if key not in marks:
+            key = next(reversed(marks), 0)
+        return Mark(key, *marks.get(key, (0, 0)))
+
+    def use_key(self, key: int) -> None:
+        """Write under this key from now on."""
+        self._key = key
+
+    def close(self) -> None:
+        """Give the handle back."""
+        if self._handle is not None:
+            self._disk.close(self._handle)
+            self._handle = None

@@ -1,0 +1,70 @@
+"""Which files of a server's stores are open: handles are few, and streams and their segments may be many."""
+
+from __future__ import annotations
+
+import resource
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from jetlake.store.log.segment import Segment
+
+__all__ = ["OpenFiles", "connections_max", "files_max"]
+
+_FILES_MIN = 32
+_FILES_MAX = 16_384
+_OTHERS = 192
+_CONNECTIONS_MIN = 16
+
+
+def files_max() -> int:
+    """How many segments of one server may be open: an eighth of what the process may open.
+
+    One that is written to has a mark beside it, so that this is a quarter of the handles; clients, journals and
+    whatever else the process does have the rest.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _FILES_MAX if soft == resource.RLIM_INFINITY else min(max(soft // 8, _FILES_MIN), _FILES_MAX)
+
+
+def connections_max() -> int | None:
+    """How many clients leave the store the files it may need; None for any number.
+
+    A quarter of what the process may open is for segments and their marks, an eighth for journals, folders and small
+    files, and some for monitoring and the process itself.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else max(soft - soft // 4 - soft // 8 - _OTHERS, _CONNECTIONS_MIN)
+
+
+class OpenFiles:
+    """Remembers which segments have a handle, and takes it from the one that used its own longest ago.
+
+    All stores of a server share one; stores of different threads must not.
+
+    Args:
+        limit: how many may have one at a time.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._opened: OrderedDict[Segment, Callable[[Segment], None]] = OrderedDict()
+
+    def use(self, segment: Segment, let_go: Callable[[Segment], None]) -> None:
+        """The segment has a handle, or is about to get one.
+
+        Args:
+            let_go: gives the segment's handle back, whatever has to be done for that first; must not raise.
+        """
+        opened = self._opened
+        if segment in opened:
+            opened.move_to_end(segment)
+            return
+        opened[segment] = let_go
+        if len(opened) > self._limit:
+            oldest, let_oldest_go = opened.popitem(last=False)
+            let_oldest_go(oldest)
+
+    def forget(self, segments: Iterable[Segment]) -> None:
+        """These segments have no handle any more."""
+        for segment in segments:
+            self._opened.pop(segment, None)

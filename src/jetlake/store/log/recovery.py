@@ -1,0 +1,428 @@
+"""Bringing a store back from its files: what is there, what is gone, what is lost. It always comes to an end."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+from xxhash import xxh3_64
+
+from jetlake.errors import StoreError
+from jetlake.store.files.atomic_file import ASIDE_SUFFIX
+from jetlake.store.files.disk import Disk
+from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
+from jetlake.store.index.sequence_list import CHUNK
+from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
+from jetlake.store.log.mark import Mark
+from jetlake.store.log.record import OVERHEAD, SEQUENCE_MASK
+from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
+from jetlake.store.log.segment import HEADER_SIZE, Segment, segment_name, segment_number
+from jetlake.store.log.segment_files import SegmentFile, find_segments
+from jetlake.store.log.segment_list import Listed
+
+__all__ = ["Recovered", "recover"]
+
+
+class Recovered:
+    """What the files hold.
+
+    Attributes:
+        key: the stream's key, a new one when there was nothing to learn it from.
+        segments: with a living row for each good record; tombstones are not yet applied.
+        tombstones: the sequences that are gone, as (first, last), in any order.
+        missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
+        dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
+        safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
+        last_sequence: the highest one that was ever used.
+        next_number: the number of the next segment, unless a file has it that is not the stream's.
+        taken_numbers: the numbers that files have, whosever they are.
+        unsynced: the segments whose bytes may not be safe yet.
+    """
+
+    def __init__(self) -> None:
+        self.key = 0
+        self.segments: list[Segment] = []
+        self.subjects = SubjectIndex()
+        self.tombstones: list[tuple[int, int]] = []
+        self.missing: list[tuple[int, int]] = []
+        self.dropped: tuple[int, int] | None = None
+        self.safe_sequence = SEQUENCE_MASK
+        self.lost_bytes = 0
+        self.last_sequence = 0
+        self.last_time_ns = 0
+        self.next_number = 1
+        self.taken_numbers: set[int] = set()
+        self.unsynced: list[Segment] = []
+
+
+def recover(
+    disk: Disk,
+    folder: Path,
+    mark: Mark,
+    listed: Listed | None,
+    new_key: Callable[[], int],
+    snapshot_name: str,
+    note: Callable[[str], None],
+) -> Recovered:
+    """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing.
+
+    Args:
+        listed: the segments that should be there; None when nobody knows.
+        note: told of what was removed, and of what is not the store's.
+
+    Raises:
+        OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to go on without it
+            would be to give up messages that may be back with the disk.
+        StoreError: the files are another stream's, or so much is missing that sequences might be used again.
+    """
+    names = disk.names(folder)
+    foreign = list(foreign_names(disk, folder, MESSAGE_FILES))
+    foreign += [name for name in names if name.endswith(".seg") and segment_number(name) is None]
+    if foreign := sorted(set(foreign)):
+        note(f"{folder} holds what the store did not write, and leaves alone: {told(foreign)}")
+    _clear_aside(disk, folder, [name for name in names if name not in foreign], note)
+    files = find_segments(disk, folder, [name for name in names if name not in foreign], mark, listed, note)
+    found = Recovered()
+    found.key = files.key or new_key()
+    found.taken_numbers = {number for name in names if (number := segment_number(name)) is not None}
+    snapshot = read_snapshot(disk, folder, snapshot_name, sum(file.size for file in files.own.values()))
+    if snapshot is None or snapshot.key != found.key:
+        snapshot = IndexSnapshot()
+    recovery = _Recovery(disk, folder, found, files.own, snapshot, listed, note)
+    recovery.run(files.mark)
+    if recovery.passed_over:
+        note(f"{folder} holds segments with no record in them, and leaves them alone: {told(recovery.passed_over)}")
+    used = [segment.number for segment in (*found.segments, *snapshot.segments)]
+    found.next_number = max((*used, *(listed.segments if listed is not None else ())), default=0) + 1
+    while found.next_number in found.taken_numbers:
+        found.next_number += 1
+    return found
+
+
+def _clear_aside(disk: Disk, folder: Path, names: list[str], note: Callable[[str], None]) -> None:
+    for name in names:
+        if name.endswith(ASIDE_SUFFIX):
+            try:
+                disk.remove(folder / name)
+            except OSError:
+                # It is in nobody's way.
+                continue
+            note(f"Removed {folder / name}, which was left unfinished by a crash")
+
+
+class _Recovery:
+    """One pass over the segments, in the order of the log."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        found: Recovered,
+        files: dict[int, SegmentFile],
+        snapshot: IndexSnapshot,
+        listed: Listed | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self.passed_over: list[str] = []
+        self._note_text = note
+        self._disk = disk
+        self._folder = folder
+        self._found = found
+        self._files = files
+        self._listed = listed.segments if listed is not None else None
+        self._known = {segment.number: segment for segment in snapshot.segments}
+        self._known_last = max(self._known, default=0)
+        self._known_sequence = snapshot.last_sequence
+        # Up to here nothing is missing but what was noted, and whether damage follows.
+        self._position = snapshot.last_sequence
+        self._open_damage = 0
+        self._torn_bytes = 0
+        found.subjects = snapshot.subjects
+        found.last_sequence = snapshot.last_sequence
+        found.last_time_ns = snapshot.last_time_ns
+        # What was lost from files that have gone since is no longer worth telling.
+        firsts = [file.header.first_sequence for file in files.values() if file.header is not None]
+        oldest = min((*firsts, *(self._listed or {}).values()), default=0)
+        found.missing = [(sequence, sequence) for sequence in snapshot.lost if sequence >= oldest]
+        found.missing += listed.lost if listed is not None else []
+        found.lost_bytes = snapshot.lost_bytes
+
+    def run(self, mark: Mark) -> None:
+        """Take in every segment, then find the end."""
+        listed = self._listed or {}
+        numbers = sorted(self._known.keys() | self._files.keys() | listed.keys())
+        for place, number in enumerate(numbers):
+            following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
+            segment = self._take_in(number, following)
+            if segment is not None:
+                self._found.segments.append(segment)
+                self._found.last_sequence = max(self._found.last_sequence, segment.high_water)
+            elif number in listed:
+                self._note_vanished(number, self._first_behind(number), mark)
+        for segment in self._found.segments[:-1]:
+            segment.seal()
+        self._find_the_end(mark)
+
+    def _take_in(self, number: int, following: SegmentFile | None) -> Segment | None:
+        file = self._files.get(number)
+        known = self._known.get(number)
+        if file is None:
+            if known is not None and self._listed is not None:
+                self._note_absent(known, set(), lost=number in self._listed)
+            elif known is not None:
+                # The log is removed from its front; what is missing in between was taken by somebody else.
+                self._note_absent(known, set(), lost=number > min(self._files, default=0))
+            return None
+        if known is not None:
+            known.path = self._folder / file.name
+        as_known = (
+            known is not None
+            and file.header is not None
+            and file.header.generation == known.generation
+            and file.size >= known.size
+        )
+        if known is None:
+            return self._read(file, following)
+        if as_known and number != self._known_last:
+            return known
+        if as_known and (segment := self._read_on(known, following)) is not None:
+            return segment
+        return self._read_again(file, known, following)
+
+    # The ways to take in a segment
+
+    def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
+        """A segment that the snapshot does not know: read it all."""
+        segment = self._new(file, self._position + 1)
+        content = self._scan(segment, segment.first - 1 if file.header is not None else None)
+        if file.header is None and not content.sequences:
+            content.position = max(content.position, self._position)
+        elif file.header is None:
+            segment.first = content.sequences[0]
+            if (file.number - 1) in self._files and segment.first > self._position + 1:
+                self._found.missing.append((self._position + 1, segment.first - 1))
+        if file.header is None and content.end == HEADER_SIZE:
+            self._pass_over(segment, file, content)
+            return None
+        self._note(segment, content, following)
+        add_rows(segment, content, self._found.subjects)
+        self._mend_header(segment, file, content)
+        return segment
+
+    def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
+        """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
+        size = max(known.data_size(), known.size)
+        if size > WINDOW_BYTES:
+            return None
+        data = known.read_all(size)
+        known.hasher = xxh3_64(data[: known.size])
+        if known.digest is None or known.hasher.intdigest() != known.digest:
+            return None
+        known.verified = True
+        content = scan(data, known.size, known.seed, self._position)
+        if content.end > known.size:
+            self._found.unsynced.append(known)
+        known.hasher.update(data[known.size : content.end])
+        known.size = known.end = content.end
+        self._note(known, content, following)
+        add_rows(known, content, self._found.subjects)
+        return known
+
+    def _read_again(self, file: SegmentFile, known: Segment, following: SegmentFile | None) -> Segment | None:
+        """A segment that was rewritten or damaged since the snapshot: what was dead then stays dead."""
+        segment = self._new(file, known.first)
+        known.close()
+        position = self._position
+        content = self._scan(segment, segment.first - 1)
+        if file.header is None and content.end == HEADER_SIZE:
+            self._pass_over(segment, file, content)
+            self._note_absent(known, set())
+            return None
+        self._position = max(position, content.position) if file.number == self._known_last else position
+        rewritten = file.header is not None and segment.generation != known.generation
+        self._note(segment, content, following, rewritten=rewritten)
+        self._note_absent(known, set(content.sequences), lost=not rewritten)
+        keep = [
+            place
+            for place, sequence in enumerate(content.sequences)
+            if sequence > self._known_sequence or ((row := known.row_of(sequence)) >= 0 and known.live[row])
+        ]
+        segment.dead_records = len(keep) < len(content.sequences)
+        fresh = content.only([place for place in keep if content.sequences[place] > self._known_sequence])
+        old = content.only([place for place in keep if content.sequences[place] <= self._known_sequence])
+        numbers = array("I", (known.subject_ids[known.row_of(sequence)] for sequence in old.sequences))
+        _extend(segment, old, numbers)
+        add_rows(segment, fresh, self._found.subjects)
+        self._mend_header(segment, file, content)
+        return segment
+
+    def _new(self, file: SegmentFile, first: int) -> Segment:
+        number = file.header.number if file.header is not None else file.number
+        segment = Segment(self._disk, self._folder, self._found.key, number, first)
+        segment.path = self._folder / file.name
+        if file.header is not None:
+            segment.first = file.header.first_sequence
+            segment.generation = file.header.generation
+            segment.high_water = file.header.high_water
+        return segment
+
+    def _pass_over(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
+        """A file that tells nothing: a power cut left no more of it than its name, or it is not the stream's."""
+        self._found.unsynced.remove(segment)
+        self._torn_bytes = content.torn_bytes
+        if not file.is_unwritten:
+            self.passed_over.append(file.name)
+            return
+        try:
+            self._disk.remove(segment.path)
+        except OSError:
+            # It is in nobody's way.
+            return
+        self._note_text(f"Removed {segment.path}, of which a crash or somebody left nothing but the name")
+
+    def _mend_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
+        """Write a damaged header anew: it is one of the few places that know the stream's key."""
+        if file.header is not None:
+            return
+        segment.hasher = None
+        try:
+            self._disk.write(segment.open(), segment.header().pack(), 0)
+        except OSError:
+            # The mark knows the key as well.
+            pass
+
+    def _scan(self, segment: Segment, position: int | None) -> Scan:
+        try:
+            size = segment.data_size()
+            if size > WINDOW_BYTES:
+                content = scan_long(segment.read_all, size, HEADER_SIZE, segment.seed, position)
+                segment.hasher = None
+            else:
+                data = segment.read_all(size)
+                content = scan(data, HEADER_SIZE, segment.seed, position)
+        finally:
+            segment.close()
+        self._found.unsynced.append(segment)
+        segment.size = segment.end = max(content.end, HEADER_SIZE)
+        if segment.hasher is not None:
+            segment.hasher.update(data[: segment.size])
+        return content
+
+    # What is noted on the way
+
+    def _note(self, segment: Segment, content: Scan, following: SegmentFile | None, *, rewritten: bool = False) -> None:
+        found = self._found
+        found.tombstones += content.tombstones
+        for first, last in content.tombstones:
+            segment.note_tombstone(first, last)
+        found.missing += content.missing
+        found.lost_bytes += content.damaged_bytes
+        found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
+        found.last_sequence = max(found.last_sequence, content.highest)
+        self._torn_bytes = content.torn_bytes
+        self._open_damage = content.highest if content.open_damage else 0
+        self._position = max(self._position, content.position)
+        next_header = following.header if following is not None else None
+        if next_header is None or next_header.number != segment.number + 1 or rewritten:
+            return
+        if content.position + 1 < next_header.first_sequence:
+            found.missing.append((content.position + 1, next_header.first_sequence - 1))
+            found.lost_bytes += content.torn_bytes
+            self._position = max(self._position, next_header.first_sequence - 1)
+
+    def _first_behind(self, number: int) -> int | None:
+        """The first sequence of the segment that follows; None when there is none."""
+        behind = {
+            other: file.header.first_sequence
+            for other, file in self._files.items()
+            if other > number and file.header is not None
+        }
+        behind |= {other: first for other, first in (self._listed or {}).items() if other > number}
+        return behind[min(behind)] if behind else None
+
+    def _note_vanished(self, number: int, behind: int | None, mark: Mark) -> None:
+        """Note what a listed segment held that is not there, or has nothing left in it."""
+        first = (self._listed or {})[number]
+        if behind is None:
+            if not mark.key:
+                # Nobody knows how far it went: its sequences might be used again.
+                raise StoreError(
+                    f"read what is in {self._folder}",
+                    f"the newest segment, {segment_name(number)}, is gone, and so is the mark of the last sequence",
+                )
+            return
+        # The snapshot has the last word on what it knew, and on what was missing then.
+        if behind - 1 > self._known_sequence:
+            self._found.missing.append((max(first, self._known_sequence + 1), behind - 1))
+        self._position = max(self._position, behind - 1)
+
+    def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
+        """Rows of the snapshot that the file does not have; those that no tombstone explains are lost."""
+        subjects = self._found.subjects
+        for row in known.live_rows(0, len(known.live)):
+            sequence = known.sequence_of(row)
+            if sequence not in present:
+                subjects.remove(known.subject_ids[row], sequence)
+                if lost:
+                    self._found.missing.append((sequence, sequence))
+
+    def _find_the_end(self, mark: Mark) -> None:
+        """Find the last sequence that was ever used, and what is missing at the end of the log."""
+        found = self._found
+        found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
+        if self._torn_bytes and not mark.key:
+            # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
+            found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
+        if mark.key:
+            newest = max(self._listed.values(), default=1) if self._listed is not None else 1
+            found.safe_sequence = max(mark.synced, self._known_sequence, newest - 1)
+        position = self._position
+        safe = max(mark.synced, self._open_damage)
+        if position < safe:
+            found.missing.append((position + 1, safe))
+            found.lost_bytes += self._torn_bytes
+        # What was written and never known to be safe is no loss: nobody was promised anything.
+        position = max(position, safe)
+        if position < found.last_sequence:
+            found.dropped = (position + 1, found.last_sequence)
+
+
+def add_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
+    """Give a segment a living row for each message of a scan, and each subject its sequences."""
+    ids = subjects.ids
+    tails = subjects.tails
+    numbers: array[int] = array("I")
+    for subject, sequence in zip(content.subjects, content.sequences, strict=True):
+        number = ids.get(subject)
+        if number is None:
+            number = subjects.add(subject, sequence)
+        else:
+            tail = tails[number]
+            if type(tail) is array and len(tail) < CHUNK:
+                tail.append(sequence)
+            else:
+                subjects.grow(number, sequence)
+        numbers.append(number)
+    _extend(segment, content, numbers)
+
+
+def _extend(segment: Segment, content: Scan, numbers: array[int]) -> None:
+    sequences = content.sequences
+    count = len(sequences)
+    if not count:
+        return
+    if segment.sequences is None:
+        expected = segment.first + len(segment.live)
+        if sequences[0] != expected or sequences[-1] - sequences[0] + 1 != count:
+            segment.sequences = array("Q", range(segment.first, expected))
+    if segment.sequences is not None:
+        segment.sequences.extend(sequences)
+    segment.sizes.extend(content.sizes)
+    segment.times.extend(content.times)
+    segment.offsets.extend(content.offsets)
+    segment.subject_ids.extend(numbers)
+    segment.live.extend(b"\x01" * count)
+    segment.live_count += count
+    segment.live_bytes += sum(content.sizes)

@@ -1,0 +1,264 @@
+"""Reading a segment's bytes record by record, past whatever is damaged."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from xxhash import xxh3_64_digest
+
+from jetlake.store.log.record import ERASED, HEADER_FLAG, OVERHEAD, SEQUENCE_MASK, TOMBSTONE, find_record
+
+__all__ = ["WINDOW_BYTES", "Scan", "headers_in", "scan", "scan_long"]
+
+WINDOW_BYTES = 160 * 1024 * 1024
+"""How much of a file is read at once: more than twice the longest record."""
+_GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
+"""When so many bytes hold no record, none follows."""
+_OFFSET_MAX = (1 << 32) - 1
+
+_unpack_head = struct.Struct("<IQqH").unpack_from
+_unpack_number = struct.Struct("<I").unpack_from
+_unpack_sequence = struct.Struct("<Q").unpack_from
+
+
+class Scan:
+    """What the records of a segment say.
+
+    Attributes:
+        sequences, offsets, sizes, times, subjects: one entry for each message, in the order of the file.
+        tombstones: the sequences that are gone, as (first, last).
+        missing: the sequences that damaged records must have held, as (first, last).
+        damaged_bytes: how much could not be understood.
+        position: the last sequence up to which nothing is missing but what `missing` says.
+        highest: the highest sequence that a record speaks of.
+        open_damage: whether damage follows `position`, so that more may be missing than `missing` says.
+        end: behind the last good record.
+        torn_bytes: how much follows it that is no record.
+        last_time_ns: the newest time in it.
+    """
+
+    __slots__ = (
+        "damaged_bytes",
+        "end",
+        "highest",
+        "last_time_ns",
+        "missing",
+        "offsets",
+        "open_damage",
+        "position",
+        "sequences",
+        "sizes",
+        "subjects",
+        "times",
+        "tombstones",
+        "torn_bytes",
+    )
+
+    def __init__(self, position: int, end: int) -> None:
+        self.sequences: array[int] = array("Q")
+        self.offsets: array[int] = array("I")
+        self.sizes: array[int] = array("I")
+        self.times: array[int] = array("q")
+        self.subjects: list[bytes] = []
+        self.tombstones: list[tuple[int, int]] = []
+        self.missing: list[tuple[int, int]] = []
+        self.damaged_bytes = 0
+        self.torn_bytes = 0
+        self.position = self.highest = position
+        self.open_damage = False
+        self.end = end
+        self.last_time_ns = 0
+
+    def only(self, places: list[int]) -> Scan:
+        """The messages at these places of the columns, without the rest."""
+        part = Scan(self.position, self.end)
+        part.sequences = array("Q", (self.sequences[place] for place in places))
+        part.offsets = array("I", (self.offsets[place] for place in places))
+        part.sizes = array("I", (self.sizes[place] for place in places))
+        part.times = array("q", (self.times[place] for place in places))
+        part.subjects = [self.subjects[place] for place in places]
+        return part
+
+    def append(self, following: Scan, offset: int) -> None:
+        """Take over what a scan found that went on behind this one, in bytes that begin at that offset."""
+        self.sequences.extend(following.sequences)
+        self.offsets.extend(offset + each for each in following.offsets)
+        self.sizes.extend(following.sizes)
+        self.times.extend(following.times)
+        self.subjects += following.subjects
+        self.tombstones += following.tombstones
+        self.missing += following.missing
+        self.damaged_bytes += following.damaged_bytes
+        self.position, self.open_damage = following.position, following.open_damage
+        self.highest = max(self.highest, following.highest)
+        self.last_time_ns = max(self.last_time_ns, following.last_time_ns)
+        self.end = offset + following.end
+
+
+def scan_long(
+    read: Callable[[int, int], bytes],
+    size: int,
+    start: int,
+    seed: int,
+    position: int | None,
+    window: int = WINDOW_BYTES,
+) -> Scan:
+    """Read all good records of a file that is too long to be read at once.
+
+    Args:
+        read: gives so many bytes of the file, from an offset on.
+        size: how long the file is.
+    """
+    found = Scan(position or 0, start)
+    size = min(size, _OFFSET_MAX)
+    at = start
+    while at < size:
+        data = read(min(window, size - at), at)
+        before = None if position is None and not found.sequences else found.position
+        part = scan(data, 0, seed, before, found.open_damage)
+        if part.end:
+            found.append(part, at)
+        is_last = at + len(data) >= size
+        if is_last or not data or at - found.end > _GARBAGE_BYTES_MAX:
+            break
+        # The window's end may lie in a record, which the next one has whole.
+        at = found.end if part.end else at + window // 2
+        found.open_damage = found.open_damage or not part.end
+    found.torn_bytes = max(size - found.end, 0)
+    return found
+
+
+def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool = False) -> Scan:
+    """Read all good records.
+
+    Args:
+        start: where the first record begins.
+        position: the last sequence before these records; None when nobody knows it.
+        damaged: whether there is damage before these bytes.
+    """
+    is_first = position is None
+    start_position = position = position or 0
+    found = Scan(position, start)
+    add_sequence = found.sequences.append
+    add_offset = found.offsets.append
+    add_size = found.sizes.append
+    add_time = found.times.append
+    add_subject = found.subjects.append
+    view = memoryview(data)
+    size = len(data)
+    time_ns = 0
+    highest = position
+    in_order = True
+    at = start
+    while at < size:
+        if at + OVERHEAD <= size:
+            length, sequence, time_ns, subject_length = _unpack_head(data, at)
+            if length >= HEADER_FLAG:
+                length -= HEADER_FLAG
+            end = at + length
+            if (
+                end <= size
+                and length >= OVERHEAD + subject_length
+                and data[end - 8 : end] == xxh3_64_digest(view[at : end - 8], seed)
+            ):
+                if sequence < TOMBSTONE:
+                    add_sequence(sequence)
+                    add_offset(at)
+                    add_size(length)
+                    add_time(time_ns)
+                    add_subject(data[at + 22 : at + 22 + subject_length])
+                    if sequence <= position:
+                        in_order = False
+                    if damaged and sequence > position + 1 and not is_first:
+                        found.missing.append((position + 1, sequence - 1))
+                    position = sequence
+                    if sequence > highest:
+                        highest = sequence
+                    damaged = is_first = False
+                else:
+                    first = last = sequence & SEQUENCE_MASK
+                    if sequence & ERASED == 0 and length == OVERHEAD + 8:
+                        last = _unpack_sequence(data, at + 22)[0]
+                    found.tombstones.append((first, last))
+                    if last > highest:
+                        highest = last
+                        if not damaged:
+                            position = last
+                if time_ns > found.last_time_ns:
+                    found.last_time_ns = time_ns
+                at = end
+                found.end = end
+                continue
+        following = find_record(data, at + 1, seed, position)
+        if following < 0:
+            break
+        damaged = True
+        found.damaged_bytes += following - at
+        at = following
+    found.torn_bytes = max(size - found.end, 0)
+    found.position = position
+    found.highest = highest
+    found.open_damage = damaged
+    return found if in_order else _in_order(found, start_position)
+
+
+def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+    """Sequence, time and header of the messages in a segment that have one and are not older."""
+    found = scan(data, start, seed, None)
+    for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True):
+        if time >= time_ns and data[at + 3] & 0x80:
+            header = at + 22 + len(subject) + 4
+            yield sequence, time, data[header : header + _unpack_number(data, header - 4)[0]]
+
+
+def _in_order(found: Scan, start_position: int) -> Scan:
+    """The same without records that stand in the wrong place: a disk wrote a good record over another one.
+
+    As many as possible are kept, so that such a write costs the record it went over and no other.
+    """
+    kept = _longest_rise(found.sequences, start_position)
+    ordered = found.only(kept)
+    ordered.tombstones = found.tombstones
+    ordered.highest = found.highest
+    ordered.last_time_ns = found.last_time_ns
+    ordered.torn_bytes = found.torn_bytes
+    ordered.damaged_bytes = found.damaged_bytes + sum(found.sizes) - sum(ordered.sizes)
+    ordered.position = ordered.sequences[-1] if kept else start_position
+    left_out = set(range(len(found.sequences))).difference(kept)
+    ordered.open_damage = found.open_damage or len(found.sequences) - 1 in left_out
+    # Which of two copies is the right one nobody can tell, so a gap on either side of one left out counts as missing.
+    before, position = -1, start_position
+    for place, sequence in zip(kept, ordered.sequences, strict=True):
+        was_missing = any(first < sequence and position < last for first, last in found.missing)
+        near = {before - 1, before + 1, place - 1, place + 1}
+        if position + 1 < sequence and (was_missing or near & left_out):
+            ordered.missing.append((position + 1, sequence - 1))
+        before, position = place, sequence
+    return ordered
+
+
+def _longest_rise(values: array[int], floor: int) -> list[int]:
+    """The places of as many values as possible, each greater than the one before it, and all than the floor."""
+    ends: list[int] = []  # the smallest value that ends a rise of each length
+    places: list[int] = []  # where it stands
+    before: list[int] = []
+    for place, value in enumerate(values):
+        length = bisect_left(ends, value)
+        before.append(places[length - 1] if length else -1)
+        if value <= floor:
+            continue
+        if length == len(ends):
+            ends.append(value)
+            places.append(place)
+        else:
+            ends[length] = value
+            places[length] = place
+    rise: list[int] = []
+    place = places[-1] if places else -1
+    while place >= 0:
+        rise.append(place)
+        place = before[place]
+    return rise[::-1]

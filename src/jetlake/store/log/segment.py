@@ -1,0 +1,550 @@
+"""One file of the log: its header, its rows, and how its bytes get in and out."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from array import array
+from bisect import bisect_right
+from itertools import compress
+from pathlib import Path
+
+import msgspec
+from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
+
+from jetlake.store.files.disk import Disk
+from jetlake.store.index.block import Block
+from jetlake.store.log.record import HEAD_SIZE, HEADER_FLAG, pack_erased, seed_of
+from jetlake.store.log.scan import scan
+from jetlake.store.message import StoredMessage
+
+__all__ = ["FORMAT_VERSION", "HEADER_SIZE", "DamagedSegmentError", "Segment", "SegmentHeader", "segment_name"]
+
+FORMAT_VERSION = 1
+_MAGIC = b"JLSG"
+_HEADER = struct.Struct("<4sHHIIQQQ")
+_HASH = struct.Struct("<Q")
+_NUMBER = struct.Struct("<I")
+_HEAD = struct.Struct("<IQqH")
+HEADER_SIZE = _HEADER.size + _HASH.size
+
+_COMPACTED = 1
+_SUFFIX = ".seg"
+NUMBER_MAX = (1 << 32) - 1
+"""The highest number that a segment can have."""
+# Rows further apart than this are read one by one rather than with what lies between them.
+_READ_GAP = 32 * 1024
+_READ_SPAN = 4 * 1024 * 1024
+_PIECE = 4096
+_ZEROS_BYTES = 16 * 1024 * 1024
+
+
+class DamagedSegmentError(Exception):
+    """A record is not there as it was written; whoever reads must look at the whole segment first."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.number)
+        self.segment = segment
+
+
+class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
+    """The first bytes of a segment's file.
+
+    Attributes:
+        number: the segment's own, so that a renamed file is found out.
+        generation: how often it was rewritten by compaction.
+        key: the stream's.
+        first_sequence: the lowest sequence that its records can have.
+        high_water: the last sequence in use when the file was made.
+    """
+
+    number: int
+    generation: int
+    key: int
+    first_sequence: int
+    high_water: int
+
+    def pack(self) -> bytes:
+        """The bytes of the header."""
+        flags = _COMPACTED if self.generation else 0
+        body = _HEADER.pack(
+            _MAGIC,
+            FORMAT_VERSION,
+            flags,
+            self.number,
+            self.generation,
+            self.key,
+            self.first_sequence,
+            self.high_water,
+        )
+        return body + _HASH.pack(xxh3_64_intdigest(body))
+
+    def at_generation(self, generation: int) -> SegmentHeader:
+        """The same header for a rewritten file."""
+        return msgspec.structs.replace(self, generation=generation)
+
+    @staticmethod
+    def begins_with(data: bytes) -> bool:
+        """Whether a header may begin with these bytes, however few they are."""
+        start = _MAGIC + FORMAT_VERSION.to_bytes(2, "little")
+        return data[: len(start)] == start[: len(data)]
+
+    @staticmethod
+    def unpack(data: bytes) -> SegmentHeader | None:
+        """The header, or None when these bytes are none of this version."""
+        if len(data) < HEADER_SIZE:
+            return None
+        body = data[: _HEADER.size]
+        magic, version, _, number, generation, key, first, high_water = _HEADER.unpack(body)
+        stored = _HASH.unpack_from(data, _HEADER.size)[0]
+        if magic != _MAGIC or version != FORMAT_VERSION or stored != xxh3_64_intdigest(body):
+            return None
+        return SegmentHeader(number, generation, key, first, high_water)
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment; names sort as their numbers do."""
+    return f"{number:010d}{_SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """The number in a file name, or None when it is not a segment's."""
+    stem, dot, suffix = name.partition(".")
+    if dot + suffix != _SUFFIX or not stem.isascii() or not stem.isdigit() or len(stem) != 10:
+        return None
+    return int(stem) if int(stem) <= NUMBER_MAX else None
+
+
+class Segment(Block):
+    """Rows whose records lie in one file, the newest of them still in memory.
+
+    Attributes:
+        number: its place in the log.
+        generation: how often it was rewritten.
+        offsets: where each row's record begins.
+        size: how much of the file is written and known to be good.
+        end: the same with what waits to be written.
+        pending: the records that wait.
+        verified: whether every living row's record is known to be whole.
+        digest: the hash of the whole file up to `size`; None when an erased record changed it.
+        dead_records: whether the file holds records of rows that have died.
+        tombstones_low, tombstones_high: the sequences its tombstones speak of lie between these; 0 when it has none.
+        write_generation: the store's flush that wrote to it last.
+        birth_generation: the store's flush that made the file; 0 while there is none.
+        worth_below: rewriting is worth its while when fewer bytes than this live; -1 until the segment is full.
+    """
+
+    __slots__ = (
+        "_tail",
+        "_tail_offsets",
+        "_tail_size",
+        "birth_generation",
+        "dead_records",
+        "digest",
+        "disk",
+        "end",
+        "generation",
+        "handle",
+        "hasher",
+        "high_water",
+        "key",
+        "number",
+        "offsets",
+        "path",
+        "pending",
+        "seed",
+        "size",
+        "tombstones_high",
+        "tombstones_low",
+        "verified",
+        "worth_below",
+        "write_generation",
+    )
+
+    def __init__(self, disk: Disk, folder: Path, key: int, number: int, first: int) -> None:
+        super().__init__(first)
+        self.disk = disk
+        self.path = folder / segment_name(number)
+        self.key = key
+        self.number = number
+        self.seed = seed_of(key, number)
+        self.generation = 0
+        self.high_water = max(first - 1, 0)
+        self.offsets: array[int] = array("I")
+        self.size = 0
+        self.end = HEADER_SIZE
+        self.pending: list[bytes] = []
+        self.verified = True
+        self.hasher: xxh3_64 | None = xxh3_64()
+        self.digest: int | None = None
+        self.dead_records = False
+        self.tombstones_low = 0
+        self.tombstones_high = 0
+        self.write_generation = 0
+        self.birth_generation = 0
+        self.worth_below = -1
+        self.handle: int | None = None
+        self._tail: list[bytes] = []
+        self._tail_offsets: list[int] = []
+        self._tail_size = 0
+
+    # Writing
+
+    def header(self) -> SegmentHeader:
+        """What the file begins with."""
+        return SegmentHeader(self.number, self.generation, self.key, self.first, self.high_water)
+
+    def note_tombstone(self, first: int, last: int) -> None:
+        """Remember that a tombstone lies here."""
+        low = self.tombstones_low
+        self.tombstones_low = min(low, first) if low else first
+        self.tombstones_high = max(self.tombstones_high, last)
+
+    def write_pending(self, tail_bytes: int) -> None:
+        """Write what waits, the header too if the file is new; on an error `size` stays as it is.
+
+        Args:
+            tail_bytes: how much of what was written stays in memory for those who read it next.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        data = b"".join(self.pending)
+        start = self.size
+        if start == 0:
+            self.high_water = max(self.first - 1, 0)
+            header = self.header().pack()
+            if self.handle is None:
+                self.handle = self.disk.open(self.path, create=True)
+                self.disk.truncate(self.handle, 0)
+            self.disk.write(self.handle, header + data, 0)
+            self._hash(header)
+            start = HEADER_SIZE
+        else:
+            self.disk.write(self.open(), data, start)
+        self._hash(data)
+        self.size = self.end = start + len(data)
+        self.pending.clear()
+        self._keep(start, data, tail_bytes)
+
+    def take_back(self, size: int) -> None:
+        """Forget what waits and what was written behind `size`, and cut the file there.
+
+        Raises:
+            OSError: the file could not be cut.
+        """
+        self.pending.clear()
+        if self.size > size:
+            self.hasher = None
+            self.drop_tail()
+        self.size = size
+        self.end = size or HEADER_SIZE
+        if self.handle is not None:
+            self.disk.truncate(self.handle, size)
+
+    def _hash(self, data: bytes) -> None:
+        if self.hasher is not None:
+            self.hasher.update(data)
+
+    def _keep(self, start: int, data: bytes, tail_bytes: int) -> None:
+        self._tail.append(data)
+        self._tail_offsets.append(start)
+        self._tail_size += len(data)
+        if self._tail_size <= 2 * tail_bytes:
+            return
+        # Many at once: a list is slow to shorten at its front.
+        drop = 0
+        while self._tail_size > tail_bytes and drop < len(self._tail) - 1:
+            self._tail_size -= len(self._tail[drop])
+            drop += 1
+        del self._tail[:drop], self._tail_offsets[:drop]
+
+    def seal(self) -> None:
+        """Nothing more is written here: let go of what only a writer needs."""
+        if self.hasher is not None:
+            self.digest = self.hasher.intdigest()
+            self.hasher = None
+        self.worth_below = (self.live_bytes if self.generation else self.size) // 2
+        self.drop_tail()
+        self.shrink()
+
+    def drop_tail(self) -> None:
+        """Read from the disk from now on."""
+        self._tail.clear()
+        self._tail_offsets.clear()
+        self._tail_size = 0
+
+    def shrink(self) -> None:
+        """Give back the room that the columns kept for growth."""
+        self.sizes = self.sizes[:]
+        self.subject_ids = self.subject_ids[:]
+        self.times = self.times[:]
+        self.offsets = self.offsets[:]
+        self.live = self.live[:]
+
+    # Rows
+
+    def add_dead(self, count: int, time_ns: int) -> None:
+        super().add_dead(count, time_ns)
+        if self.sequences is None:
+            self.offsets.frombytes(bytes(4 * count))
+
+    def pop(self) -> None:
+        super().pop()
+        self.offsets.pop()
+
+    def drop_dead_rows(self) -> None:
+        self.offsets = array("I", compress(self.offsets, self.live))
+        super().drop_dead_rows()
+
+    def forget(self, start: int, end: int) -> None:
+        self.dead_records = True
+
+    # Reading
+
+    def open(self) -> int:
+        """The handle of the file."""
+        if self.handle is None:
+            self.handle = self.disk.open(self.path)
+        return self.handle
+
+    def close(self) -> None:
+        """Give the handle back; the next use opens the file again."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self.disk.close(handle)
+
+    def bytes_between(self, start: int, end: int) -> tuple[bytes, int]:
+        """A buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.
+
+        Raises:
+            DamagedSegmentError: the file is shorter than it was.
+            OSError: the disk refused.
+        """
+        offsets = self._tail_offsets
+        if offsets and start >= offsets[0] and end <= self.size:
+            place = bisect_right(offsets, start) - 1
+            data = self._tail[place]
+            if end <= offsets[place] + len(data):
+                return data, offsets[place]
+            last = bisect_right(offsets, end - 1)
+            return b"".join(self._tail[place:last]), offsets[place]
+        if end <= self.size:
+            data = self.disk.read(self.open(), end - start, start)
+            if len(data) < end - start:
+                raise DamagedSegmentError(self)
+            return data, start
+        waiting = b"".join(self.pending)
+        self.pending[:] = (waiting,)
+        written = self.size or HEADER_SIZE
+        if start >= written:
+            return waiting, written
+        before, base = self.bytes_between(start, written)
+        return before[start - base :] + waiting, start
+
+    def load(self, row: int, names: list[bytes]) -> StoredMessage:
+        offset = self.offsets[row]
+        end = offset + self.sizes[row]
+        if self._tail_offsets or end > self.size:
+            data, base = self.bytes_between(offset, end)
+            data = data[offset - base : end - base]
+        else:
+            data = self.disk.read(self.open(), end - offset, offset)
+        sequence = self.sequence_of(row)
+        # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at.
+        if data[-8:] != xxh3_64_digest(data[:-8], self.seed):
+            raise DamagedSegmentError(self)
+        # What the record tells need not be fetched from columns that are far apart in memory.
+        length, stored_sequence, time_ns, subject_length = _HEAD.unpack_from(data)
+        if stored_sequence != sequence:
+            raise DamagedSegmentError(self)
+        body = HEAD_SIZE + subject_length
+        subject = data[HEAD_SIZE:body]
+        if length < HEADER_FLAG:
+            return StoredMessage(sequence, time_ns, subject, b"", data[body:-8])
+        payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
+        return StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:-8])
+
+    def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+        offsets = self.offsets
+        first = offsets[start]
+        if offsets[end - 1] + self.sizes[end - 1] - first > max_bytes:
+            # Records lie in the order of their rows, so that the last that fits is found by its place.
+            end = max(bisect_right(offsets, first + max_bytes, start, end) - 1, start + 1)
+        return self._load_span(
+            self.sequence_slice(start, end),
+            offsets[start:end],
+            self.sizes[start:end],
+            self.times[start:end],
+            self.subject_ids[start:end],
+            names,
+        )
+
+    def load_rows(self, rows: list[int], max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
+        rows = self.fitting(rows, max_bytes)
+        if rows[-1] - rows[0] + 1 == len(rows):
+            return self.load_run(rows[0], rows[-1] + 1, max(max_bytes, _READ_SPAN), names)
+        messages: list[StoredMessage] = []
+        place = 0
+        while place < len(rows):
+            stop = self._span(rows, place)
+            part = rows[place:stop]
+            messages += self._load_span(
+                [self.sequence_of(row) for row in part],
+                [self.offsets[row] for row in part],
+                [self.sizes[row] for row in part],
+                [self.times[row] for row in part],
+                [self.subject_ids[row] for row in part],
+                names,
+            )
+            if len(messages) < stop:
+                break
+            place = stop
+        return messages
+
+    def _span(self, rows: list[int], place: int) -> int:
+        """Up to which place the rows lie close enough for one read."""
+        offsets, sizes = self.offsets, self.sizes
+        begin = offsets[rows[place]]
+        end = begin + sizes[rows[place]]
+        for at in range(place + 1, len(rows)):
+            offset = offsets[rows[at]]
+            if offset - end > _READ_GAP or offset - begin > _READ_SPAN:
+                return at
+            end = offset + sizes[rows[at]]
+        return len(rows)
+
+    def _load_span(
+        self,
+        sequences: range | array[int] | list[int],
+        offsets: array[int] | list[int],
+        sizes: array[int] | list[int],
+        times: array[int] | list[int],
+        subject_ids: array[int] | list[int],
+        names: list[bytes],
+    ) -> list[StoredMessage]:
+        """The messages of rows that lie close together, from one buffer. The hot loop of every reader."""
+        try:
+            data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
+        except OSError:
+            if len(offsets) == 1:
+                raise
+            return self._load_before_fault(sequences, names)
+        messages: list[StoredMessage] = []
+        add = messages.append
+        for sequence, offset, size, time_ns, number in zip(sequences, offsets, sizes, times, subject_ids, strict=True):
+            at = offset - base
+            subject = names[number]
+            body = at + 22 + len(subject)
+            if data[at + 3] < 128:
+                add(StoredMessage(sequence, time_ns, subject, b"", data[body : at + size - 8]))
+            else:
+                payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
+                add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload : at + size - 8]))
+        return messages
+
+    def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
+        """The messages up to the first that the disk does not give back; that one raises when it is asked for."""
+        messages = [self.load(self.row_of(sequences[0]), names)]
+        for sequence in sequences[1:]:
+            try:
+                messages.append(self.load(self.row_of(sequence), names))
+            except OSError:
+                break
+        return messages
+
+    def data_size(self) -> int:
+        """How long the file is without nothing at its end, be it a hole or zeros.
+
+        Raises:
+            OSError: the file cannot be opened, or the disk refused.
+        """
+        handle = self.open()
+        size = self.disk.size(handle)
+        if size <= _ZEROS_BYTES:
+            return size
+        end = min(self.disk.data_size(handle) + 8, size)
+        while end > 0:
+            start = max(end - _ZEROS_BYTES, 0)
+            data = self.read_all(end - start, start)
+            if data.count(0) < len(data):
+                # A record ends with a hash, whose last bytes may be zeros.
+                return min(start + len(data.rstrip(b"\0")) + 8, size)
+            end = start
+        return 0
+
+    def read_all(self, size: int, start: int = 0) -> bytes:
+        """So much of the file, with zeros for what the disk does not give back.
+
+        Raises:
+            OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
+        """
+        handle = self.open()
+        try:
+            return self.disk.read(handle, size, start)
+        except OSError as error:
+            pieces = []
+            is_readable = False
+            for offset in range(start, start + size, _PIECE):
+                length = min(_PIECE, start + size - offset)
+                try:
+                    pieces.append(self.disk.read(handle, length, offset).ljust(length, b"\0"))
+                    is_readable = True
+                except OSError:
+                    pieces.append(bytes(length))
+            if not is_readable:
+                raise error
+            return b"".join(pieces)
+
+    def matches_digest(self, data: bytes) -> bool:
+        """Whether these are the bytes that were written."""
+        if self.digest is None:
+            return False
+        return len(data) == self.size and int(xxh3_64_intdigest(data)) == self.digest
+
+    def write_again(self) -> None:
+        """Write the whole file over itself, for a sync that can be trusted after one that failed.
+
+        Raises:
+            OSError: the disk refused, or does not give back what was written: only a start can tell what is left.
+        """
+        if self.size:
+            data = self.read_all(self.size)
+            content = scan(data, HEADER_SIZE, self.seed, None)
+            if len(data) < self.size or content.end != self.size or content.damaged_bytes:
+                raise OSError(errno.EIO, "it does not hold what was written", str(self.path))
+            self.disk.write(self.open(), data, 0)
+        self.disk.truncate(self.open(), self.size)
+
+    def cut(self, size: int) -> None:
+        """Cut the file, if it is still there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        try:
+            self.disk.truncate(self.open(), size)
+        except FileNotFoundError:
+            pass
+
+    # Erasing
+
+    def erase(self, row: int, noise: bytes) -> None:
+        """Overwrite the record of a dead row, which must be written already.
+
+        Args:
+            noise: random bytes, as many as `erasable` says.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        subject_length = len(noise) // 2
+        data = pack_erased(self.sequence_of(row), self.times[row], subject_length, noise, self.seed)
+        self.disk.write(self.open(), data, self.offsets[row])
+        self.drop_tail()
+        self.digest = None
+        self.hasher = None
+
+    def erasable(self, row: int) -> int:
+        """How many bytes of a row's record are overwritten: all but lengths, sequence, time and hash."""
+        return self.sizes[row] - HEAD_SIZE - 8

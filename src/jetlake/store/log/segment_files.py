@@ -1,0 +1,129 @@
+"""Which files in a store's folder are segments of its log: by name, by header, and by the list of segments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from jetlake.errors import StoreError
+from jetlake.store.files.disk import Disk
+from jetlake.store.files.own_files import told
+from jetlake.store.log.mark import Mark
+from jetlake.store.log.segment import HEADER_SIZE, SegmentHeader, segment_name, segment_number
+from jetlake.store.log.segment_list import Listed
+
+__all__ = ["SegmentFile", "SegmentFiles", "find_segments"]
+
+
+class SegmentFile(msgspec.Struct):
+    """A segment's file before it is read.
+
+    Attributes:
+        header: None when it is damaged.
+        is_unwritten: whether there is no more than the beginning of a header, as a crash leaves it.
+    """
+
+    number: int
+    name: str
+    size: int
+    header: SegmentHeader | None
+    is_unwritten: bool = False
+
+
+class SegmentFiles(msgspec.Struct):
+    """What was found.
+
+    Attributes:
+        key: the stream's, 0 when nothing tells it.
+        own: the stream's files by the numbers of their segments, which are not always those in their names.
+        numbers: those in the names of all files, whosever they are.
+        mark: that of the stream; an empty one when the file is another's.
+    """
+
+    key: int
+    own: dict[int, SegmentFile]
+    numbers: set[int]
+    mark: Mark
+
+
+def find_segments(
+    disk: Disk, folder: Path, names: list[str], mark: Mark, listed: Listed | None, note: Callable[[str], None]
+) -> SegmentFiles:
+    """Look at every file with a segment's name; what is not the stream's is left alone and named.
+
+    Args:
+        names: all plain files in the folder.
+        note: told of files that are another's or have a wrong name.
+
+    Raises:
+        OSError: a file is there and the disk does not let it be opened.
+        StoreError: the list and the files are of different streams, or a listed segment is no plain file.
+    """
+    numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
+    if listed is not None:
+        _check_places(disk, folder, numbers, listed)
+    files = [file for number in numbers if (file := _look_at(disk, folder, number)) is not None]
+    keys = Counter(file.header.key for file in files if file.header is not None)
+    if mark.key:
+        keys[mark.key] += 1
+    key = listed.key if listed is not None else max(keys, key=lambda each: (keys[each], each == mark.key), default=0)
+    if keys and key not in keys:
+        raise StoreError(f"read what is in {folder}", "it is another stream's: none of it fits the list of segments")
+    if mark.key not in (key, 0):
+        note(f"{folder / 'mark'} is another stream's, and is written anew")
+        mark = Mark()
+    own, foreign = _sort_out(files, key, folder, note)
+    if foreign:
+        note(f"{folder} holds segments that are not the stream's, and leaves them alone: {told(foreign)}")
+    return SegmentFiles(key, own, set(numbers), mark)
+
+
+def _check_places(disk: Disk, folder: Path, numbers: list[int], listed: Listed) -> None:
+    names = set(disk.names(folder))
+    for number in listed.segments.keys() - set(numbers):
+        if segment_name(number) in names:
+            raise StoreError(f"read {folder / segment_name(number)}", "it is no plain file, though it was one")
+
+
+def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
+    name = segment_name(number)
+    try:
+        handle = disk.open(folder / name)
+    except FileNotFoundError:
+        return None
+    try:
+        size = disk.size(handle)
+        data = disk.read(handle, HEADER_SIZE, 0)
+        is_unwritten = size < HEADER_SIZE and SegmentHeader.begins_with(data)
+        return SegmentFile(number, name, size, SegmentHeader.unpack(data), is_unwritten)
+    except OSError:
+        return SegmentFile(number, name, 0, None)
+    finally:
+        disk.close(handle)
+
+
+def _sort_out(
+    files: list[SegmentFile], key: int, folder: Path, note: Callable[[str], None]
+) -> tuple[dict[int, SegmentFile], list[str]]:
+    """The stream's files by number, and the names of others; a damaged header leaves it to the records to tell."""
+    own: dict[int, SegmentFile] = {}
+    foreign: list[str] = []
+    elsewhere: list[SegmentFile] = []
+    for file in files:
+        if file.header is None or (file.header.key, file.header.number) == (key, file.number):
+            own[file.number] = file
+        elif file.header.key == key:
+            elsewhere.append(file)
+        else:
+            foreign.append(file.name)
+    for file in elsewhere:
+        assert file.header is not None
+        if file.header.number in own:
+            foreign.append(file.name)
+        else:
+            note(f"{folder / file.name} is segment {file.header.number} of its stream under a wrong name; it is used")
+            own[file.header.number] = file
+    return own, foreign

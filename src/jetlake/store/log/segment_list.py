@@ -1,0 +1,231 @@
+"""The list of a log's segments, beside the folder that holds them, so that one that vanished is missed.
+
+A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
+somebody else. The list also remembers which messages were lost, until they are removed. It is appended to, and
+written anew when it was damaged, a start found it different, or more or less is lost than before.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.disk import Disk
+from jetlake.store.sequence_ranges import Range
+
+__all__ = ["FORMAT_VERSION", "Listed", "SegmentList"]
+
+FORMAT_VERSION = 1
+_MAGIC = b"JLSL"
+_HEADER = struct.Struct("<4sHHQ")
+_ENTRY = struct.Struct("<IIQQ")
+_HASH = struct.Struct("<Q")
+_ENTRY_SIZE = _ENTRY.size + _HASH.size
+_HEADER_SIZE = _HEADER.size + _HASH.size
+_BEGUN, _REMOVED, _LOST = 1, 2, 3
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Listed(msgspec.Struct, gc=False, frozen=True):
+    """What the list says: the stream's key, the first sequence of each segment by its number, and what is lost."""
+
+    key: int
+    segments: dict[int, int]
+    lost: list[Range]
+
+
+class _Change(msgspec.Struct, gc=False, frozen=True):
+    """What is to be written: entries behind those in the file, or all segments in a new file.
+
+    Nobody waits for the news of a segment that is there: only what strikes one off must be safe.
+    """
+
+    number: int
+    is_urgent: bool
+    entries: list[bytes]
+    segments: dict[int, int] | None
+    lost: list[Range]
+
+
+class SegmentList:
+    """Keeps the list; the thread that flushes changes it, the one that syncs writes it.
+
+    The log does not depend on it: where the disk refuses, segments that hold nothing stay a little longer.
+    """
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._key = 0
+        self._segments: dict[int, int] = {}
+        self._lost: list[Range] = []
+        self._size = 0
+        self._is_whole = False  # whether the file says all that it should but for what is pending
+        self._pending: list[bytes] = []
+        self._is_urgent = False
+        self._name_is_safe = False
+        # How often the list has changed, and up to which change it is safe; of struck segments, with which change.
+        self._changed = 0
+        self._synced = 0
+        self._struck: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def read(self) -> Listed | None:
+        """What the file says; None when there is none that is whole."""
+        try:
+            data = read_file(self._disk, self._path)
+        except OSError:
+            return None
+        if (
+            len(data) < _HEADER_SIZE
+            or (len(data) - _HEADER_SIZE) % _ENTRY_SIZE
+            or not _is_good(data, 0, _HEADER.size, 0)
+        ):
+            return None
+        magic, version, _, key = _HEADER.unpack_from(data)
+        if (magic, version) != (_MAGIC, FORMAT_VERSION):
+            return None
+        segments: dict[int, int] = {}
+        lost: list[Range] = []
+        for offset in range(_HEADER_SIZE, len(data), _ENTRY_SIZE):
+            if not _is_good(data, offset, _ENTRY.size, key):
+                return None
+            number, kind, first, last = _ENTRY.unpack_from(data, offset)
+            if kind == _BEGUN:
+                segments[number] = first
+            elif kind == _REMOVED:
+                segments.pop(number, None)
+            else:
+                lost.append((first, last))
+        self._key, self._segments, self._lost, self._size = key, segments, lost, len(data)
+        # One that mostly tells of what is gone is worth writing anew.
+        self._is_whole = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
+        return Listed(key, dict(segments), lost)
+
+    def use(self, key: int, segments: dict[int, int], lost: list[Range]) -> None:
+        """Take over what a start has found; the file says so after the next sync."""
+        if not segments and not lost and not self._size:
+            self._key = key
+        elif (key, segments, lost) != (self._key, self._segments, self._lost) or not self._is_whole:
+            self._key, self._segments, self._lost, self._is_whole = key, dict(segments), lost, False
+            self._changed += 1
+
+    def lose(self, lost: list[Range]) -> None:
+        """These messages, and no others, are lost."""
+        with self._lock:
+            self._lost = lost
+            self._is_whole = False
+            self._changed += 1
+
+    def add(self, number: int, first: int) -> None:
+        """List a segment that was written."""
+        with self._lock:
+            self._segments[number] = first
+            self._change(number, _BEGUN, first)
+
+    def strike(self, number: int) -> None:
+        """Strike a segment off whose file is about to go."""
+        if number not in self._struck:
+            with self._lock:
+                self._segments.pop(number, None)
+                self._change(number, _REMOVED, 0)
+                self._is_urgent = True
+                self._struck[number] = self._changed
+
+    def is_struck(self, number: int) -> bool:
+        """Whether it is safe that the segment is not listed, so that its file may go."""
+        return self._struck.get(number, self._synced + 1) <= self._synced
+
+    def forget(self, number: int) -> None:
+        """The file of a segment that was struck off is gone."""
+        self._struck.pop(number, None)
+
+    def _change(self, number: int, kind: int, first: int) -> None:
+        self._changed += 1
+        self._pending.append(_ENTRY.pack(number, kind, first, 0))
+
+    # Sync
+
+    def needs_sync(self) -> bool:
+        """Whether the file does not say it all."""
+        return self._changed > self._synced
+
+    def take(self) -> _Change | None:
+        """What the file does not say yet; the segments among it must be safe before it is written."""
+        with self._lock:
+            if self._changed == self._synced:
+                return None
+            pending, self._pending = self._pending, []
+            is_whole, self._is_whole = self._is_whole, False
+            is_urgent, self._is_urgent = self._is_urgent, False
+            segments = None if is_whole else dict(self._segments)
+            return _Change(self._changed, is_urgent, pending, segments, self._lost)
+
+    def write(self, change: _Change) -> None:
+        """Make the file say what was taken, if the disk lets it; one thread at a time."""
+        try:
+            if change.segments is None:
+                size = self._append(change)
+            else:
+                size = self._write_anew(change.segments, change.lost, change.is_urgent)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._give_up(change.number)
+            else:
+                self._is_urgent = self._is_urgent or change.is_urgent
+            return
+        with self._lock:
+            self._is_whole = self._lost is change.lost
+            self._size = size
+            self._synced = change.number
+
+    def _append(self, change: _Change) -> int:
+        data = self._sealed_entries(change.entries, self._size)
+        handle = self._disk.open(self._path)
+        try:
+            self._disk.write(handle, data, self._size)
+            if change.is_urgent:
+                self._disk.sync(handle)
+        finally:
+            self._disk.close(handle)
+        if change.is_urgent and not self._name_is_safe:
+            # Or the list that this one took the place of might be back.
+            self._disk.sync_folder(self._path.parent)
+            self._name_is_safe = True
+        return self._size + len(data)
+
+    def _write_anew(self, segments: dict[int, int], lost: list[Range], is_urgent: bool) -> int:
+        entries = [_ENTRY.pack(number, _BEGUN, first, 0) for number, first in sorted(segments.items())]
+        entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
+        data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
+        replace_file(self._disk, self._path, data, durable=is_urgent)
+        self._name_is_safe = is_urgent
+        return len(data)
+
+    def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
+        key = self._key
+        return b"".join(_sealed(entry, offset + place * _ENTRY_SIZE, key) for place, entry in enumerate(entries))
+
+    def _give_up(self, changed: int) -> None:
+        """Do without a list while the disk is full: segments that hold nothing must be able to go."""
+        with suppress(OSError):
+            self._disk.remove(self._path)
+            self._disk.sync_folder(self._path.parent)
+            self._synced = changed
+
+
+def _sealed(body: bytes, offset: int, key: int) -> bytes:
+    """A header or an entry with its hash, which depends on where it stands and on the stream's key."""
+    return body + _HASH.pack(xxh3_64_intdigest(body, (key + offset) % (1 << 64)))
+
+
+def _is_good(data: bytes, offset: int, size: int, key: int) -> bool:
+    body = data[offset : offset + size]
+    return data[offset + size : offset + size + _HASH.size] == _sealed(body, offset, key)[size:]

@@ -1,0 +1,199 @@
+"""Long requests go in slices: others go first, and nobody sees a stream that is half done."""
+
+import json
+
+import pytest
+
+MESSAGES = 60
+
+
+@pytest.fixture
+def sliced(make_harness):
+    """A harness whose long work takes one small step a turn, and a stream with messages on twenty subjects."""
+    harness = make_harness()
+    harness.create(name="OTHER", subjects=["other"])
+    stream = harness.create(max_msgs_per_subject=10)
+    stream.store.removals_per_step = 1
+    for number in range(MESSAGES):
+        harness.publish(f"s.{number % 20}.x", b"%d" % number)
+    harness.turn()
+    harness.engine.long_work.slice_ns = 0
+    harness.client.take()
+    return harness
+
+
+def send(harness, verb, body=None, reply=b"_INBOX.a"):
+    payload = json.dumps(body).encode() if body is not None else b""
+    harness.publish(f"$JS.API.{verb}", payload, reply=reply)
+
+
+def answers(harness):
+    return {frame.subject: json.loads(frame.payload) for frame in harness.client.take() if frame.payload[:1] == b"{"}
+
+
+def turns_to_answer(harness, reply=b"_INBOX.a"):
+    """How many turns an answer takes, and the answer."""
+    for turn in range(1, 1000):
+        harness.engine.flush()
+        found = answers(harness)
+        if reply in found:
+            assert "error" not in found[reply], found[reply]
+            return turn, found[reply]
+    raise AssertionError("no answer")
+
+
+LAST = {"ack_policy": "explicit", "deliver_policy": "last_per_subject"}
+
+LONG = {
+    "a purge by filter": ("STREAM.PURGE.S", {"filter": "s.*.x"}),
+    "a purge that keeps some": ("STREAM.PURGE.S", {"keep": 10}),
+    "a purge below a sequence": ("STREAM.PURGE.S", {"seq": 40}),
+    "the list of streams": ("STREAM.LIST", None),
+    "the list of consumers": ("CONSUMER.LIST.S", None),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_others_are_answered_before_a_long_request(sliced, name):
+    verb, body = LONG[name]
+    for number in range(5):
+        sliced.create(name=f"MORE{number}", subjects=[f"more.{number}"])
+        sliced.api(f"CONSUMER.CREATE.S.c{number}", {"stream_name": "S", "config": {"name": f"c{number}"}})
+    send(sliced, verb, body, reply=b"_INBOX.long")
+    send(sliced, "STREAM.INFO.OTHER", reply=b"_INBOX.short")
+    sliced.engine.flush()
+    assert answers(sliced).keys() == {b"_INBOX.short"}
+    turns, _ = turns_to_answer(sliced, b"_INBOX.long")
+    assert turns >= 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("STREAM.INFO.S", {"subjects_filter": "s.*.x"}),
+        ("CONSUMER.CREATE.S", {"stream_name": "S", "config": {**LAST, "filter_subject": "s.>"}}),
+        ("CONSUMER.CREATE.S", {"stream_name": "S", "config": {"ack_policy": "explicit", "filter_subject": "s.*.x"}}),
+    ],
+)
+def test_many_subjects_are_looked_at_in_steps(sliced, verb, body):
+    sliced.engine.long_work.slice_ns = 1
+    for number in range(10_000):
+        sliced.publish(f"s.many.{number}.x")
+    sliced.engine.long_work.slice_ns = 0
+    sliced.engine.flush()
+    send(sliced, verb, body)
+    turns, _ = turns_to_answer(sliced)
+    assert turns >= 5
+
+
+def test_a_purge_is_whole_for_all_who_ask_after_it(sliced):
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.*.x"}, reply=b"_INBOX.1")
+    send(sliced, "STREAM.INFO.S", reply=b"_INBOX.2")
+    send(sliced, "STREAM.MSG.GET.S", {"last_by_subj": "s.19.x"}, reply=b"_INBOX.3")
+    seen = []
+    while len(seen) < 3:
+        sliced.engine.flush()
+        seen += answers(sliced).items()
+    assert [reply for reply, _ in seen] == [b"_INBOX.1", b"_INBOX.2", b"_INBOX.3"]
+    assert seen[0][1]["purged"] == MESSAGES
+    assert seen[1][1]["state"]["messages"] == 0
+    assert seen[2][1]["error"]["err_code"] == 10037
+
+
+@pytest.mark.parametrize("body", [{"filter": "s.>"}, {"filter": "s.*.x"}, {"keep": 5}, {"seq": 1000}, {"seq": 55}])
+def test_what_is_published_during_a_purge_stays(sliced, body):
+    at_once = {"keep": 55, "seq": 54}.get(next(iter(body)), MESSAGES) if body != {"seq": 1000} else MESSAGES
+    send(sliced, "STREAM.PURGE.S", body)
+    sliced.engine.flush()
+    sliced.publish("s.1.x", b"new")
+    sliced.publish("s.new.x", b"new")
+    _, answer = turns_to_answer(sliced)
+    assert answer["purged"] in (at_once, at_once + (2 if body == {"seq": 1000} else 0))
+    state = sliced.state()
+    if body == {"seq": 1000}:
+        assert state["first_seq"] == 1000  # the end moves there, past all there is
+    else:
+        assert state["last_seq"] == MESSAGES + 2
+        assert state["messages"] == MESSAGES - at_once + 2
+
+
+def test_consumers_wait_for_a_purge_and_go_on_behind_it(sliced):
+    sliced.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c", "ack_policy": "explicit"}})
+    send(sliced, "STREAM.PURGE.S", {"keep": 7})
+    sliced.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":100}', reply=b"_INBOX.pull")
+    sliced.engine.flush()
+    assert not sliced.client.take()
+    sliced.turn()
+    delivered = [frame.payload for frame in sliced.client.take() if frame.reply]
+    assert delivered == [b"%d" % number for number in range(MESSAGES - 7, MESSAGES)]
+    info = sliced.api("CONSUMER.INFO.S.c")
+    assert (info["num_pending"], info["num_ack_pending"]) == (0, 7)
+
+
+def test_a_message_that_goes_while_a_consumer_chooses_is_not_waited_for(sliced):
+    stream = sliced.jetstream.streams["S"]
+    config = {**LAST, "durable_name": "c", "filter_subject": "s.>"}
+    send(sliced, "CONSUMER.DURABLE.CREATE.S.c", {"stream_name": "S", "config": config})
+    sliced.engine.flush()
+    assert "c" not in stream.consumers
+    stream.store.remove(MESSAGES)
+    stream.store.remove(MESSAGES - 5)
+    turns_to_answer(sliced)
+    sliced.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":100,"no_wait":true}', reply=b"_INBOX.pull")
+    sliced.turn()
+    assert len([frame for frame in sliced.client.take() if frame.reply]) == 18
+    assert sliced.api("CONSUMER.INFO.S.c")["num_pending"] == 0
+
+
+def test_a_stop_finishes_what_is_under_way(sliced):
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.*.x"})
+    store = sliced.jetstream.streams["S"].store
+    assert store.messages
+    sliced.engine.close()
+    assert not store.messages
+
+
+def test_a_defect_does_not_keep_those_behind_waiting(sliced, monkeypatch):
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.*.x"}, reply=b"_INBOX.1")
+    send(sliced, "STREAM.INFO.S", reply=b"_INBOX.2")
+    monkeypatch.setattr(sliced.jetstream.streams["S"].store, "_remove_many", None)
+    with pytest.raises(TypeError):
+        sliced.turn()
+    _, answer = turns_to_answer(sliced, b"_INBOX.2")
+    assert answer["state"]["messages"] == MESSAGES
+
+
+def test_too_many_that_wait_are_refused(sliced, monkeypatch):
+    monkeypatch.setattr("jetlake.server.engine.api.api._WAITING_MAX", 3)
+    send(sliced, "STREAM.PURGE.S", {"filter": "s.*.x"}, reply=b"_INBOX.p")
+    for number in range(5):
+        send(sliced, "STREAM.INFO.S", reply=b"_INBOX.%d" % number)
+    sliced.turn()
+    found = answers(sliced)
+    refused = {reply for reply, answer in found.items() if "error" in answer}
+    assert refused == {b"_INBOX.3", b"_INBOX.4"}
+    assert found[b"_INBOX.4"]["error"]["err_code"] == 10008
+
+
+class Slow:
+    """A consumer whose delivery takes a millisecond and never ends."""
+
+    def __init__(self, clock):
+        self.runs = 0
+        self._clock = clock
+
+    def deliver(self, now_ns):
+        self.runs += 1
+        self._clock.advance(0.001)
+        return True
+
+
+def test_a_cycle_delivers_for_a_while_and_lets_each_have_its_turn(harness):
+    consumers = [Slow(harness.clock) for _ in range(10)]
+    for consumer in consumers:
+        harness.engine.make_ready(consumer)
+    harness.engine.flush()
+    assert [consumer.runs for consumer in consumers] == [1] * 3 + [0] * 7
+    for _ in range(9):
+        harness.engine.flush()
+    assert {consumer.runs for consumer in consumers} == {3}

@@ -1,0 +1,80 @@
+"""Timers run when due, in order, once; cancelled ones never."""
+
+import pytest
+
+from jetlake.server.engine.core.clock import SystemClock
+from jetlake.server.engine.core.timers import Timers
+
+
+def test_what_is_due_runs_in_the_order_of_deadlines():
+    timers, ran = Timers(), []
+    for deadline in (30, 10, 20, 40):
+        timers.schedule(deadline, lambda deadline=deadline: ran.append(deadline))
+    assert timers.next_deadline() == 10
+    assert timers.run_due(30) == 3
+    assert ran == [10, 20, 30]
+    assert timers.next_deadline() == 40
+    assert len(timers) == 1
+
+
+def test_a_cancelled_timer_never_runs():
+    timers, ran = Timers(), []
+    timer = timers.schedule(10, lambda: ran.append("cancelled"))
+    timers.schedule(20, lambda: ran.append("kept"))
+    timers.cancel(timer)
+    timers.cancel(timer)
+    timers.cancel(None)
+    assert len(timers) == 1
+    assert timers.next_deadline() == 20
+    timers.run_due(100)
+    assert ran == ["kept"]
+    assert timers.next_deadline() is None
+
+
+def test_a_callback_may_cancel_a_timer_that_is_due_too():
+    timers, ran = Timers(), []
+    timers.schedule(10, lambda: timers.cancel(second))
+    second = timers.schedule(11, lambda: ran.append("second"))
+    assert timers.run_due(50) == 1
+    assert ran == []
+    assert len(timers) == 0
+
+
+def test_what_a_callback_schedules_waits_for_the_next_run():
+    timers, ran = Timers(), []
+
+    def again():
+        ran.append("x")
+        timers.schedule(0, again)
+
+    timers.schedule(0, again)
+    assert timers.run_due(5) == 1
+    assert timers.run_due(5) == 1
+    assert len(timers) == 1
+    assert ran == ["x", "x"]
+
+
+def test_a_failing_callback_leaves_the_rest_scheduled():
+    timers, ran = Timers(), []
+    timers.schedule(1, lambda: 1 / 0)
+    timers.schedule(2, lambda: ran.append("rest"))
+    with pytest.raises(ZeroDivisionError):
+        timers.run_due(5)
+    assert timers.run_due(5) == 1
+    assert ran == ["rest"]
+
+
+def test_cancelled_timers_do_not_pile_up():
+    timers = Timers()
+    keep = timers.schedule(10**12, lambda: None)
+    for deadline in range(10_000):
+        timers.cancel(timers.schedule(10**9 + deadline, lambda: None))
+    assert len(timers._heap) < 200
+    assert timers.next_deadline() == keep.deadline_ns
+
+
+def test_the_system_clock_goes_on():
+    clock = SystemClock()
+    first = clock.now_ns()
+    assert clock.now_ns() >= first
+    assert first > 1_600_000_000 * 10**9

@@ -1,0 +1,238 @@
+"""Monitoring without a socket: the HTTP of it, the metrics, and queries of any kind."""
+
+import asyncio
+import errno
+import json
+import os
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jetlake.server import Server
+from jetlake.server.shell.monitoring.http import Monitoring, _Exchange
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.reports import format_uptime
+
+
+class Wire:
+    """The transport of an HTTP exchange."""
+
+    def __init__(self):
+        self.written = b""
+        self.closed = False
+
+    def write(self, data):
+        self.written += data
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+    def get_extra_info(self, _name):
+        return ("127.0.0.1", 1)
+
+
+@pytest.fixture
+def exchange(make_server):
+    def make(server=None, **options):
+        exchange = _Exchange(Monitoring(server or make_server(**options)))
+        wire = Wire()
+        exchange.connection_made(wire)
+        return exchange, wire
+
+    return make
+
+
+def answers(data):
+    """Status and body of each answer."""
+    found = []
+    while data:
+        head, _, rest = data.partition(b"\r\n\r\n")
+        size = int(re.search(rb"Content-Length: (\d+)", head)[1])
+        found.append((int(head.split(b" ")[1]), rest[:size]))
+        data = rest[size:]
+    return found
+
+
+async def test_requests_one_after_the_other(exchange):
+    web, wire = exchange()
+    request = (
+        b"GET /varz HTTP/1.1\r\nHost: localhost:8222\r\n\r\nGET /healthz HTTP/1.1\r\n\r\nGET /nope HTTP/1.1\r\n\r\n"
+    )
+    for position in range(0, len(request), 7):
+        web.data_received(request[position : position + 7])
+    statuses = answers(wire.written)
+    assert [status for status, _ in statuses] == [200, 200, 404]
+    assert json.loads(statuses[0][1])["connections"] == 0
+    assert not wire.closed
+    web.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", 200),
+        (b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 200),
+        (b"POST /varz HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
+        (b"GET /varz HTTP/1.1\r\nHost: a.stranger\r\n\r\n", 403),
+        (b"nonsense\r\n\r\n", 400),
+        (b"GET /varz HTTP/9.9\r\n\r\n", 400),
+        (b"GET /" + b"x" * 20_000, 431),
+        (b"\x16\x03\x01\r\n\r\n", 400),
+    ],
+)
+async def test_requests_that_end_the_connection(exchange, request_, status):
+    web, wire = exchange()
+    web.data_received(request_)
+    assert wire.written.startswith(b"HTTP/1.1 %d " % status)
+    assert b"Connection: close" in wire.written
+    assert wire.closed
+
+
+async def test_head_has_no_body(exchange):
+    web, wire = exchange()
+    web.data_received(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+    assert wire.written.endswith(b"\r\n\r\n")
+    assert b"Content-Length: 15" in wire.written
+    web.close()
+
+
+async def test_base_path(exchange):
+    web, wire = exchange(http_base_path="/nats")
+    web.data_received(b"GET /nats/varz HTTP/1.1\r\n\r\nGET /nats/ HTTP/1.1\r\n\r\n")
+    assert [status for status, _ in answers(wire.written)] == [200, 200]
+    web.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(
+    st.sampled_from(
+        ["varz", "connz", "jsz", "subsz", "healthz", "accountz", "accstatz", "routez", "leafz", "metrics", ""]
+    ),
+    st.text(max_size=30)
+    | st.sampled_from(["sort=rtt", "limit=0", "subs=detail", "state=any", "acc=$G", "cid=5", "test=>"]),
+)
+async def test_any_query_is_answered(make_server, connect, path, query):
+    server = make_server()
+    await connect(server).hello()
+    status, _, body = Monitoring(server).answer(f"/{path}?{query}")
+    assert status in (200, 400)
+    assert body
+    assert server.defects == 0
+
+
+@settings(deadline=None)
+@given(
+    st.binary(max_size=60) | st.sampled_from([b"{}", b"[]", b'{"limit":"x"}', b'{"subscriptions":true,"account":"A"}'])
+)
+def test_any_body_is_a_query_or_refused(body):
+    try:
+        query = Query.from_json(body)
+    except BadQueryError:
+        return
+    assert isinstance(query.text("acc"), str)
+
+
+def test_queries_over_nats_use_their_own_spelling():
+    query = Query.from_json(b'{"subscriptions_detail":true,"account":"A","limit":5,"streams":true}')
+    assert (query.text("subs"), query.text("acc"), query.number("limit", 0), query.flag("streams")) == (
+        "detail",
+        "A",
+        5,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59, "59s"), (61, "1m1s"), (3600, "1h0m0s"), (90_061, "1d1h1m1s"), (31_536_000, "1y0d0h0m0s")],
+)
+def test_uptime(seconds, text):
+    assert format_uptime(seconds * 1_000_000_000) == text
+
+
+METRIC = re.compile(r'([a-z_]+)(\{[a-z]+="(?:[^"\\]|\\.)*"(?:,[a-z]+="(?:[^"\\]|\\.)*")*\})? (-?[0-9.e+]+|\+Inf)')
+
+
+async def test_metrics(make_server, connect):
+    server = make_server()
+    client = await connect(server).hello()
+    client.send(b"SUB a 1\r\nPUB a 5\r\nhello\r\n")
+    await client.take()
+    status, kind, body = Monitoring(server).answer("/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    lines = body.decode().splitlines()
+    assert all(line.startswith("# ") or METRIC.fullmatch(line) for line in lines)
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert values["jetlake_messages_received_total"] == values["jetlake_messages_sent_total"] == "1"
+    assert values["jetlake_bytes_received_total"] == "5"
+    assert values["jetlake_connections"] == "1"
+    assert values["jetlake_slow_consumers_total"] == "0"
+
+
+async def test_metrics_of_streams(tmp_path):
+    async with Server(tmp_path) as server:
+        js = server.global_account.js
+        config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
+        js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
+        consumer = json.dumps({"stream_name": "S1", "config": {"durable_name": "C", "ack_policy": "explicit"}}).encode()
+        js.receive(b"$JS.API.CONSUMER.DURABLE.CREATE.S1.C", b"", b"", consumer, None)
+        for _ in range(3):
+            server.global_account.publish(b"s", b"", b"", b"hello")
+        server.engine.flush()
+        text = Monitoring(server).answer("/metrics")[2].decode()
+    assert 'jetlake_stream_messages{account="$G",stream="S1"} 3\n' in text
+    assert 'jetlake_stream_bytes{account="$G",stream="S1"} ' in text
+    assert 'jetlake_consumer_pending{account="$G",stream="S1",consumer="C"} 3\n' in text
+    assert 'jetlake_consumer_redelivered{account="$G",stream="S1",consumer="C"} 0\n' in text
+    assert 'jetlake_fsync_seconds_bucket{le="+Inf"}' in text
+    assert "jetlake_streams 1\n" in text
+
+
+async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_deleted(tmp_path, monkeypatch, caplog):
+    def fail(handle):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with Server(tmp_path) as server:
+        js = server.global_account.js
+        config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
+        js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
+        made = asyncio.Event()
+        server.engine.when_settled(made.set)
+        server.turns.schedule()
+        await made.wait()
+        assert Monitoring(server).answer("/healthz")[0] == 200
+        monkeypatch.setattr(os, "fdatasync", fail)
+        for _ in range(3):
+            server.global_account.publish(b"s", b"", b"", b"hello")
+            server.turns.schedule()
+            while server.engine.commit.wants_sync() or not server.engine.commit.failures:
+                await asyncio.sleep(0)
+        status, _, body = Monitoring(server).answer("/healthz")
+        assert status == 503
+        assert json.loads(body)["error"] == (
+            "JetStream stream S1 of account $G: cannot make the stream's log safe: input/output error"
+        )
+        assert "jetlake_disk_failures 1\n" in Monitoring(server).answer("/metrics")[2].decode()
+        monkeypatch.undo()
+        js.receive(b"$JS.API.STREAM.DELETE.S1", b"", b"", b"", None)
+        assert Monitoring(server).answer("/healthz")[0] == 200
+        assert "jetlake_disk_failures 0\n" in Monitoring(server).answer("/metrics")[2].decode()
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == [
+        "JetStream - the disk refuses stream S1 of account $G, which is tried again: "
+        "cannot make the stream's log safe: input/output error"
+    ]
+
+
+async def test_a_defect_of_a_report_is_a_line_in_the_log(make_server):
+    server = make_server()
+    monitoring = Monitoring(server)
+    server.accounts["broken"] = None
+    status, _, body = monitoring.answer("/subsz")
+    assert (status, body) == (500, b"internal error")
+    assert server.defects == 1
