@@ -295,6 +295,54 @@ def test_deleting_goes_in_steps_and_leaves_nothing():
     assert machine.disk.files() == []
 
 
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_consumer_that_goes_with_its_stream_takes_no_new_one_along(seed, retention):
+    machine = Machine(seed)
+    config, body = stream_config("A", retention=retention), consumer_body("A", "c")
+    machine.api("STREAM.CREATE.A", config)
+    machine.api("CONSUMER.DURABLE.CREATE.A.c", body)
+    deleted = [("CONSUMER.DELETE.A.c", b""), ("STREAM.DELETE.A", b"")]
+    made = [("STREAM.CREATE.A", config), ("CONSUMER.DURABLE.CREATE.A.c", body)]
+    for verb, request in (deleted + made) * 3:
+        machine.ask("$JS.API." + verb, request)
+        machine.ask("a.x", b"1")
+        if machine.random.random() < 0.5:
+            machine.engine.flush()
+        for _ in range(machine.random.randint(0, 8)):
+            machine.sync_some()
+    machine.settle()
+    machine.engine.commit.retry()
+    machine.settle()
+    assert [answer for answer in machine.client.answers.values() if "error" in answer] == []
+    assert machine.engine.commit.failures == {}
+    assert {part for path in machine.disk.files() for part in path.parts if ".deleted" in part} == set()
+    machine.crash(power=True)
+    assert "c" in machine.jetstream.streams["A"].consumers
+
+
+def test_a_removal_that_was_refused_takes_no_new_consumer_along():
+    machine = Machine()
+    body = consumer_body("A", "c")
+    machine.api("STREAM.CREATE.A", stream_config("A", retention="workqueue"))
+    machine.api("CONSUMER.DURABLE.CREATE.A.c", body)
+
+    def fault(operation, path):
+        if operation == "replace" and path.name == "c":
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    machine.disk.fault = fault
+    assert "error" in machine.api("CONSUMER.DELETE.A.c")
+    assert "error" in machine.api("CONSUMER.DURABLE.CREATE.A.c", body)
+    machine.disk.fault = None
+    assert "error" not in machine.api("CONSUMER.DURABLE.CREATE.A.c", body)
+    machine.engine.commit.retry()
+    machine.settle()
+    assert machine.engine.commit.failures == {}
+    machine.crash(power=True)
+    assert "c" in machine.jetstream.streams["A"].consumers
+
+
 @pytest.mark.parametrize("operation", ["sync", "sync_folder", "replace"])
 @pytest.mark.parametrize("what", ["stream", "consumer"])
 def test_what_the_disk_refuses_to_make_durable_is_not_there(what, operation):

@@ -116,6 +116,31 @@ def test_a_journal_that_has_grown_begins_anew(disk: FaultyDisk) -> None:
     assert found == state
 
 
+def test_a_sync_leaves_the_files_of_the_next_consumer_alone(disk: FaultyDisk) -> None:
+    journal, state = open_journal(disk, grown_bytes=1)
+    journal.state_source = lambda: state
+    sequence = 0
+    while len(disk.files()) < 2:
+        sequence += 1
+        journal.delivered_run(sequence, [sequence], 100)
+        journal.flush()
+    first = FOLDER / "0000000001.journal"
+
+    def delete_and_create(operation: str, _path: Path) -> None:
+        if operation == "sync":
+            disk.fault = None
+            disk.replace(FOLDER, FOLDER.with_name("C.deleted0"))
+            journal.discard()
+            disk.make_folder(FOLDER)
+            other, _ = open_journal(disk)
+            other.delivered_run(1, [1], 100)
+            other.flush()
+
+    disk.fault = delete_and_create
+    journal.sync()
+    assert first in disk.files()
+
+
 def test_a_big_state_is_not_written_again_and_again(disk: FaultyDisk) -> None:
     journal, state = open_journal(disk, grown_bytes=500)
     journal.state_source = lambda: state

@@ -38,6 +38,7 @@ __all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]
 META_VERSION = 1
 _META = "meta.json"
 _META_COPY = "meta.copy.json"
+_CONSUMERS = "consumers"
 _DELETED = ".deleted"
 # Two, so that the next one can be written while the one before is synced.
 _ASIDE = (_META + ASIDE_SUFFIX, f"{_META}.2{ASIDE_SUFFIX}")
@@ -258,10 +259,8 @@ class _Folder:
     def _move_aside(self) -> Path:
         target = _free_name(self.disk, self.path)
         with self._lock:
-            self.disk.replace(self.path, target)
+            self.names.move(self.path, lambda: self.disk.replace(self.path, target), self.path / _CONSUMERS)
             self._gone.set()
-        self.names.changed(self.path.parent)
-        self.names.forget(self.path)
         return target
 
     def discard(self) -> None:
@@ -343,7 +342,7 @@ class StreamFolder(_Folder):
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
-        return ConsumerFolder(self.disk, self.path / "consumers" / folder_name(name), self.names)
+        return ConsumerFolder(self.disk, self.path / _CONSUMERS / folder_name(name), self.names)
 
     def consumers(self, note: Callable[[str], None] = _ignore) -> list[ConsumerFolder]:
         """The places of all consumers; what a crash left half removed goes.
@@ -354,7 +353,7 @@ class StreamFolder(_Folder):
         Raises:
             StoreError: the disk refused, so that nobody knows which consumers there are.
         """
-        folders = _folders(self.disk, self.path / "consumers", CONSUMERS, note)
+        folders = _folders(self.disk, self.path / _CONSUMERS, CONSUMERS, note)
         return [ConsumerFolder(self.disk, path, self.names) for path in folders]
 
 

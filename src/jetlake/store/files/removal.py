@@ -29,7 +29,9 @@ class Removal:
     def __init__(self, path: Path, names: UnsyncedNames, rename: Callable[[], Path]) -> None:
         self.path = path
         self.aside: Path | None = None
-        """Where the folder is until it is removed; None before `flush`."""
+        """Where the folder is until it is removed; None before `flush`, and when it went with one above it."""
+        self.is_moved = False
+        """Whether the folder's name is free, and whatever has it now is another one's."""
         self._names = names
         self._rename = rename
 
@@ -39,11 +41,16 @@ class Removal:
         Raises:
             StoreError: the disk refused; it is still there.
         """
-        if self.aside is None:
+        if not self.is_moved:
             try:
                 self.aside = self._rename()
             except OSError as error:
                 raise StoreError.of(f"remove {self.path}", error) from error
+            self.is_moved = True
+
+    def move_with_parent(self) -> None:
+        """Leave the folder alone: it went with one above it."""
+        self.is_moved = True
 
     def sync(self) -> None:
         """Return when no power cut can bring the folder back under its name.
@@ -99,6 +106,8 @@ class Remover:
             path = self._paths[0]
             try:
                 left = remove_tree(self._disk, path, left)
+            except FileNotFoundError:
+                pass  # A folder above it was renamed, and is removed with all that is in it.
             except OSError as error:
                 self._paths.popleft()
                 raise StoreError.of(f"remove {path}", error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk
@@ -34,6 +35,19 @@ class UnsyncedNames:
         with self._lock:
             self._changes.pop(folder, None)
 
+    def move(self, folder: Path, rename: Callable[[], None], *within: Path) -> None:
+        """Rename a folder, and forget it with those within it.
+
+        Raises:
+            OSError: the disk refused, and nothing has changed.
+        """
+        with self._lock:
+            rename()
+            self._count += 1
+            self._changes[folder.parent] = self._count
+            for path in (folder, *within):
+                self._changes.pop(path, None)
+
     def sync(self, folder: Path) -> None:
         """Return when the names in the folder, its own and those of the folders above it are safe.
 
@@ -44,7 +58,15 @@ class UnsyncedNames:
             change = self._changes.get(path)
             if change is None:
                 continue
-            self._disk.sync_folder(path)
+            try:
+                self._disk.sync_folder(path)
+            except FileNotFoundError:
+                with self._lock:
+                    if path in self._changes:
+                        raise
+                # It was moved meanwhile: what counts now is the name of the folder that went.
+                self.sync(folder)
+                return
             with self._lock:
                 if self._changes.get(path) == change:
                     del self._changes[path]

@@ -220,6 +220,7 @@ class FileJournal:
         self._synced_generation = 0
         self.failure: StoreError | None = None
         self._is_mended = False
+        self._is_discarded = False
 
     # What is told
 
@@ -378,12 +379,17 @@ class FileJournal:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
                 with self._lock:
+                    if self._is_discarded:
+                        return  # The folder went meanwhile, and what was in it needs no disk.
                     self._obsolete[:0] = obsolete
                 self.failure = StoreError.of("make the consumer's journal safe", error)
                 raise self.failure from error
             self.failure = None
             self._synced_generation = generation
-            self._remove(obsolete)
+            with self._lock:
+                if not self._is_discarded:
+                    # Files of these names are another consumer's from then on.
+                    self._remove(obsolete)
 
     def _sync_file(self, path: Path, handle: int | None) -> None:
         if handle is None:
@@ -413,6 +419,7 @@ class FileJournal:
         """Write nothing more and give the handle back: the folder is being removed."""
         self._forget_told()
         with self._lock:
+            self._is_discarded = True
             handle, self._handle = self._handle, None
         if handle is not None:
             self._disk.close(handle)

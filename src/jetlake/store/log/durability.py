@@ -119,6 +119,8 @@ class Durability:
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
+                if self._is_discarded:
+                    return  # The folder went meanwhile, and what was in it needs no disk.
                 with self._lock:
                     self._dirty = dict.fromkeys((*dirty, *self._dirty))
                 self.failure = StoreError.of("make the stream's log safe", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable
@@ -26,7 +27,7 @@ class FolderRemovals:
     def __init__(self, remover: Remover) -> None:
         self.commit = Commit(always=True)
         self._remover = remover
-        self._waiting: dict[str, Removal] = {}  # by path; those that may not be renamed yet
+        self._waiting: dict[Path, Removal] = {}  # by path; those that may not be renamed yet
 
     def remove(self, folder: StreamFolder | ConsumerFolder, after: Syncable | None) -> Syncable:
         """Remove a folder; when the syncable is durable, it is gone for good.
@@ -40,9 +41,11 @@ class FolderRemovals:
         removal = folder.removal()
         if after is None:
             removal.flush()
+            if isinstance(folder, StreamFolder):
+                for path in [path for path in self._waiting if folder.path in path.parents]:
+                    self._waiting.pop(path).move_with_parent()
         else:
-            self._waiting = {path: other for path, other in self._waiting.items() if other.aside is None}
-            self._waiting[str(folder.path)] = removal
+            self._waiting[folder.path] = removal
             self.commit.order(after, removal)
         self.commit.mark_now(removal)
         self.commit.when_durable(removal, partial(self._go_on, removal))
@@ -57,11 +60,12 @@ class FolderRemovals:
         Raises:
             StoreError: the disk refused; the folder is still there.
         """
-        waiting = self._waiting.pop(str(folder.path), None)
-        if waiting is not None and waiting.aside is None:
+        waiting = self._waiting.get(folder.path)
+        if waiting is not None:
             store.flush()
             store.sync()
             waiting.flush()
+            del self._waiting[folder.path]
         elif folder.exists():
             self.remove(folder, None)
 
@@ -70,6 +74,8 @@ class FolderRemovals:
         if error is not None:
             return  # What is left is removed at the next start.
         if removal is not None and removal.aside is not None:
+            if self._waiting.get(removal.path) is removal:
+                del self._waiting[removal.path]
             self._remover.add(removal.aside)
         if self._remover.has_more():
             self.commit.mark_now(self._remover)
