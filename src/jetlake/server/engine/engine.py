@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -246,9 +247,8 @@ class Engine:
         for jetstream in self.jetstreams.values():
             for stream in jetstream.streams.values():
                 if stream.store is syncable:
-                    # What was written before the trouble is durable now, though nobody was told.
-                    stream.show(stream.store.last_sequence)
-                    stream.wake(tuple(stream.hungry))
+                    self.commit.mark_now(syncable)
+                    self.commit.when_durable(syncable, partial(stream.show_all, stream.store.last_sequence))
 
     def _retry_later(self) -> None:
         if self._retry_timer is None:

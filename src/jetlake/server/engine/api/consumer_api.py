@@ -108,6 +108,8 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
         raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
+    # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
+    stream.store.flush()
     start = yield from start_position(config, stream.store, stream.store.last_sequence)
     record = ConsumerRecord(
         name=config.name or _new_name(stream),
@@ -119,6 +121,10 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     had_missing = bool(stream.home.missing)
     home = stream.home.create_consumer(record)
     consumer = _make(stream, record, home, start)
+    if home.place is not None and stream.visible_sequence < start.sequence - 1:
+        # The same for a power cut: nothing tells of the consumer before the log has those messages.
+        stream.engine.commit.order(stream.store, home.place)
+        consumer.committed.write_after(stream.store)
     consumer.write_state()
     _add(stream, consumer)
     _make_durable(consumer)

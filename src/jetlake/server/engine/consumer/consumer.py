@@ -324,6 +324,7 @@ class Consumer:
         self.cursor.on_purged()
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
         acks.forget_missing(store.first_sequence, is_missing)
+        acks.come_back_to(self.cursor.position - 1)
         self.write_state()
         if self.delivery.has_takers or was_full:
             self.engine.make_ready(self)

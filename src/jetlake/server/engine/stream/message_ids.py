@@ -108,9 +108,9 @@ class MessageIds:
         return True
 
     def when_kept(self, action: Action) -> None:
-        """Run `action` when the ids that were to be kept are durable."""
+        """Run `action` when the ids that were to be kept, and all that was appended so far, are durable."""
         assert self._log is not None
-        self._engine.commit.when_durable(self._log, action)
+        self._engine.commit.when_all_durable([self._log, self._store], action)
 
     def keep_at_once(self, sequence: int) -> None:
         """Have the id of this message on the disk: its record is about to be overwritten.

@@ -15,7 +15,6 @@ from jetlake.model.enums import PersistMode, RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
-from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.counters import count
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
@@ -228,16 +227,9 @@ class Intake:
             commit.mark(self._store)
         release = partial(self._release_waiting, count, batch)
         if batch.keeps_ids:
-            self.ids.when_kept(partial(self._release_kept, release))
+            self.ids.when_kept(release)
         else:
             commit.when_durable(self._store, release)
-
-    def _release_kept(self, release: Action, error: JetlakeError | None) -> None:
-        """The ids of the batch are durable; its messages may be as well."""
-        if error is not None:
-            release(error)
-        else:
-            self._engine.commit.when_durable(self._store, release)
 
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
         """The disk refused: what was appended since the last flush is undone, in this batch and in those before it."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
-from jetlake.errors import StoreError
+from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.encoding.times import ZERO_TIME, format_time
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import LostData, StreamConfig, StreamState
@@ -79,8 +78,7 @@ class Stream:
         self._age_timer: Timer | None = None
         self._clean_up_timer: Timer | None = None
         self.store.on_purged = self._on_purged
-        # Whoever flushed the store in vain, those who wait for what was appended are told.
-        self.store.on_undone = partial(self.engine.commit.fail, self.store)
+        self.store.on_undone = self._on_undone
 
     # Life
 
@@ -260,6 +258,12 @@ class Stream:
         """Everything up to that sequence is durable."""
         self.visible_sequence = max(self.visible_sequence, sequence)
 
+    def show_all(self, last_sequence: int, error: JetlakeError | None) -> None:
+        """What was written before trouble with the disk is durable, though nobody was told then; or it is not."""
+        if error is None:
+            self.show(last_sequence)
+            self.wake(tuple(self.hungry))
+
     def wake(self, consumers: Iterable[Consumer]) -> None:
         """These consumers have something new to see."""
         hungry = self.hungry
@@ -381,6 +385,15 @@ class Stream:
         self.account_for_bytes()
         if not self.is_purged:
             self._on_purged()
+
+    def _on_undone(self, error: StoreError) -> None:
+        """Take back what the disk refused, whoever flushed: its sequences go to other messages."""
+        last_sequence = self.store.last_sequence
+        self.visible_sequence = min(self.visible_sequence, last_sequence)
+        self.intake.ids.window.forget_from(last_sequence + 1)
+        self.lifetimes.forget_from(last_sequence + 1)
+        self.engine.commit.fail(self.store, error)
+        self.recount()
 
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report what the limits remove, message by message.

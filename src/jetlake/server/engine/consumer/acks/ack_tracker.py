@@ -284,6 +284,11 @@ class AckTracker:
         self._raise_floor_if_idle()
         return gone
 
+    def come_back_to(self, sequence: int) -> None:
+        """The newest messages were taken back, and others get their sequences: stand behind none of those."""
+        self.delivered_stream = min(self.delivered_stream, sequence)
+        self.floor_stream = min(self.floor_stream, sequence)
+
     # At rest
 
     def pending_state(self) -> dict[int, Pending]:

@@ -1,0 +1,162 @@
+"""Appends that the disk refused are taken back: no consumer stands behind them, nobody sees them, no id is known."""
+
+import errno
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetlake.server.engine.core.commit import sync
+from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.store.faulty_disk import FaultyDisk
+from jetlake.store.stream_folder import StoreFolder
+
+
+class Machine:
+    """A server on a disk that can refuse what is written to the log."""
+
+    def __init__(self, make_harness, seed=1):
+        self.disk = FaultyDisk(Random(seed))
+        self._make_harness = make_harness
+        self.start()
+
+    def start(self):
+        self.server = self._make_harness(FolderStorage(StoreFolder(self.disk, Path("/data")), lambda _text: None))
+
+    def restart(self):
+        self.server.engine.close()
+        self.start()
+
+    def refuse_log(self):
+        def fault(operation, path):
+            if operation == "write" and path.suffix == ".seg":
+                raise OSError(errno.ENOSPC, "as asked", str(path))
+
+        self.disk.fault = fault
+
+    def heal(self):
+        self.disk.fault = None
+        for _ in range(3):
+            self.server.advance(1)
+
+    def consumer(self, name, **config):
+        body = {"stream_name": "S", "config": {"durable_name": name, "ack_policy": "explicit", **config}}
+        return self.server.api(f"CONSUMER.CREATE.S.{name}", body)
+
+    def pull(self, name):
+        frames = self.server.request(f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", b'{"batch":100,"no_wait":true}')
+        return [frame.payload for frame in frames if frame.reply.startswith(b"$JS.ACK.")]
+
+    @property
+    def stream(self):
+        return self.server.jetstream.streams["S"]
+
+
+@pytest.fixture
+def machine(make_harness):
+    machine = Machine(make_harness)
+    machine.server.create()
+    for number in range(3):
+        machine.server.store("s.a", b"%d" % number)
+    return machine
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_new_consumer_does_not_start_behind_messages_that_are_taken_back(machine, restarts):
+    server = machine.server
+    machine.refuse_log()
+    for _ in range(2):
+        server.publish("s.a", b"taken back")
+    assert machine.consumer("new", deliver_policy="new")["error"]["code"] in (500, 503)
+    machine.heal()
+    assert "error" not in machine.consumer("new", deliver_policy="new")
+    assert [server.store("s.a", payload)["seq"] for payload in (b"4", b"5")] == [4, 5]
+    if restarts:
+        machine.restart()
+    assert machine.pull("new") == [b"4", b"5"]
+
+
+def test_a_new_consumer_comes_after_the_messages_that_it_starts_behind(make_harness):
+    config = {"durable_name": "new", "ack_policy": "explicit", "deliver_policy": "new"}
+    for seed in range(20):
+        machine = Machine(make_harness, seed)
+        server = machine.server
+        server.create()
+        server.publish("s.a", b"not yet durable")
+        server.publish("$JS.API.CONSUMER.CREATE.S.new", json.dumps({"stream_name": "S", "config": config}).encode())
+        server.engine.flush()
+        # All that can be made safe now is, but for the log; then the power goes.
+        store = machine.stream.store
+        while begun := [syncable for syncable in server.engine.commit.begin() if syncable is not store]:
+            for syncable in begun:
+                server.engine.commit.finish({syncable: sync(syncable)})
+            server.engine.flush()
+        machine.disk.cut_power()
+        machine.start()
+        assert "error" not in machine.consumer("new", deliver_policy="new")
+        machine.server.store("s.a", b"next")
+        assert machine.pull("new")[-1:] == [b"next"], seed
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_purge_beyond_the_end_that_is_taken_back_leaves_consumers_where_they_were(machine, restarts):
+    machine.consumer("all")
+    assert machine.pull("all") == [b"0", b"1", b"2"]
+    machine.refuse_log()
+    assert "error" in machine.server.api("STREAM.PURGE.S", {"seq": 20})
+    machine.heal()
+    sequence = machine.server.store("s.a", b"next")["seq"]
+    if sequence < 20 and restarts:
+        machine.restart()
+    assert machine.pull("all")[-1:] == [b"next"]
+
+
+def test_what_is_not_written_yet_is_not_shown_when_the_trouble_is_over(machine):
+    server = machine.server
+    machine.consumer("all")
+    machine.pull("all")
+    machine.refuse_log()
+    assert "error" in server.store("s.a", b"refused")
+    machine.disk.fault = None
+    server.clock.advance(1)
+    server.engine.run_timers()  # The disk is tried again, and a sync decides.
+    server.publish("s.a", b"appended")
+    server.engine.store_received()
+    machine.refuse_log()
+    for syncable in server.engine.commit.begin():
+        server.engine.commit.finish({syncable: sync(syncable)})
+    assert machine.stream.visible_sequence == 3
+    server.turn()
+    assert machine.stream.visible_sequence == machine.stream.store.last_sequence == 3
+    machine.heal()
+    assert server.store("s.a", b"next")["seq"] == 4
+    assert machine.pull("all") == [b"next"]
+
+
+def test_what_was_acknowledged_without_waiting_for_the_disk_is_not_shown_when_it_is_taken_back(machine):
+    server = machine.server
+    server.create("T", subjects=["t"], persist_mode="async")
+    stream = server.jetstream.streams["T"]
+    machine.refuse_log()
+    server.store("t", b"gone", {"Nats-Msg-Id": "1"})
+    assert stream.visible_sequence == stream.store.last_sequence == 0
+    machine.heal()
+    assert "duplicate" not in server.store("t", b"again", {"Nats-Msg-Id": "1"})
+
+
+def test_a_batch_whose_ids_are_kept_is_not_acknowledged_when_its_messages_are_taken_back(machine):
+    server = machine.server
+    server.create("I", subjects=["i.>"], retention="interest")
+    body = {"stream_name": "I", "config": {"durable_name": "a", "ack_policy": "explicit", "filter_subject": "i.a"}}
+    server.api("CONSUMER.CREATE.I.a", body)
+    machine.refuse_log()
+    server.client.take()
+    server.publish("i.b", b"unwanted", {"Nats-Msg-Id": "1"}, reply=b"_INBOX.1")
+    server.publish("i.a", b"wanted", {"Nats-Msg-Id": "2"}, reply=b"_INBOX.2")
+    server.turn()
+    answers = [json.loads(frame.payload) for frame in server.client.take()]
+    assert ["error" in answer for answer in answers] == [True, True], answers
+    machine.heal()
+    assert server.store("i.a", b"other")["seq"] == 1
+    assert "duplicate" not in server.store("i.a", b"wanted", {"Nats-Msg-Id": "2"})
