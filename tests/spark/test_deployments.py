@@ -75,6 +75,39 @@ CONFIG = """
 """
 
 
+SCRIPT = """
+    import sys
+    import jetlake.spark
+
+    spark = jetlake.spark.session("local[2]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    assert jetlake.spark.session() is spark
+    rows = spark.read.format("jetstream").option("servers", sys.argv[1]).load(sys.argv[2])
+    counted = rows.repartition("subject").mapInArrow(lambda batches: batches, rows.schema).groupBy("subject").count()
+    print("counts", sorted(row["count"] for row in counted.collect()), spark.conf.get("spark.sql.shuffle.partitions"))
+"""
+
+
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
+def test_a_script_needs_no_activated_environment(server, admin, stream, tmp_path):
+    """The interpreter is called by its path, and no other that could be found has the package."""
+    admin.create_stream(stream)
+    admin.fill(stream, 9)
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+    hidden = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    folders = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != BIN]
+    done = subprocess.run(
+        [sys.executable, str(path), server.url, stream],
+        env={**environment, "PATH": os.pathsep.join(folders)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert "counts [3, 3, 3] 2" in done.stdout, done.stderr
+
+
 def script(path, build):
     path.write_text(textwrap.dedent(COPY).format(build=textwrap.dedent(build).strip()))
     return str(path)

@@ -13,7 +13,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_its_spark_example_counts_the_messages_of_the_stream(spark, server, admin, stream):
     (example,) = [
-        block.partition("```")[0] for block in README.read_text().split("```python\n")[1:] if "SparkSession" in block
+        block.partition("```")[0] for block in README.read_text().split("```python\n")[1:] if "jetlake.spark" in block
     ]
     admin.create_stream(stream)
     admin.fill(stream, 7)

@@ -63,7 +63,7 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     @property
     def shown(self) -> str:
         """The servers as they may be shown: an address can hold a password."""
-        return ",".join(re.sub(r"//.*@", "//", server) for server in self.server.split(","))
+        return ",".join(re.sub(r"(//).*@|^[^/]*@", r"\1", server) for server in self.server.split(","))
 
     def with_settings(self, settings: dict[str, Any]) -> Target:
         """The same with what is set in there."""

@@ -8,12 +8,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from jetlake.client.settings.server_address import without_login
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish
 from jetlake.spark.option_values import boolean, byte_size, choice, count, duration_s, names, positive, text
 from jetlake.spark.positions import EARLIEST, LATEST, Positions, parse_positions
 
-__all__ = ["ConnectionOptions", "OptionField", "SinkOptions", "SourceOptions", "describe"]
+__all__ = [
+    "ConnectionOptions",
+    "OptionField",
+    "SinkOptions",
+    "SourceOptions",
+    "describe",
+    "is_secret",
+    "known_options",
+    "refuse_unknown",
+]
 
 T = TypeVar("T", "ConnectionOptions", "SourceOptions", "SinkOptions")
 
@@ -33,7 +43,8 @@ class OptionField:
 
 def option(name: str, parse: Callable[[str], Any], default: Any, shown: str, doc: str) -> Any:
     """A field that is read from the option `name`; `shown` is its default as the documentation writes it."""
-    return dataclasses.field(default=default, metadata={"option": name, "parse": parse, "shown": shown, "doc": doc})
+    metadata = {"option": name, "parse": parse, "shown": shown, "doc": doc}
+    return dataclasses.field(default=default, metadata=metadata, repr=not is_secret(name))
 
 
 def _build(cls: type[T], options: Mapping[str, str]) -> T:
@@ -48,9 +59,14 @@ def _build(cls: type[T], options: Mapping[str, str]) -> T:
         try:
             values[field.name] = field.metadata["parse"](value)
         except ValueError as error:
-            secret = any(word in name.lower() for word in ("secret", "password", "token"))
-            raise ConfigError(f"option {name}={'***' if secret else repr(value)} is not usable: {error}") from None
+            shown = "***" if is_secret(name) else repr(without_login(value) if name == "servers" else value)
+            raise ConfigError(f"option {name}={shown} is not usable: {error}") from None
     return cls(**values)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the option of that name holds what nobody may see; Spark goes by the same words."""
+    return any(word in name.lower() for word in ("secret", "password", "token"))
 
 
 def describe(cls: type[Any]) -> list[OptionField]:
@@ -359,7 +375,10 @@ class SourceOptions:
 
     def __post_init__(self) -> None:
         if not self.streams:
-            raise ConfigError("option stream is missing: name the stream to read, or give it to load(...)")
+            raise ConfigError(
+                "option stream is missing: name the stream to read, or give it to load(...); a table keeps its options "
+                "when CREATE TABLE lists no columns"
+            )
         if self.min_partitions > self.max_partitions:
             raise ConfigError(
                 f"option minPartitions={self.min_partitions} is more than maxPartitions={self.max_partitions}"
@@ -386,7 +405,7 @@ class SourceOptions:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
         given = _without_path(options, "stream")
-        _refuse_unknown(given, cls, "reading")
+        refuse_unknown(given, known_options(cls), "reading")
         source = _build(cls, given)
         return dataclasses.replace(source, connection=ConnectionOptions.of(given))
 
@@ -456,7 +475,7 @@ class SinkOptions:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
         given = _without_path(options, "subject")
-        _refuse_unknown(given, cls, "writing")
+        refuse_unknown(given, known_options(cls), "writing")
         sink = _build(cls, given)
         return dataclasses.replace(sink, connection=ConnectionOptions.of(given))
 
@@ -470,8 +489,12 @@ def _without_path(options: Mapping[str, str], name: str) -> dict[str, str]:
     return given
 
 
-def _refuse_unknown(options: Mapping[str, str], cls: type[Any], doing: str) -> None:
-    known = _known(cls)
+def refuse_unknown(options: Mapping[str, str], known: Mapping[str, str], doing: str) -> None:
+    """Refuse an option that is neither known nor Spark's own, with the name that it resembles.
+
+    Raises:
+        ConfigError: there is one.
+    """
     for key in options:
         lower = key.lower()
         if lower in known or lower in _SPARKS_OWN or lower.startswith(_SPARKS_PREFIXES):
@@ -481,6 +504,7 @@ def _refuse_unknown(options: Mapping[str, str], cls: type[Any], doing: str) -> N
         raise ConfigError(f"option {key} is unknown for {doing} jetstream{hint}")
 
 
-def _known(cls: type[Any]) -> dict[str, str]:
+def known_options(cls: type[Any]) -> dict[str, str]:
+    """The names of a side's options as they are documented, by their lower-case form."""
     fields = describe(ConnectionOptions) + describe(cls)
     return {field.name.lower(): field.name for field in fields}

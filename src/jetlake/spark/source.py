@@ -16,6 +16,7 @@ from jetlake.spark.batch_reader import make_batch_reader
 from jetlake.spark.options import SinkOptions, SourceOptions
 from jetlake.spark.schema import schema_ddl
 from jetlake.spark.stream_reader import StreamReader
+from jetlake.spark.table_options import annotate, declared_options, for_side, with_table_options
 from jetlake.spark.writer import BatchWriter, StreamWriter
 
 __all__ = ["JetStream"]
@@ -31,25 +32,28 @@ class JetStream(DataSource):
 
     def schema(self) -> str:
         """The columns of a read without a schema of the user's."""
-        return schema_ddl(SourceOptions.of(self.options))
+        declared = declared_options(self.options)
+        if declared is None:
+            return schema_ddl(SourceOptions.of(self.options))
+        return annotate(schema_ddl(SourceOptions.of(for_side(SourceOptions, declared))), declared)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        return make_batch_reader(schema, SourceOptions.of(self.options))
+        return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""
-        return StreamReader(schema, SourceOptions.of(self.options))
+        return StreamReader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""
         _refuse_overwrite(overwrite)
-        return BatchWriter(schema, SinkOptions.of(self.options))
+        return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A streaming write."""
         _refuse_overwrite(overwrite)
-        return StreamWriter(schema, SinkOptions.of(self.options))
+        return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

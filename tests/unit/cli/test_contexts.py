@@ -83,4 +83,4 @@ def test_removing_the_selected_context_deselects_it():
 
 
 def test_an_address_is_shown_without_its_login():
-    assert Target(server="nats://me:se@cret@a:4222,tls://token@b,c:1").shown == "nats://a:4222,tls://b,c:1"
+    assert Target(server="nats://me:se@cret@a:4222,tls://token@b,c:1,me:pw@d").shown == "nats://a:4222,tls://b,c:1,d"

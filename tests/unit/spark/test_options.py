@@ -83,9 +83,20 @@ def test_refusals_say_why(given, reason):
         source(**given)
 
 
-def test_credentials_in_an_address_are_refused_and_not_repeated():
-    with pytest.raises(ConfigError, match="credentials"):
-        source(servers="nats://me:hunter2@localhost")
+@pytest.mark.parametrize(
+    "servers",
+    ["nats://me:hunter2@localhost", "h,me:hunter2@h", '["nats://hunter2@h", "tls://h"]', "nats://me:hunter2,x@h"],
+)
+def test_credentials_in_an_address_are_refused_and_not_repeated(servers):
+    with pytest.raises(ConfigError, match="credentials") as caught:
+        source(servers=servers)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_secrets_are_not_part_of_what_options_print():
+    options = source(**{"auth.user": "me", "auth.password": "hunter2"})
+    assert options.connection.password == "hunter2"
+    assert "hunter2" not in repr(options)
 
 
 def test_a_bad_secret_is_not_shown():

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from jetlake.errors import InvalidOptionError
 
-__all__ = ["DEFAULT_PORT", "ServerAddress", "parse_address", "parse_addresses"]
+__all__ = ["DEFAULT_PORT", "ServerAddress", "parse_address", "parse_addresses", "without_login"]
 
 DEFAULT_PORT = 4222
 
@@ -32,6 +32,9 @@ class ServerAddress(Struct, frozen=True):
     password: str = ""
     token: str = ""
 
+    def __repr__(self) -> str:
+        return f"ServerAddress({self})"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
@@ -47,16 +50,16 @@ def parse_address(text: str) -> ServerAddress:
         raise InvalidOptionError(f"a server address is a str, not {type(text).__name__}")
     parts = _SHAPE.fullmatch(text.strip())
     if parts is None:
-        raise InvalidOptionError(f"not a server address: {_without_login(text)!r} (write it like nats://host:4222)")
+        raise InvalidOptionError(f"not a server address: {without_login(text)!r} (write it like nats://host:4222)")
     scheme = (parts["scheme"] or "nats").lower()
     if scheme not in _SCHEMES:
-        raise InvalidOptionError(f"server address {_without_login(text)!r}: the scheme is nats or tls, not {scheme!r}")
+        raise InvalidOptionError(f"server address {without_login(text)!r}: the scheme is nats or tls, not {scheme!r}")
     host = parts["ipv6"] or parts["host"]
     if not host or any(character.isspace() for character in host):
-        raise InvalidOptionError(f"server address {_without_login(text)!r} has no host")
+        raise InvalidOptionError(f"server address {without_login(text)!r} has no host")
     port = int(parts["port"]) if parts["port"] else DEFAULT_PORT
     if not 0 < port < 65536:
-        raise InvalidOptionError(f"server address {_without_login(text)!r}: {port} is not a port")
+        raise InvalidOptionError(f"server address {without_login(text)!r}: {port} is not a port")
     user, password, token = _read_login(parts["login"])
     return ServerAddress(host, port, scheme == "tls", user, password, token)
 
@@ -91,5 +94,6 @@ def _unquote(text: str) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _without_login(text: str) -> str:
-    return re.sub(r"//.*@|^[^/]*@", "//…@", text)
+def without_login(text: str) -> str:
+    """An address as it may be shown, whether it can be read or not: no login, and no port that may be half of one."""
+    return re.sub(r"(?<=\w):(?!//)(?!\d*/?$)[^/@,]*$", ":…", re.sub(r"//.*@|^[^/]*@", "//…@", text))

@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from jetlake.errors import SparkError
 from jetlake.spark.pipelines.runner import explain
-from jetlake.spark.unpacked_home import use_unpacked_home
+from jetlake.spark.session import LOCAL_SETTINGS, is_local, prepare_environment
 
 __all__ = ["DEFAULTS", "build_session"]
 
@@ -38,9 +37,6 @@ DEFAULTS = {
     "spark.executorEnv.LC_ALL": "C.UTF-8",
 }
 """What a pipeline's session is set to; `--conf` wins."""
-
-# A machine of one's own needs no web page and no other address than its own.
-_LOCAL = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -60,11 +56,8 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {**DEFAULTS, **(_LOCAL if master.startswith("local") else {}), **conf}
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        use_unpacked_home()
+    prepare_environment(master)
+    settings = {**DEFAULTS, **(LOCAL_SETTINGS if is_local(master) else {}), **conf}
     if "UTF-8" not in _locale(os.environ).upper().replace("UTF8", "UTF-8"):
         os.environ["LC_ALL"] = "C.UTF-8"
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} -Djetlake.log.level={log_level}"

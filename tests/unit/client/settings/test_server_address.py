@@ -36,14 +36,25 @@ def test_is_refused(text):
         parse_address(text)
 
 
-def test_secrets_stay_out_of_errors():
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nats://user:hunter2@host:99999",
+        "user:hunter2@",
+        "nats://user:hunter2",
+        "http://hunter2@h",
+        "nats://u:hunter2,x@h",
+    ],
+)
+def test_secrets_stay_out_of_errors(text):
     with pytest.raises(InvalidOptionError) as caught:
-        parse_address("nats://user:hunter2@host:99999")
+        parse_addresses(text)
     assert "hunter2" not in str(caught.value)
 
 
 def test_an_address_prints_without_its_login():
     assert str(parse_address("nats://u:p@h")) == "nats://h:4222"
+    assert "hunter2" not in repr(parse_address("nats://u:hunter2@h"))
     assert str(parse_address("tls://[::1]:5")) == "tls://[::1]:5"
 
 
