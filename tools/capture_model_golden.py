@@ -351,7 +351,7 @@ CONSUMERS: list[Config] = [
     {"priority_policy": "overflow", "priority_groups": ["g" * 17], **EXPLICIT},
     {"priority_groups": ["g"]},
     {"priority_timeout": SECOND},
-    # Here a server of ours does what ADR-42 asks for; the test says how.
+    # Here a server of ours does what NATS ADR-42 asks for; the test says how.
     {"priority_policy": "overflow", "priority_groups": ["g", "h"], **EXPLICIT},
     {"priority_policy": "overflow", "priority_groups": ["g"]},
     {"priority_policy": "overflow", "priority_groups": ["g"], "pedantic": True},
@@ -431,7 +431,7 @@ CONSUMER_UPDATES: list[tuple[Config, Config]] = [
     ({"pause_until": "2099-01-01T00:00:00Z"}, {}),
     ({}, {"pause_until": "2099-01-01T00:00:00Z"}),
     ({"durable_name": "c"}, {}),
-    # Here a server of ours does what ADR-42 asks for; the test says how.
+    # Here a server of ours does what NATS ADR-42 asks for; the test says how.
     (EXPLICIT, {"priority_policy": "overflow", "priority_groups": ["g"], **EXPLICIT}),
     (
         {"priority_policy": "overflow", "priority_groups": ["g"], **EXPLICIT},

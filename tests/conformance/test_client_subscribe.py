@@ -1,4 +1,4 @@
-"""The older workflow on both servers: subscribe, queue_subscribe, pull_subscribe (ADR-13, ADR-15)."""
+"""The older workflow on both servers: subscribe, queue_subscribe, pull_subscribe (NATS ADR-13, ADR-15)."""
 
 import asyncio
 

@@ -335,7 +335,7 @@ async def test_consumers_survive_a_restart(pair):
 
 
 async def test_adr_42_wants_more_of_priority_groups_than_nats_server(server, wire):
-    """One group only, acks always explicit, policy and groups fixed (ADR-42); nats-server 2.15.1 takes all of it."""
+    """One group only, acks always explicit, policy and groups fixed (NATS ADR-42); nats-server 2.15.1 accepts all."""
 
     async def add(name, **config):
         body = {"stream_name": "S", "config": {"priority_policy": "overflow", "priority_groups": ["g"], **config}}

@@ -21,7 +21,7 @@ async def test_acknowledgement_floors_as_messages_come_and_go(orders):
     state = (await orders.api("STREAM.INFO.S"))["state"]
     assert (state["messages"], state["bytes"], state["first_seq"], state["last_seq"]) == (0, 0, 0, 0)
     assert state["consumer_count"] == 1
-    # The deep dive counts the next message (1, 1); today both show the last one (ADR-13).
+    # The deep dive counts the next message (1, 1); today both show the last one (NATS ADR-13).
     assert await orders.numbers("DISPATCH") == ((0, 0), (0, 0), 0, 0, 0, 0)
 
     await orders.store("ORDERS.processed", payload=b"order 4")

@@ -1,4 +1,4 @@
-"""Priority groups over the wire, as today's servers do them and, where that is more, as ADR-42 wants them."""
+"""Priority groups over the wire, as today's servers do them and, where that is more, as NATS ADR-42 wants them."""
 
 import asyncio
 
@@ -72,7 +72,7 @@ async def test_either_condition_is_enough(bench):
 
 
 async def test_pulls_without_conditions_come_first(bench):
-    """ADR-42: a pull with `min_pending: 1` is served only when no other one waits; nats-server goes by arrival."""
+    """NATS ADR-42: a pull with `min_pending: 1` is served only when no other one waits; nats-server goes by arrival."""
     await group(bench, "overflow", max_ack_pending=1)
     await bench.pull({**GROUP, "min_pending": 1}, inbox="inbox.conditional")
     await bench.pull(GROUP)
@@ -149,7 +149,7 @@ async def test_the_pin_times_out(bench):
 
 
 async def test_pins_are_told(bench):
-    """ADR-42 wants the advisory to name the client; nats-server leaves it out."""
+    """NATS ADR-42 wants the advisory to name the client; nats-server leaves it out."""
     await bench.fill(1)
     await group(bench, "pinned_client")
     await bench.control.subscribe("$JS.EVENT.ADVISORY.CONSUMER.*.S.c", "5")
@@ -190,7 +190,7 @@ async def test_unpin_refusals(bench, body, code):
 
 
 async def test_unpin_with_the_group_in_the_subject(bench):
-    """As ADR-42 writes it; nats-server does not know this form and says nothing."""
+    """As NATS ADR-42 writes it; nats-server does not know this form and says nothing."""
     await group(bench, "pinned_client")
     await bench.data.publish("$JS.API.CONSUMER.UNPIN.S.c.jobs", reply="inbox")
     if bench.is_embedded:

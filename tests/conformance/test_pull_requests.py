@@ -20,7 +20,7 @@ async def test_an_empty_body_asks_for_one_message_and_lingers(bench):
     await bench.reaches(((0, 0), (0, 0), 0, 0, 0, 1))
     await bench.store("s.a", payload=b"helo")
     message = await bench.take()
-    # Not the inbox but the subject that the message was stored under (ADR-13).
+    # Not the inbox but the subject that the message was stored under (NATS ADR-13).
     assert (message.subject, message.sid, message.payload) == ("s.a", "1", b"helo")
     assert message.reply.startswith("$JS.ACK.S.c.1.1.1.")
     assert await bench.numbers() == ((1, 1), (0, 0), 0, 1, 0, 0)
@@ -48,7 +48,7 @@ async def test_bodies_without_meaning_ask_for_one(bench):
 async def test_no_wait(bench):
     await bench.consumer()
     message = await bench.next({"batch": 1, "no_wait": True})
-    # Byte for byte the 28 of ADR-13.
+    # Byte for byte the 28 of NATS ADR-13.
     assert (message.subject, message.header, message.payload) == ("inbox", b"NATS/1.0 404 No Messages\r\n\r\n", b"")
     await bench.fill(2)
     await bench.pull({"batch": 5, "no_wait": True})
@@ -71,7 +71,7 @@ async def test_expiry(bench):
 
 
 async def test_a_negative_expiry(bench):
-    """ADR-13: zero and less mean that it does not expire; nats-server 2.15.1 ends it at once with 408."""
+    """NATS ADR-13: zero and less mean that it does not expire; nats-server 2.15.1 ends it at once with 408."""
     await bench.consumer()
     if bench.is_embedded:
         await bench.pull({"batch": 1, "expires": -1})
@@ -83,7 +83,7 @@ async def test_a_negative_expiry(bench):
 
 
 async def test_no_wait_with_expiry_waits_for_the_first_message(bench):
-    """Today's one shot; ADR-13 would let no_wait win."""
+    """Today's one shot; NATS ADR-13 would let no_wait win."""
     await bench.consumer()
     await bench.pull({"batch": 5, "no_wait": True, "expires": 5 * SECOND})
     await bench.reaches(((0, 0), (0, 0), 0, 0, 0, 1))
@@ -177,7 +177,7 @@ async def test_other_refusals(bench):
 
 
 async def test_too_many_waiting(bench):
-    """Today's status; ADR-13 answers 408."""
+    """Today's status; NATS ADR-13 answers 408."""
     await bench.consumer(max_waiting=2)
     await bench.pull()
     await bench.pull()

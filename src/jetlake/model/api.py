@@ -115,7 +115,7 @@ API_ROWS = (
     Route("CONSUMER.PAUSE", _CONSUMER, Body.STRICT, requests.ConsumerPauseRequest, replies.ConsumerPauseReply),
     Route("CONSUMER.RESET", _CONSUMER, Body.LENIENT, requests.ConsumerResetRequest, replies.ConsumerResetReply),
     Route("CONSUMER.UNPIN", _CONSUMER, Body.LENIENT, requests.ConsumerUnpinRequest, replies.ConsumerUnpinReply),
-    # ADR-42 writes the group as the last token; released servers want it in the body. Both are read.
+    # NATS ADR-42 writes the group as the last token; released servers want it in the body. Both are read.
     Route("CONSUMER.UNPIN", _CONSUMER_REST, Body.LENIENT, requests.ConsumerUnpinRequest, replies.ConsumerUnpinReply),
     Route("CONSUMER.LEADER.STEPDOWN", _CONSUMER, Body.IGNORED, None, replies.ConsumerLeaderStepdownReply),
     Route("CONSUMER.PEER.REMOVE", _CONSUMER, Body.IGNORED, None, replies.ConsumerRemovePeerReply),

@@ -230,7 +230,7 @@ class GroupPinned(Event, frozen=True, tag=_ADVISORY + "consumer_group_pinned"):
     pinned_id: str = always("")
     """The pin."""
     client: ClientInfo | None = None
-    """Who was pinned (ADR-42); other servers leave it out."""
+    """Who was pinned (NATS ADR-42); other servers leave it out."""
 
 
 class GroupUnpinned(Event, frozen=True, tag=_ADVISORY + "consumer_group_unpinned"):

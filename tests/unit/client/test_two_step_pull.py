@@ -1,4 +1,4 @@
-"""Pull(n) and Pull(1) of ADR-13: what is there at once, and waiting only if nothing is."""
+"""Pull(n) and Pull(1) of NATS ADR-13: what is there at once, and waiting only if nothing is."""
 
 import pytest
 

@@ -4,8 +4,9 @@ Every function is pure: it returns the configuration with all defaults filled in
 would answer. Left to the caller is what takes more than configurations: whether the stream (10059) and the consumer
 exist (10148, 10149) and how many consumers there are (10026).
 
-Where ADR-42 asks for more than released servers do, it is followed: a consumer has one priority group, its policy and
-groups stay as they were created, and its ack policy is explicit (made so, or refused when the request is pedantic).
+Where NATS ADR-42 asks for more than released servers do, NATS ADR-42 wins (decision 1): a consumer has one priority
+group, its policy and groups stay as they were created, and its ack policy is explicit (made so, or refused when the
+request is pedantic).
 """
 
 from __future__ import annotations

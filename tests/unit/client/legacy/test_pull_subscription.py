@@ -1,4 +1,4 @@
-"""The older pull subscription against a server that is a script (ADR-13)."""
+"""The older pull subscription against a server that is a script (NATS ADR-13)."""
 
 import asyncio
 

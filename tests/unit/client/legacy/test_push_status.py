@@ -1,4 +1,4 @@
-"""Automatic status management of push consumers (ADR-15)."""
+"""Automatic status management of push consumers (NATS ADR-15)."""
 
 import pytest
 

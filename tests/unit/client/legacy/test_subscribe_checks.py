@@ -1,4 +1,4 @@
-"""Everything that the subscribe workflow refuses (ADR-15)."""
+"""Everything that the subscribe workflow refuses (NATS ADR-15)."""
 
 import pytest
 

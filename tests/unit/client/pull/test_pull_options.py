@@ -1,4 +1,4 @@
-"""Defaults, ranges and contradictions of fetch and consume (ADR-37, ADR-42)."""
+"""Defaults, ranges and contradictions of fetch and consume (NATS ADR-37, ADR-42)."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The flow control of consume, message by message and status by status (ADR-37, ADR-42)."""
+"""The flow control of consume, message by message and status by status (NATS ADR-37, ADR-42)."""
 
 import pytest
 from hypothesis import given

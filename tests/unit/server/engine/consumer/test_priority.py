@@ -1,4 +1,4 @@
-"""Priority groups as ADR-42 wants them: overflow, a pinned client, priorities."""
+"""Priority groups as NATS ADR-42 wants them: overflow, a pinned client, priorities."""
 
 import pytest
 
