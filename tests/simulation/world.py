@@ -48,7 +48,7 @@ class World:
         self.starts += 1
         storage = FolderStorage(StoreFolder(self.disk, Path("/data")), self._unreadable, lambda _line: None)
         self.engine = Engine(self.clock, EngineOptions(), storage)
-        self.engine.random = Random(self.random.random())
+        self.engine.random.seed(self.random.random())
         self.account = Account("$G", random=Random(self.random.random()))
         self.jetstream = self.engine.enable(self.account)
         self.client = Client()

@@ -7,35 +7,35 @@ consumers that are ready deliver a bounded run each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Protocol
 
-from jetlake.errors import JetlakeError, StoreError
+from jetlake.errors import JetlakeError
 from jetlake.model.account import AccountLimits
+from jetlake.protocol.nuid import Nuid
 from jetlake.server.engine.api.jetstream import DisabledJetStream, JetStream
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
+from jetlake.server.engine.core.delivery_queue import Deliverer, DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import ranges_of, told
 
-__all__ = ["Deliverer", "Engine", "EngineStoppedError", "Intake"]
+__all__ = ["Engine", "EngineStoppedError", "Intake"]
 
 # Journals that nobody waits for are written this much later at the latest.
 _SOON_NS = 100_000_000
-# How long a cycle delivers before it lets others go first.
-_DELIVER_NS = 3_000_000
 # What is held until something else is durable is written in the next round; files of what was removed may stay.
 _LAST_ROUNDS = 3
-# Whoever could not read from the disk tries again after this pause.
-_STUCK_NS = 1_000_000_000
+# What the disk refused is tried again after this pause.
+_RETRY_NS = 1_000_000_000
 
 
 class Intake(Protocol):
@@ -43,14 +43,6 @@ class Intake(Protocol):
 
     def store_received(self, now_ns: int) -> None:
         """Store everything received so far as one batch."""
-        ...
-
-
-class Deliverer(Protocol):
-    """What delivers when it is ready: a consumer."""
-
-    def deliver(self, now_ns: int) -> bool:
-        """Deliver one bounded run; True when there is more to do right away."""
         ...
 
 
@@ -65,9 +57,12 @@ class Engine:
         clock: where the time comes from.
         options: how this server runs its JetStream.
         storage: where streams are kept and found again.
+        next_nuid: source of unique names; the operating system's randomness when None.
     """
 
-    def __init__(self, clock: Clock, options: EngineOptions, storage: Storage) -> None:
+    def __init__(
+        self, clock: Clock, options: EngineOptions, storage: Storage, *, next_nuid: Callable[[], str] | None = None
+    ) -> None:
         self.clock = clock
         self.options = options
         self.storage = storage
@@ -84,13 +79,21 @@ class Engine:
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
         self.jetstreams: dict[str, JetStream] = {}
         self._received: list[Intake] = []
-        self._ready: dict[Deliverer, None] = {}
-        self._congested: dict[Deliverer, None] = {}
-        self._stuck: dict[Deliverer, None] = {}
         self._soon_timer: Timer | None = None
         self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
-        """Told of trouble with the disk that no answer tells of."""
+        """Logs an error that no answer to a client tells of."""
+        self.deliveries = DeliveryQueue(clock, self.timers, self._report)
+        self.services = Services(
+            options=options,
+            clock=clock,
+            timers=self.timers,
+            commit=self.commit,
+            deliveries=self.deliveries,
+            random=self.random,
+            next_nuid=next_nuid or Nuid().next,
+            report=self._report,
+        )
         if options.sync_interval_ns:
             self._arm_sync()
 
@@ -131,27 +134,20 @@ class Engine:
         self._received.append(intake)
 
     def make_ready(self, deliverer: Deliverer) -> None:
-        """Let it deliver in this cycle, or in the next when this one is past that."""
-        self._ready[deliverer] = None
-
-    def make_unready(self, deliverer: Deliverer) -> None:
-        """It was closed."""
-        self._ready.pop(deliverer, None)
-        self._congested.pop(deliverer, None)
-        self._stuck.pop(deliverer, None)
+        """Append a deliverer to the delivery queue."""
+        self.deliveries.make_ready(deliverer)
 
     def wait_for_drain(self, deliverer: Deliverer) -> None:
-        """Its taker has too much unwritten; `wake_congested` makes it ready again."""
-        self._congested[deliverer] = None
+        """Park a deliverer whose subscriber is congested."""
+        self.deliveries.wait_for_drain(deliverer)
 
     def wake_congested(self) -> None:
-        """A connection has drained: whoever waited for one may try again."""
-        self._ready.update(self._congested)
-        self._congested.clear()
+        """Make all deliverers ready that wait for a subscriber's buffer to drain."""
+        self.deliveries.wake_congested()
 
     def has_ready(self) -> bool:
         """Whether another `flush` in the next turn of the loop has something to do."""
-        return bool(self._ready or self._received or self.long_work) or not self.commit.is_quiet()
+        return bool(self.deliveries or self._received or self.long_work) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
         """Store what was received so far: whoever asks about a stream now sees its own messages in it."""
@@ -170,8 +166,8 @@ class Engine:
         commit = self.commit
         if not commit.is_quiet():
             commit.flush()
-        if self._ready:
-            self._deliver()
+        if self.deliveries:
+            self.deliveries.run()
             if not commit.is_quiet():
                 commit.flush()
         if commit.has_soon() and self._soon_timer is None:
@@ -180,38 +176,6 @@ class Engine:
     def run_timers(self) -> int:
         """Run what is due; the shell follows with `flush`."""
         return self.timers.run_due(self.clock.now_ns())
-
-    def _deliver(self) -> None:
-        """Let each that is ready deliver, those first that have waited longest; who gets no time waits on."""
-        ready, self._ready = self._ready, {}
-        now_ns = self.clock.now_ns()
-        waiting = iter(ready)
-        for deliverer in waiting:
-            try:
-                has_more = deliverer.deliver(now_ns)
-            except StoreError as error:
-                # The disk does not answer: the others go on, and this one tries again.
-                self._wait_for_disk(deliverer, error)
-                continue
-            if has_more:
-                self._ready[deliverer] = None
-            if self.clock.now_ns() >= now_ns + _DELIVER_NS:
-                self._ready = {**dict.fromkeys(waiting), **self._ready}
-                break
-
-    def _wait_for_disk(self, deliverer: Deliverer, error: StoreError) -> None:
-        if not self._stuck:
-            self.report(f"JetStream - {error}")
-            self.timers.schedule(self.clock.now_ns() + _STUCK_NS, self._try_again)
-        self._stuck[deliverer] = None
-
-    @contextmanager
-    def despite_disk(self, doing: str) -> Iterator[None]:
-        """What follows may fail on a disk that refuses: it is reported, and the rest goes on."""
-        try:
-            yield
-        except StoreError as error:
-            self.report(f"JetStream - {doing}: {error}")
 
     def disk_failures(self) -> list[str]:
         """The streams and consumers of which the disk refused something, and why, until it takes it again."""
@@ -238,6 +202,9 @@ class Engine:
                     )
         return faults
 
+    def _report(self, text: str) -> None:
+        self.report(text)
+
     def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
         self.report(f"JetStream - the disk refuses {self._owner_of(syncable)}, which is tried again: {error}")
         self._retry_later()
@@ -252,7 +219,7 @@ class Engine:
 
     def _retry_later(self) -> None:
         if self._retry_timer is None:
-            self._retry_timer = self.timers.schedule(self.clock.now_ns() + _STUCK_NS, self._retry)
+            self._retry_timer = self.timers.schedule(self.clock.now_ns() + _RETRY_NS, self._retry)
 
     def _retry(self) -> None:
         self._retry_timer = None
@@ -269,10 +236,6 @@ class Engine:
                     if syncable in (consumer.home.journal, consumer.home.place):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
-
-    def _try_again(self) -> None:
-        self._ready.update(self._stuck)
-        self._stuck.clear()
 
     def _flush_soon(self) -> None:
         self._soon_timer = None

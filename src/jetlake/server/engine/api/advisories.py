@@ -9,7 +9,6 @@ from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import ActionKind
 from jetlake.model.events import ApiAudit, ClientInfo, Event, StreamActionAdvisory, event_subject
-from jetlake.protocol.nuid import next_nuid
 
 if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
@@ -30,7 +29,7 @@ class Advisories:
 
     def __init__(self, jetstream: JetStream) -> None:
         self._account = jetstream.account
-        self._engine = jetstream.engine
+        self._services = jetstream.services
 
     def publish(self, subject: bytes, kind: type[Event], fields: Callable[[], dict[str, Any]] | dict[str, Any]) -> None:
         """Publish an event of that kind; nothing is built when nobody listens.
@@ -41,10 +40,10 @@ class Advisories:
         """
         if not self._account.has_interest(subject):
             return
-        options = self._engine.options
-        now = format_time(self._engine.clock.now_ns())
+        options = self._services.options
+        now = format_time(self._services.clock.now_ns())
         values = fields() if callable(fields) else fields
-        event = kind(id=next_nuid(), timestamp=now, domain=options.domain, **values)  # type: ignore[call-arg]
+        event = kind(id=self._services.next_nuid(), timestamp=now, domain=options.domain, **values)  # type: ignore[call-arg]
         self._account.publish(subject, b"", b"", encode(event))
 
     def stream_action(self, stream: str, action: ActionKind) -> None:
@@ -58,7 +57,7 @@ class Advisories:
         def fields() -> dict[str, Any]:
             client = origin.client_info() if origin is not None else {}
             return {
-                "server": self._engine.options.server_name,
+                "server": self._services.options.server_name,
                 "client": ClientInfo(**client) if client else None,
                 "subject": subject.decode("utf-8", "replace"),
                 "request": request.decode("utf-8", "replace"),

@@ -84,7 +84,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
     rules = ConsumerRules(
         stream=stream.config,
         pedantic=body.pedantic,
-        server=stream.engine.options.limits,
+        server=stream.services.options.limits,
         account=request.jetstream.limits,
     )
     config = _with_level(check_consumer(config, rules))
@@ -114,7 +114,7 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     record = ConsumerRecord(
         name=config.name or _new_name(stream),
         config=config,
-        created_ns=stream.engine.clock.now_ns(),
+        created_ns=stream.services.clock.now_ns(),
         start=start.sequence,
         resume=start.resume,
     )
@@ -123,7 +123,7 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     consumer = _make(stream, record, home, start)
     if home.place is not None and stream.visible_sequence < start.sequence - 1:
         # The same for a power cut: nothing tells of the consumer before the log has those messages.
-        stream.engine.commit.order(stream.store, home.place)
+        stream.services.commit.order(stream.store, home.place)
         consumer.committed.write_after(stream.store)
     consumer.write_state()
     _add(stream, consumer)
@@ -136,14 +136,14 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
 
 def _make_durable(consumer: Consumer) -> None:
     """Have a new consumer on disk, or have it no more when the disk refuses."""
-    place, commit = consumer.home.place, consumer.engine.commit
+    place, commit = consumer.home.place, consumer.services.commit
     if place is None:
         return
 
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
             commit.forget(consumer.home.journal, error)
-            with consumer.engine.despite_disk(f"removing consumer {consumer.name}"):
+            with consumer.services.report_store_errors(f"removing consumer {consumer.name}"):
                 consumer.close(deleted=True)
 
     commit.mark_now(place)
@@ -194,8 +194,8 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
 
 
 def _make(stream: Stream, record: ConsumerRecord, home: ConsumerHome, start: StartPosition) -> Consumer:
-    random = stream.engine.random
-    return Consumer(stream, record, home, start, jitter_ns=_jitter_ns(record.config, random), chance=random.random)
+    services = stream.services
+    return Consumer(stream, services, record, home, start, jitter_ns=_jitter_ns(record.config, services.random))
 
 
 def _add(stream: Stream, consumer: Consumer) -> None:
@@ -217,7 +217,7 @@ def recover_consumers(stream: Stream) -> None:
 
 def _new_name(stream: Stream) -> str:
     while True:
-        name = "".join(stream.engine.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
+        name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
         if name not in stream.consumers:
             return name
 
@@ -294,7 +294,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     until = None if body.pause_until == ZERO_TIME else body.pause_until
     request.awaits.append(consumer.home.place)
     consumer.pause(_with_level(replace(consumer.config, pause_until=until)))
-    now_ns = consumer.engine.clock.now_ns()
+    now_ns = consumer.services.clock.now_ns()
     paused = consumer.is_paused(now_ns)
     remaining = parse_time(until) - now_ns if paused and until is not None else 0
     return ConsumerPauseReply(paused=paused, pause_until=until or ZERO_TIME, pause_remaining=remaining)

@@ -17,6 +17,7 @@ from jetlake.server.engine.api.api import Api
 from jetlake.server.engine.api.consumer_api import recover_consumers
 from jetlake.server.engine.api.direct_get import direct_get
 from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
@@ -41,6 +42,7 @@ class JetStream:
 
     def __init__(self, engine: Engine, account: Account, limits: AccountLimits) -> None:
         self.engine = engine
+        self.services: Services = engine.services
         self.account = account
         self.limits = limits
         self.usage = Usage(limits.max_memory, limits.max_storage)
@@ -50,7 +52,7 @@ class JetStream:
         """The subjects of all streams; streams keep it up to date."""
         self.advisories = Advisories(self)
         self.api = Api(self)
-        domain = engine.options.domain
+        domain = self.services.options.domain
         self._domain_prefix = f"$JS.{domain}.API.".encode() if domain else b""
         self._domain_token = (domain or NO_DOMAIN).encode()
         self._hash = account_hash(account.name).encode()
@@ -61,31 +63,31 @@ class JetStream:
         """Open the streams that the account had, with their consumers."""
         for config, created_ns, home in self.engine.storage.recover(self.account.name):
             stream = self._add(Stream(self, config, created_ns, home))
-            with self.engine.despite_disk(f"recovering the consumers of stream {stream.name}"):
+            with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
                 recover_consumers(stream)
                 stream.retention.sweep()
             stream.touched()
-            self.engine.commit.failed(stream.store, stream.store.failure)
+            self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
-                self.engine.commit.failed(consumer.home.journal, consumer.home.journal.failure)
+                self.services.commit.failed(consumer.home.journal, consumer.home.journal.failure)
 
     def create_stream(self, config: StreamConfig) -> Stream:
         """Make a stream of a configuration that has been checked."""
-        created_ns = self.engine.clock.now_ns()
+        created_ns = self.services.clock.now_ns()
         home = self.engine.storage.create(self.account.name, config, created_ns)
         stream = self._add(Stream(self, config, created_ns, home))
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         if home.place is not None:
-            self.engine.commit.mark_now(home.place)
-            self.engine.commit.mark_now(stream.store)
-            self.engine.commit.when_durable(home.place, partial(self._made, stream))
+            self.services.commit.mark_now(home.place)
+            self.services.commit.mark_now(stream.store)
+            self.services.commit.when_durable(home.place, partial(self._made, stream))
         return stream
 
     def _made(self, stream: Stream, error: JetlakeError | None) -> None:
         """Undo what could not be made durable; whoever asked for it is told."""
         if error is not None and not stream.is_closed:
-            self.engine.commit.forget(stream.store, error)
-            with self.engine.despite_disk(f"removing stream {stream.name}"):
+            self.services.commit.forget(stream.store, error)
+            with self.services.report_store_errors(f"removing stream {stream.name}"):
                 self.delete_stream(stream)
 
     def delete_stream(self, stream: Stream) -> Syncable | None:
@@ -168,9 +170,9 @@ class JetStream:
         """Close all streams; everything has been written that could be."""
         for stream in self.streams.values():
             for consumer in tuple(stream.consumers.values()):
-                with self.engine.despite_disk(f"closing consumer {consumer.name} of stream {stream.name}"):
+                with self.services.report_store_errors(f"closing consumer {consumer.name} of stream {stream.name}"):
                     consumer.close(deleted=False)
-            with self.engine.despite_disk(f"closing stream {stream.name}"):
+            with self.services.report_store_errors(f"closing stream {stream.name}"):
                 stream.close()
 
     def info(self) -> AccountInfo:
@@ -184,7 +186,7 @@ class JetStream:
             streams=len(self.streams),
             consumers=sum(len(stream.consumers) for stream in self.streams.values()),
             limits=self.limits,
-            domain=self.engine.options.domain,
+            domain=self.services.options.domain,
             api=ApiStats(level=API_LEVEL, total=self.api.total, errors=self.api.errors),
         )
 

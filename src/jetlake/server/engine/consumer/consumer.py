@@ -6,7 +6,6 @@ together with the stream, the journal that remembers across restarts, and the on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetlake.errors import StoreError
@@ -27,6 +26,7 @@ from jetlake.server.engine.consumer.report import consumer_report
 from jetlake.server.engine.consumer.restart import go_on_from, state_of
 from jetlake.server.engine.consumer.start_position import StartPosition
 from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.storage.committed_journal import CommittedJournal
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.store.journal.consumer_state import ConsumerState
@@ -34,6 +34,7 @@ from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
     from jetlake.server.engine.core.timers import Timer
+    from jetlake.server.engine.routing.account import Account
     from jetlake.server.engine.routing.subscription import Subscriber
     from jetlake.server.engine.stream.stream import Stream
 
@@ -47,41 +48,42 @@ class Consumer:
 
     Args:
         stream: the stream it reads.
+        services: the engine's clock, timers, commit, delivery queue and randomness.
         record: who it is.
         home: where it is kept.
         start: where it begins; for a consumer that had been there before, `restore` follows.
         jitter_ns: added to the time after which it is removed when nobody uses it.
-        chance: a number from 0 to 1, for sampling.
     """
 
     def __init__(
         self,
         stream: Stream,
+        services: Services,
         record: ConsumerRecord,
         home: ConsumerHome,
         start: StartPosition,
         *,
         jitter_ns: int,
-        chance: Callable[[], float],
     ) -> None:
         config = record.config
         self.stream = stream
         self.engine = stream.engine
-        self.account = stream.account
-        self.name = record.name
-        self.config = config
+        self.services = services
+        self.account: Account = stream.account
+        self.name: str = record.name
+        self.config: ConsumerConfig = config
         self.created_ns = record.created_ns
         self.home = home
         self.is_closed = False
         self.last_delivered_ns = 0
-        self.acks = AckTracker(config)
+        self.acks: AckTracker = AckTracker(config)
         self.acks.reset(0, start.sequence - 1)
         subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
         self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
-        self.events = ConsumerEvents(self, chance)
+        self.events = ConsumerEvents(self, services.random.random)
         self._start = start.sequence
-        self.committed = CommittedJournal(home.journal, self.engine.commit)
+        self.committed: CommittedJournal = CommittedJournal(home.journal, self.engine.commit)
         self.acknowledgements = Acknowledgements(self)
         self.idleness = Idleness(jitter_ns, self.engine.clock.now_ns())
         self._journal = home.journal

@@ -13,14 +13,16 @@ from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.stream.publish_path import Intake
 from jetlake.server.engine.stream.retention import Retention
-from jetlake.store.interface import StoreLimits
+from jetlake.store.interface import MessageStore, StoreLimits
 from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
     from jetlake.server.engine.consumer.consumer import Consumer
     from jetlake.server.engine.core.commit import Syncable
+    from jetlake.server.engine.core.services import Services
     from jetlake.server.engine.core.timers import Timer
+    from jetlake.server.engine.routing.account import Account
     from jetlake.server.engine.routing.subscription import Capture
     from jetlake.server.engine.storage.storage import StreamHome
     from jetlake.store.subject_filter import SubjectFilter
@@ -56,12 +58,13 @@ class Stream:
     def __init__(self, jetstream: JetStream, config: StreamConfig, created_ns: int, home: StreamHome) -> None:
         self.jetstream = jetstream
         self.engine = jetstream.engine
-        self.account = jetstream.account
-        self.name = config.name
-        self.config = config
+        self.services: Services = jetstream.services
+        self.account: Account = jetstream.account
+        self.name: str = config.name
+        self.config: StreamConfig = config
         self.created_ns = created_ns
-        self.home = home
-        self.store = home.store
+        self.home: StreamHome = home
+        self.store: MessageStore = home.store
         self.visible_sequence = self.store.last_sequence
         self.consumers: dict[str, Consumer] = {}
         self.consumers_by_token: dict[bytes, Consumer] = {}
@@ -84,14 +87,14 @@ class Stream:
 
     def open(self) -> None:
         """Begin to capture its subjects and to let go of what is too old."""
-        with self.engine.despite_disk(f"recovering the message ids of stream {self.name}"):
+        with self.services.report_store_errors(f"recovering the message ids of stream {self.name}"):
             self.intake.ids.recover()
-        with self.engine.despite_disk(f"recovering the lifetimes of messages of stream {self.name}"):
+        with self.services.report_store_errors(f"recovering the lifetimes of messages of stream {self.name}"):
             self.lifetimes.recover()
         self._reserve(max(self.config.max_bytes, 0))
         self._capture(self.config.subjects)
-        with self.engine.despite_disk(f"applying the limits of stream {self.name}"):
-            self.enforce_limits(self.engine.clock.now_ns())
+        with self.services.report_store_errors(f"applying the limits of stream {self.name}"):
+            self.enforce_limits(self.services.clock.now_ns())
         self.account_for_bytes()
 
     def begin_at(self, first_sequence: int) -> None:
@@ -108,15 +111,15 @@ class Stream:
         """
         self.home.save(config, self.created_ns)
         if self.home.place is not None:
-            self.engine.commit.mark_now(self.home.place)
+            self.services.commit.mark_now(self.home.place)
         old, self.config = self.config, config
         self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
         self._limits = _store_limits(config)
         self._capture(config.subjects)
         self.intake.configure()
-        self.engine.timers.cancel(self._age_timer)
+        self.services.timers.cancel(self._age_timer)
         self._age_timer = None  # A shorter age comes due sooner.
-        self.enforce_limits(self.engine.clock.now_ns())
+        self.enforce_limits(self.services.clock.now_ns())
         if config.retention is not old.retention:
             self.retention.sweep()
         self.touched()
@@ -147,17 +150,17 @@ class Stream:
         return removal
 
     def _forget_files(self) -> None:
-        self.engine.commit.forget(self.store)
+        self.services.commit.forget(self.store)
         if self.home.place is not None:
-            self.engine.commit.forget(self.home.place)
+            self.services.commit.forget(self.home.place)
 
     def _detach(self) -> None:
         self.is_closed = True
         self.lifetimes.close()
         self.markers.close()
         self.intake.close()
-        self.engine.timers.cancel(self._age_timer)
-        self.engine.timers.cancel(self._clean_up_timer)
+        self.services.timers.cancel(self._age_timer)
+        self.services.timers.cancel(self._clean_up_timer)
         self._capture(())
 
     def _capture(self, subjects: Sequence[str]) -> None:
@@ -188,17 +191,17 @@ class Stream:
             self.clean_up_later()
         if self.config.max_age and self._age_timer is None and (oldest_ns := self.store.aging_time_ns):
             deadline_ns = max(oldest_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
-            self._age_timer = self.engine.timers.schedule(deadline_ns, self._remove_expired)
+            self._age_timer = self.services.timers.schedule(deadline_ns, self._remove_expired)
 
     def _remove_expired(self) -> None:
         self._age_timer = None
-        now_ns = self.engine.clock.now_ns()
+        now_ns = self.services.clock.now_ns()
         try:
             self.enforce_limits(now_ns)
         except StoreError as error:
             # Old messages stay a little longer.
-            self.engine.report(f"JetStream - {error}")
-            self._age_timer = self.engine.timers.schedule(now_ns + _DISK_PAUSE_NS, self._remove_expired)
+            self.services.report(f"JetStream - {error}")
+            self._age_timer = self.services.timers.schedule(now_ns + _DISK_PAUSE_NS, self._remove_expired)
         self.touched()
         self.markers.leave()
 
@@ -210,17 +213,17 @@ class Stream:
         """
         if self.store.durable:
             if soon:
-                self.engine.commit.mark_soon(self.store)
+                self.services.commit.mark_soon(self.store)
             else:
-                self.engine.commit.mark(self.store)
+                self.services.commit.mark(self.store)
         self.account_for_bytes()
         self.clean_up_later()
 
     def clean_up_later(self, pause_ns: int = _CLEAN_UP_PAUSE_NS) -> None:
         """Have the store clean up when the pause is over."""
         if self._clean_up_timer is None and not self.is_closed:
-            deadline_ns = self.engine.clock.now_ns() + pause_ns
-            self._clean_up_timer = self.engine.timers.schedule(deadline_ns, self._clean_up)
+            deadline_ns = self.services.clock.now_ns() + pause_ns
+            self._clean_up_timer = self.services.timers.schedule(deadline_ns, self._clean_up)
 
     def _clean_up(self) -> None:
         """One bounded piece of the store's house-keeping, and the next one soon when there is more."""
@@ -229,10 +232,10 @@ class Stream:
             more = self.store.compact_step()
         except StoreError:
             # Nothing is lost but space, and the next removal tries again; unless it was a sync that failed.
-            self.engine.commit.failed(self.store, self.store.failure)
+            self.services.commit.failed(self.store, self.store.failure)
             return
         if self.store.durable and self.store.needs_flush():
-            self.engine.commit.mark(self.store)
+            self.services.commit.mark(self.store)
         if more:
             self.clean_up_later(_CLEAN_UP_STEP_NS)
 
@@ -270,14 +273,14 @@ class Stream:
         for consumer in consumers:
             if consumer in hungry:
                 hungry.discard(consumer)
-                self.engine.make_ready(consumer)
+                self.services.deliveries.make_ready(consumer)
 
     def when_visible(self, action: Callable[[], None]) -> None:
         """Run `action` once everything stored so far can be seen; at once when it can."""
         if self.visible_sequence >= self.store.last_sequence:
             action()
         else:
-            self.engine.commit.when_durable(self.store, lambda _error: action())
+            self.services.commit.when_durable(self.store, lambda _error: action())
 
     def state(self) -> StreamState:
         """What it holds, without the lists of subjects and deleted sequences."""
@@ -311,7 +314,7 @@ class Stream:
         self.consumers.pop(consumer.name, None)
         self.consumers_by_token.pop(consumer.name.encode(), None)
         self.hungry.discard(consumer)
-        self.engine.make_unready(consumer)
+        self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
         self.retention.changed()
         if not self.is_closed and self.config.retention is RetentionPolicy.INTEREST:
@@ -392,7 +395,7 @@ class Stream:
         self.visible_sequence = min(self.visible_sequence, last_sequence)
         self.intake.ids.window.forget_from(last_sequence + 1)
         self.lifetimes.forget_from(last_sequence + 1)
-        self.engine.commit.fail(self.store, error)
+        self.services.commit.fail(self.store, error)
         self.recount()
 
     def _listen_for_removals(self) -> None:

@@ -1,7 +1,6 @@
 """A worker on one consumer: requests to it, what came back, and acknowledgements; driven by hand like the engine."""
 
 import json
-from random import Random
 
 import pytest
 
@@ -95,7 +94,7 @@ class Worker:
 @pytest.fixture
 def make_worker(harness):
     """A function that creates a consumer and gives its worker; the stream is made, with `messages`, if need be."""
-    harness.engine.random = Random(7)
+    harness.engine.random.seed(7)
 
     def make(name="c", *, stream="S", messages=0, on=None, **config):
         on = on or harness

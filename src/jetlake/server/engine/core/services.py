@@ -1,0 +1,46 @@
+"""The services that the engine gives to streams, consumers and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from jetlake.errors import StoreError
+from jetlake.server.engine.core.clock import Clock
+from jetlake.server.engine.core.commit import Commit
+from jetlake.server.engine.core.delivery_queue import DeliveryQueue
+from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.timers import Timers
+
+__all__ = ["Services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Time, randomness, durability, deliveries and the log of one engine."""
+
+    options: EngineOptions
+    clock: Clock
+    timers: Timers
+    commit: Commit
+    deliveries: DeliveryQueue
+    random: Random
+    """Source of consumer names, jitter and samples."""
+    next_nuid: Callable[[], str]
+    """Source of ids for events, pins and flow control subjects."""
+    report: Callable[[str], None]
+    """Logs an error that no answer to a client tells of."""
+
+    @contextmanager
+    def report_store_errors(self, doing: str) -> Iterator[None]:
+        """Log a `StoreError` raised in the block instead of raising it.
+
+        Args:
+            doing: what the block does, for the log.
+        """
+        try:
+            yield
+        except StoreError as error:
+            self.report(f"JetStream - {doing}: {error}")
