@@ -398,6 +398,40 @@ def test_an_interest_streams_deleted_consumer_is_a_loss(server, admin, stream):
         query.plan()
 
 
+def test_a_durable_consumer_shows_the_lag(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 30)
+    query = Query(server, stream, subjects=f"{stream}.0,{stream}.1", maxMessagesPerTrigger="8", lagConsumer="spark")
+
+    def pending():
+        return admin.api(f"CONSUMER.INFO.{stream}.spark")["num_pending"]
+
+    query.batch()
+    query.plan()
+    assert pending() == 12
+    query.batch()
+    admin.fill(stream, 3)
+    query.plan()
+    assert pending() == 4 + 2
+    query.restart()
+    query.batch()
+    admin.api(f"CONSUMER.DELETE.{stream}.spark")
+    admin.fill(stream, 3)
+    assert len(query.batch()) == 2
+    assert query.plan() is None
+    assert pending() == 0
+
+
+def test_a_consumer_that_shows_no_lag_is_not_touched(server, admin, stream):
+    admin.create_stream(stream)
+    admin.fill(stream, 3)
+    admin.api(f"CONSUMER.DURABLE.CREATE.{stream}.theirs", {"stream_name": stream, "config": {"durable_name": "theirs"}})
+    query = Query(server, stream, lagConsumer="theirs")
+    query.batch()
+    with pytest.raises(ConsumerHeldError, match="lagConsumer"):
+        query.plan()
+
+
 @pytest.mark.parametrize(
     ("config", "options", "reason"),
     [

@@ -23,6 +23,7 @@ from jetlake.spark.beginnings import Begin, Beginnings
 from jetlake.spark.clock import Clock
 from jetlake.spark.data_loss import seen_of
 from jetlake.spark.durable import claim, consumer_name, ensure_durable
+from jetlake.spark.lag_consumer import LagConsumer
 from jetlake.spark.loss_notes import LossNotes, note_key
 from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
 from jetlake.spark.options import SourceOptions
@@ -53,6 +54,7 @@ class Driver:
         self._watch = StreamWatch(options, clock)
         self._beginnings = Beginnings(options, self._watch, clock)
         self._notes = LossNotes(options)
+        self._lag_consumer = LagConsumer(options, self._watch)
         self._targets: dict[str, int] | None = None
         # How each stream, as it was created, is released, and up to where it is.
         self._release_by: dict[tuple[str, str], str] = {}
@@ -120,8 +122,15 @@ class Driver:
         how = self._release_by.get(key)
         if how is None:
             how = self._release_by[key] = self._hold(begin)
-        if how == "none" or before is None or not begin.continues or self._released.get(key, 0) >= before.next:
+        if before is None or not begin.continues:
             return
+        if how == "none":
+            self._lag_consumer.show(stream, begin.info.created, before.next)
+        elif self._released.get(key, 0) < before.next:
+            self._release(key, how, before)
+
+    def _release(self, key: tuple[str, str], how: str, before: StreamOffset) -> None:
+        stream = key[0]
         try:
             self._watch.ask(lambda api: release(api, how, stream, self._options, before))
             self._released[key] = before.next

@@ -302,6 +302,15 @@ class SourceOptions:
         "false",
         "Take the durable consumer over from another query (one whose checkpoint is gone). Never while that one runs.",
     )
+    lag_consumer: str = option(
+        "lagConsumer",
+        _consumer_name,
+        "",
+        "none",
+        "Name of a durable consumer that a streaming query keeps behind its last finished batch, in every limits "
+        "stream that it reads: what NATS tools show as pending is the query's lag. Each query needs a name of its own. "
+        "(Work queues and interest streams have option `consumer` for it.)",
+    )
     max_messages: int = option(
         "maxMessagesPerTrigger",
         positive,
