@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers, find_value
 from jetlake.protocol.parser import ClientParser
@@ -19,7 +20,6 @@ from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.journal.consumer_journal import FileJournal
 from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder
 from jetlake.testing.clock import ManualClock

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from engine_world import World, run_crashes, run_faults
 
+from faulty_disk import PowerCut
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
-from jetlake.store.faulty_disk import PowerCut
 
 WORLDS = int(os.environ.get("JETLAKE_FAULT_WORLDS", "42"))
 """How many worlds of each kind; `JETLAKE_FAULT_WORLDS=5000` for an hour of it."""

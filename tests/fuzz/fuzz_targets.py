@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from session_target import SESSIONS, run_session
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import decode, decode_strict
@@ -33,7 +34,6 @@ from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.connection.connect_options import BadConnectError, ConnectOptions
 from jetlake.spark.offsets import read_offset
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.journal.consumer_journal import FileJournal
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.log.scan import scan

@@ -1,14 +1,10 @@
-"""Run random histories of the whole engine: `python tests/simulation/run.py --seed 1 --steps 20000`.
+"""Run random histories of the whole engine: `make simulate SEED=1 STEPS=20000`.
 
 A history that breaks a promise ends with the promise, the last steps, and the command that replays it.
 """
 
 import argparse
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from simulation import Simulation
 
@@ -31,7 +27,7 @@ def main():
             simulation.run(steps)
         except BaseException:
             print(f"seed {seed} broke in step {simulation.steps}: … {' '.join(simulation.history[-12:])}")
-            print(f"replay: python tests/simulation/run.py --seed {seed} --steps {steps}")
+            print(f"replay: make simulate SEED={seed} STEPS={steps}")
             raise
         for name in totals:
             totals[name] += getattr(simulation, name)

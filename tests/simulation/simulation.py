@@ -9,7 +9,7 @@ import json
 from model import ConsumerBook, Delivery, Pull, StreamBook
 from world import World
 
-from jetlake.store.faulty_disk import PowerCut
+from faulty_disk import PowerCut
 
 SECOND = 1_000_000_000
 GRACE_NS = 1_000_000

@@ -19,7 +19,7 @@ def test_a_history_keeps_every_promise(seed):
     try:
         simulation.run(STEPS)
     except AssertionError as error:
-        replay = f"python tests/simulation/run.py --seed {seed} --steps {STEPS}"
+        replay = f"make simulate SEED={seed} STEPS={STEPS}"
         raise AssertionError(f"{error}\nreplay: {replay}") from error
     assert simulation.published > 50
     assert simulation.delivered > 50

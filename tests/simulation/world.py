@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from random import Random
 
+from faulty_disk import FaultyDisk
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.core.commit import sync
@@ -12,7 +13,6 @@ from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from jetlake.store.faulty_disk import FaultyDisk, PowerCut
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.subject_filter import SubjectFilter

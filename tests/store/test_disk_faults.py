@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.subject_filter import SubjectFilter

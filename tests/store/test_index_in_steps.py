@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from jetlake.store.faulty_disk import FaultyDisk
+from faulty_disk import FaultyDisk
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.log.index_snapshot import read_snapshot

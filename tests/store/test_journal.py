@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
-from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.journal.consumer_journal import FileJournal, MemoryJournal
 from jetlake.store.journal.consumer_state import ConsumerState
 

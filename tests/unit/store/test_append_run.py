@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 

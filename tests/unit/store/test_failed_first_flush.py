@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.log.file_store import FileStore
 
 FOLDER = Path("/data/msgs")

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
-from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.index.sequence_list import SequenceList

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.stream_folder import StoreFolder
 
 ROOT = Path("/data")

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 
 

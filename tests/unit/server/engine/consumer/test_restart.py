@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 
 SECOND = 1_000_000_000

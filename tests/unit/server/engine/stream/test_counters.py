@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.stream.message_headers import INCREMENT
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 
 LONG = "9" * 4000

@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.stream_folder import StoreFolder
 
 SECOND = 1_000_000_000

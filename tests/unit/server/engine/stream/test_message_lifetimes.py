@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import message_lifetimes
 from jetlake.server.engine.stream.message_lifetimes import FOREVER, parse_lifetime
-from jetlake.store.faulty_disk import FaultyDisk
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.stream_folder import StoreFolder
 
