@@ -308,8 +308,8 @@ class SourceOptions:
         "",
         "none",
         "Name of a durable consumer that a streaming query keeps behind its last finished batch, in every limits "
-        "stream that it reads: what NATS tools show as pending is the query's lag. Each query needs a name of its own. "
-        "(Work queues and interest streams have option `consumer` for it.)",
+        "stream that it reads: what NATS tools show as pending is the query's lag. Each query needs a name of its own; "
+        "work queues and interest streams have option `consumer` for it.",
     )
     max_messages: int = option(
         "maxMessagesPerTrigger",
