@@ -63,7 +63,7 @@ class AsyncHistory:
         self.ordered = None
         gc.collect()
         await asyncio.sleep(0)
-        left = [receiver for receiver in client._connection.receivers() if type(receiver).__name__ != "FetchInbox"]
+        left = [receiver for receiver in client._connection.receivers() if type(receiver).__name__ != "PooledInbox"]
         if len(left) > 3:  # Requests, the window of `js`, the echo.
             raise PromiseError(f"{len(left)} subscriptions were left behind: {left[:5]}")
         await self._in_time("the end", end())

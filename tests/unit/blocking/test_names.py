@@ -17,12 +17,6 @@ INTERNAL = set(dir(Receiver)) - {"subject", "queue", "delivered"}
 INTERNAL |= {
     "JetStream.prepare",
     "JetStream.put_async",
-    "Consumer.connection",
-    "Consumer.needs_ack",
-    "Consumer.prepare",
-    "Consumer.pull_subject",
-    "Consumer.return_inbox",
-    "Consumer.take_inbox",
     "OrderedConsumer.fetch_once",
     "PushSubscription.attach",
     "PendingAck.known",

@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable
 from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING
 
 from jetlake.client.connection.events import Events
 from jetlake.client.connection.handshake import ServerInfo, complaint, read_info
+from jetlake.client.connection.inbox_pool import InboxPool
 from jetlake.client.connection.outbox import Outbox, check_loop
 from jetlake.client.connection.pings import Pings
 from jetlake.client.connection.read_pause import ReadPause
@@ -43,9 +43,6 @@ from jetlake.errors import (
 )
 from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
-
-if TYPE_CHECKING:
-    from jetlake.client.pull.fetch import FetchInbox
 
 __all__ = ["Connection", "ConnectionState"]
 
@@ -100,7 +97,6 @@ class Connection:
         self.end_turn = self._outbox.end_turn
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent
-        self.withdraw = self._outbox.withdraw
         self._subscriptions = SubscriptionTable(
             message_type, self._outbox, self._control, self._complete, self._outbox.traffic
         )
@@ -109,13 +105,13 @@ class Connection:
         )
         self.endings = Endings(self.loop)
         self._events = Events(self.endings)
-        self.idle_inboxes: list[FetchInbox] = []
+        self.inboxes = InboxPool(options.inbox_prefix, self.subscribe, self.unsubscribe)
         self._reconnect_task: asyncio.Task[None] | None = None
         self._connected_at = 0.0
         self._pause = ReadPause(self._pings.pause)
         self._state_changed: asyncio.Future[None] | None = None
         self._closed = self.loop.create_future()
-        self.requests = Requests(self, options.inbox_prefix)
+        self.requests = Requests(self.loop, options.inbox_prefix, self._outbox, self.subscribe, lambda: self.reconnects)
 
     @property
     def outlet(self) -> Outlet:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from jetlake.client.connection.outbox import Outbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.errors import DisconnectedError, NoRespondersError, PermissionsError, RequestTimeoutError
 from jetlake.protocol.nuid import next_nuid
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["Requests"]
 
@@ -29,25 +27,44 @@ class _Request:
 
 
 class Requests(Receiver):
-    """The requests of one connection that wait for their answers."""
+    """The requests of one connection that wait for their answers.
+
+    Args:
+        loop: the event loop.
+        inbox_prefix: the first tokens of the inbox.
+        outbox: keeps requests while no server is connected, and drops those that nobody waits for any more.
+        subscribe: subscribes the inbox.
+        reconnects: how often the connection was made anew so far.
+    """
 
     __slots__ = (
-        "_connection",
         "_denied",
         "_loop",
         "_next",
+        "_outbox",
         "_prefix",
         "_prefix_length",
+        "_reconnects",
+        "_subscribe",
         "_sweep_at",
         "_sweeper",
         "_waiting",
     )
 
-    def __init__(self, connection: Connection, inbox_prefix: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        inbox_prefix: str,
+        outbox: Outbox,
+        subscribe: Callable[[Receiver], None],
+        reconnects: Callable[[], int],
+    ) -> None:
         prefix = f"{inbox_prefix}.{next_nuid()}.".encode()
         super().__init__(prefix + b"*")
-        self._connection = connection
-        self._loop = connection.loop
+        self._loop = loop
+        self._outbox = outbox
+        self._subscribe = subscribe
+        self._reconnects = reconnects
         self._prefix = prefix
         self._prefix_length = len(prefix)
         self._waiting: dict[bytes, _Request] = {}
@@ -63,8 +80,8 @@ class Requests(Receiver):
             PermissionsError: the server refused the subscription of the inbox on this connection.
         """
         if not self.sid:
-            self._denied.check(self._connection.reconnects)
-            self._connection.subscribe(self)
+            self._denied.check(self._reconnects())
+            self._subscribe(self)
         self._next += 1
         token = b"%d" % self._next
         deadline = self._loop.time() + timeout_s
@@ -77,7 +94,7 @@ class Requests(Receiver):
     def forget(self, reply: bytes) -> None:
         """Nobody waits for this answer any more; a request that was not sent yet is not sent later."""
         self._waiting.pop(reply[self._prefix_length :], None)
-        self._connection.withdraw(reply)
+        self._outbox.withdraw(reply)
 
     async def settle(self) -> None:
         """Wait until the requests that wait now have their answers; others may go on asking."""
@@ -97,7 +114,7 @@ class Requests(Receiver):
 
     def disconnected(self) -> None:
         """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
-        self._connection.forget_unsent(self._prefix)
+        self._outbox.forget_unsent(self._prefix)
         self._fail_all("the connection was lost while waiting for an answer")
 
     def ended(self, error: Exception | None) -> None:
@@ -108,7 +125,7 @@ class Requests(Receiver):
         self._sweep_at = _NEVER
         # Closed, or the server refuses the inbox: a later connection may be allowed to have it.
         self.sid = b""
-        self._denied.take(error, self._connection.reconnects)
+        self._denied.take(error, self._reconnects())
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
         for token, request in list(self._waiting.items()):
@@ -140,7 +157,7 @@ class Requests(Receiver):
                 earliest = min(earliest, request.deadline)
                 continue
             del self._waiting[token]
-            self._connection.withdraw(self._prefix + token)
+            self._outbox.withdraw(self._prefix + token)
             if not request.answer.done():
                 subject = request.subject.decode("utf-8", "replace")
                 request.answer.set_exception(

@@ -9,10 +9,10 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered_consume import OrderedConsume, make_consumer
 from jetlake.client.ordered.ordered_state import OrderedState
-from jetlake.client.pull.consumer import Consumer
 from jetlake.client.pull.fetch import Fetch
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import FetchOptions, consume_options, fetch_options, next_options
+from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.client.settings.options import EventCallback, duration_s
 from jetlake.errors import (
     ClientConnectionError,
@@ -41,7 +41,7 @@ class OrderedConsumer:
         self._api = api
         self._config = config
         self._state = self._new_state()
-        self._consumer: Consumer | None = None
+        self._consumer: PulledConsumer | None = None
         self.stream_name = stream_name
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class OrderedConsumer:
     async def fetch_once(self, options: FetchOptions) -> list[Message]:
         """One fetch, repeated once on a new consumer when the old one is gone."""
         for last_try in (False, True):
-            fetch = Fetch(await self._ready(), options)
+            fetch = Fetch(self._api.connection, await self._ready(), options)
             try:
                 messages = await fetch
             except (ConsumeError, ConsumerNotFoundError, ClientConnectionError):
@@ -149,7 +149,7 @@ class OrderedConsumer:
         if consumer is not None:
             await consumer.delete()
 
-    async def _ready(self) -> Consumer:
+    async def _ready(self) -> PulledConsumer:
         if self._consumer is None:
             self._consumer = await make_consumer(self._api, self.stream_name, self._state)
         return self._consumer

@@ -10,11 +10,11 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.api.consumer_api import create_consumer
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered_state import OrderedState
-from jetlake.client.pull.consumer import Consumer
 from jetlake.client.pull.continuous_pull import Reading
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import ConsumeOptions
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
+from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
@@ -37,7 +37,7 @@ _RETRY_MAX_S = 2.0
 _GIVE_UP_S = 60.0
 
 
-async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Consumer:
+async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> PulledConsumer:
     """Make the next consumer of an ordered read, trying again while the server is not ready.
 
     Raises:
@@ -57,7 +57,7 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Con
             discard_consumer(api, stream, info.name)
             raise
     state.created(info)
-    return Consumer(api, info)
+    return PulledConsumer(api, info)
 
 
 async def _until_ready(api: ApiCaller, call: Callable[[], Awaitable[T]]) -> T:
@@ -108,7 +108,7 @@ class OrderedConsume(Reading):
         self._api = api
         self._stream = stream
         self._ordered = state
-        self._consumer: Consumer | None = None
+        self._consumer: PulledConsumer | None = None
         super().__init__(api.connection, options, handler=handler)
 
     @property
@@ -172,7 +172,7 @@ class OrderedConsume(Reading):
         self._puller.aim(self._consumer.pull_subject, self.subject)
         self._puller.resume()
 
-    def _discard(self, consumer: Consumer) -> None:
+    def _discard(self, consumer: PulledConsumer) -> None:
         discard_consumer(self._api, self._stream, consumer.name)
 
     async def _end_delivery(self) -> None:

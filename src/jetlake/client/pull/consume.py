@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.continuous_pull import Reading
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import ConsumeOptions
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
+from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.errors import (
     ConnectionClosedError,
     ConsumeError,
@@ -24,9 +25,6 @@ from jetlake.errors import (
 )
 from jetlake.model.ack_subject import delivery_count
 from jetlake.protocol.headers import find_value
-
-if TYPE_CHECKING:
-    from jetlake.client.pull.consumer import Consumer
 
 __all__ = ["Consume", "PinnedCallback", "UnpinnedCallback"]
 
@@ -47,7 +45,8 @@ class Consume(Reading):
 
     def __init__(
         self,
-        consumer: Consumer,
+        connection: Connection,
+        consumer: PulledConsumer,
         options: ConsumeOptions,
         *,
         handler: MessageHandler | None = None,
@@ -55,7 +54,7 @@ class Consume(Reading):
         on_pinned: PinnedCallback | None = None,
         on_unpinned: UnpinnedCallback | None = None,
     ) -> None:
-        super().__init__(consumer.connection, options, handler=handler, concurrency=concurrency)
+        super().__init__(connection, options, handler=handler, concurrency=concurrency)
         self._consumer = consumer
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
@@ -72,7 +71,7 @@ class Consume(Reading):
         return self._puller.state.pin_id
 
     def _source(self) -> str:
-        return f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
+        return repr(self._consumer)
 
     async def wind_down(self) -> None:
         if self._handlers.has_handler or self.is_emptied or not self._consumer.needs_ack:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume, PinnedCallback, UnpinnedCallback
-from jetlake.client.pull.fetch import Fetch, FetchInbox
+from jetlake.client.pull.fetch import Fetch
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import (
     GroupOptions,
@@ -18,72 +17,54 @@ from jetlake.client.pull.pull_options import (
     group_options,
     next_options,
 )
+from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.client.settings.options import EventCallback
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.encoding.times import time_text
-from jetlake.model.enums import AckPolicy, PriorityPolicy
+from jetlake.model.enums import PriorityPolicy
 from jetlake.model.replies import (
-    ConsumerDeleteReply,
-    ConsumerInfoReply,
     ConsumerPauseReply,
     ConsumerResetReply,
     ConsumerUnpinReply,
 )
 from jetlake.model.requests import ConsumerPauseRequest, ConsumerResetRequest, ConsumerUnpinRequest
 
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
-
 __all__ = ["Consumer"]
-
-_IDLE_INBOXES_MAX = 8
 
 
 class Consumer:
-    """A pull consumer of a stream.
+    """A pull consumer of a stream."""
 
-    Attributes:
-        stream_name: the stream's name.
-        name: the consumer's name.
-        cached_info: what the server said last about it.
-    """
-
-    __slots__ = (
-        "_api",
-        "_needs_no_ack",
-        "cached_info",
-        "connection",
-        "name",
-        "pull_subject",
-        "stream_name",
-    )
+    __slots__ = ("_api", "_pulled")
 
     def __init__(self, api: ApiCaller, info: ConsumerInfo) -> None:
-        if info.config.is_push:
-            raise InvalidOptionError(
-                f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
-                "use js.subscribe with bind, or create a pull consumer"
-            )
         self._api = api
-        self.connection: Connection = api.connection
-        self.stream_name = info.stream_name
-        self.name = info.name
-        self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
-        self._take_info(info)
+        self._pulled = PulledConsumer(api, info)
 
-    def _take_info(self, info: ConsumerInfo) -> None:
-        self.cached_info = info
-        self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self._pulled.name
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._pulled.stream_name
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """The server's last answer about the consumer."""
+        return self._pulled.cached_info
 
     @property
     def config(self) -> ConsumerConfig:
-        """The configuration, as the server said last."""
-        return self.cached_info.config
+        """The configuration in the server's last answer."""
+        return self._pulled.config
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.name!r} of {self.stream_name!r}>"
+        return f"<Consumer {self._pulled!r}>"
 
     # Reading
 
@@ -124,7 +105,8 @@ class Consumer:
         self._refuse_pinned("fetch")
         groups = self._groups(group, min_pending, min_ack_pending, priority)
         return Fetch(
-            self,
+            self._api.connection,
+            self._pulled,
             fetch_options(
                 max_messages,
                 max_bytes=max_bytes,
@@ -154,7 +136,11 @@ class Consumer:
         """
         self._refuse_pinned("next")
         groups = self._groups(group, min_pending, min_ack_pending, priority)
-        messages = await Fetch(self, next_options(timeout, idle_heartbeat=idle_heartbeat, group=groups))
+        messages = await Fetch(
+            self._api.connection,
+            self._pulled,
+            next_options(timeout, idle_heartbeat=idle_heartbeat, group=groups),
+        )
         return messages[0] if messages else None
 
     def consume(
@@ -231,7 +217,13 @@ class Consumer:
             on_error=on_error,
         )
         return Consume(
-            self, options, handler=handler, concurrency=concurrency, on_pinned=on_pinned, on_unpinned=on_unpinned
+            self._api.connection,
+            self._pulled,
+            options,
+            handler=handler,
+            concurrency=concurrency,
+            on_pinned=on_pinned,
+            on_unpinned=on_unpinned,
         )
 
     messages = consume
@@ -240,18 +232,16 @@ class Consumer:
     # The consumer itself
 
     async def info(self) -> ConsumerInfo:
-        """What the server says about the consumer now.
+        """Ask the server about the consumer.
 
         Raises:
-            ConsumerNotFoundError: it is gone.
+            ConsumerNotFoundError: the consumer was deleted.
         """
-        info = await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name)
-        self._take_info(info)
-        return info
+        return await self._pulled.info()
 
     async def delete(self) -> None:
         """Delete the consumer on the server."""
-        await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
+        await self._pulled.delete()
 
     async def pause(self, until: datetime | str | Seconds) -> ConsumerPauseReply:
         """Deliver nothing before a time.
@@ -289,38 +279,6 @@ class Consumer:
             raise InvalidOptionError("unpin needs the name of a group")
         request = ConsumerUnpinRequest(group=group)
         await self._api.call(ConsumerUnpinReply, "CONSUMER.UNPIN", self.stream_name, self.name, body=request)
-
-    # What fetch and consume need
-
-    @property
-    def needs_ack(self) -> bool:
-        """Whether messages wait for their acknowledgement."""
-        return not self._needs_no_ack
-
-    def prepare(self, messages: list[Message]) -> None:
-        """Mark what needs no acknowledgement, so that none is sent."""
-        if self._needs_no_ack:
-            for message in messages:
-                message._settled = True
-
-    def take_inbox(self) -> FetchInbox:
-        """An inbox of the connection that no other fetch uses, subscribed."""
-        idle = self.connection.idle_inboxes
-        while idle:
-            inbox = idle.pop()
-            if inbox.sid:
-                return inbox
-        inbox = FetchInbox(self.connection.options.inbox_prefix)
-        self.connection.subscribe(inbox)
-        return inbox
-
-    def return_inbox(self, inbox: FetchInbox, *, reusable: bool) -> None:
-        """The fetch is over; an inbox to which the server may still send is not used again."""
-        idle = self.connection.idle_inboxes
-        if reusable and len(idle) < _IDLE_INBOXES_MAX:
-            idle.append(inbox)
-        else:
-            self.connection.unsubscribe(inbox)
 
     def _groups(
         self, group: str | None, min_pending: int | None, min_ack_pending: int | None, priority: int | None

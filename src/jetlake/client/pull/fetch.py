@@ -4,62 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jetlake.client.connection.connection import Connection
+from jetlake.client.connection.inbox_pool import PooledInbox
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
-from jetlake.client.messages.receiver import Receiver
 from jetlake.client.pull.fetch_state import FetchState
 from jetlake.client.pull.pull_options import FetchOptions
 from jetlake.client.pull.pull_status import PullStatus, read_status
+from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.errors import DisconnectedError, PermissionsError, PullStatusError
 from jetlake.model.encoding.codec import encode
 from jetlake.protocol import encoder
-from jetlake.protocol.nuid import new_inbox
 
-if TYPE_CHECKING:
-    from jetlake.client.pull.consumer import Consumer
-
-__all__ = ["Fetch", "FetchInbox"]
-
-
-class FetchInbox(Receiver):
-    """A wildcard inbox that serves one fetch after the other.
-
-    Statuses come to the fetch's own subject under it, so a late one of an earlier fetch is recognised. Messages carry
-    their stored subject, and belong to the fetch that is under way; the inbox of a fetch that was given up before the
-    server had ended it is therefore not used again.
-    """
-
-    __slots__ = ("_next", "fetch", "prefix")
-
-    def __init__(self, inbox_prefix: str) -> None:
-        self.prefix = new_inbox(inbox_prefix).encode() + b"."
-        super().__init__(self.prefix + b"*")
-        self._next = 0
-        self.fetch: Fetch | None = None
-
-    def next_reply(self) -> bytes:
-        """A reply subject for the next fetch."""
-        self._next += 1
-        return self.prefix + b"%d" % self._next
-
-    def receive(self, messages: list[Message]) -> None:
-        if self.fetch is not None:
-            self.fetch.receive(messages)
-
-    def ended(self, error: Exception | None) -> None:
-        self.sid = b""
-        if self.fetch is not None:
-            self.fetch.ended(error)
-
-    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        if self.fetch is not None and self.fetch.pull_subject == subject:
-            self.fetch.ended(error)
-
-    def disconnected(self) -> None:
-        if self.fetch is not None:
-            self.fetch.ended(DisconnectedError("the connection was lost during the fetch"))
+__all__ = ["Fetch"]
 
 
 class Fetch:
@@ -74,12 +33,13 @@ class Fetch:
         status: the status with which the server ended it, or None.
     """
 
-    __slots__ = ("_consumer", "_inbox", "_mailbox", "_options", "_reply", "_state", "_timer", "error")
+    __slots__ = ("_connection", "_consumer", "_inbox", "_mailbox", "_options", "_reply", "_state", "_timer", "error")
 
-    def __init__(self, consumer: Consumer, options: FetchOptions) -> None:
+    def __init__(self, connection: Connection, consumer: PulledConsumer, options: FetchOptions) -> None:
+        self._connection = connection
         self._consumer = consumer
         self._options = options
-        self._inbox: FetchInbox | None = None
+        self._inbox: PooledInbox | None = None
         self._mailbox: Mailbox | None = None
         self._reply = b""
         self._state: FetchState | None = None
@@ -87,20 +47,14 @@ class Fetch:
         self.error: Exception | None = None
 
     @property
-    def pull_subject(self) -> bytes:
-        """Where the pull goes."""
-        return self._consumer.pull_subject
-
-    @property
     def status(self) -> PullStatus | None:
         """The status with which the server ended it; None when it was filled or still runs."""
         return self._state.status if self._state is not None else None
 
     def __repr__(self) -> str:
-        source = f"{self._consumer.name!r} of {self._consumer.stream_name!r}"
         if self._state is None:
-            return f"<Fetch of {source}: await it, or iterate over it>"
-        return f"<Fetch of {source} {'ended' if self._state.is_over else 'waiting'}>"
+            return f"<Fetch of {self._consumer!r}: await it, or iterate over it>"
+        return f"<Fetch of {self._consumer!r} {'ended' if self._state.is_over else 'waiting'}>"
 
     def __await__(self) -> Generator[Any, None, list[Message]]:
         return self._all().__await__()
@@ -141,13 +95,12 @@ class Fetch:
     def _start(self) -> Mailbox:
         if self._mailbox is not None:
             raise RuntimeError("a fetch is one pull: call fetch again for the next")
-        connection = self._consumer.connection
+        connection = self._connection
         connection.check_connected()
         loop = connection.loop
         self._mailbox = Mailbox(loop)
         self._state = FetchState(self._options, self._consumer.stream_name, self._consumer.name, loop.time())
-        self._inbox = self._consumer.take_inbox()
-        self._inbox.fetch = self
+        self._inbox = connection.inboxes.take(self)
         self._reply = self._inbox.next_reply()
         body = encode(self._options.request())
         connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
@@ -161,9 +114,8 @@ class Fetch:
             self._timer.cancel()
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
-            inbox.fetch = None
             over = self._state is not None and self._state.is_over and self._state.error is None
-            self._consumer.return_inbox(inbox, reusable=over)
+            self._connection.inboxes.put_back(inbox, reusable=over)
 
     async def _unavailable(self) -> Exception | None:
         """Nobody answered: find out why."""
@@ -206,6 +158,15 @@ class Fetch:
         if self._mailbox is not None:
             self._mailbox.end(error or DisconnectedError("the connection was closed during the fetch"))
 
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        """The server refused to publish to the subject; if pulls go there, the fetch is over."""
+        if subject == self._consumer.pull_subject:
+            self.ended(error)
+
+    def disconnected(self) -> None:
+        """The connection was lost, and with it the answers."""
+        self.ended(DisconnectedError("the connection was lost during the fetch"))
+
     def _look(self) -> None:
         state, mailbox = self._state, self._mailbox
         assert state is not None and mailbox is not None
@@ -220,5 +181,4 @@ class Fetch:
         """The server did not end the pull itself, so it may yet send to this inbox: do not use it again."""
         if self._inbox is not None:
             inbox, self._inbox = self._inbox, None
-            inbox.fetch = None
-            self._consumer.return_inbox(inbox, reusable=False)
+            self._connection.inboxes.put_back(inbox, reusable=False)

@@ -627,7 +627,7 @@ async def test_missed_heartbeats_are_no_flood(fake, clock):
 
 async def test_a_read_that_cannot_begin_leaves_nothing_behind(fake, clock):
     consumer = await consumer_of(fake)
-    connection = consumer.connection
+    connection = consumer._api.connection
     connection.close()
     with pytest.raises(ConnectionClosedError):
         consumer.consume().start()

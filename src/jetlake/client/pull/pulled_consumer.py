@@ -1,0 +1,73 @@
+"""The consumer that pulls go to: its subject, its configuration, and whether its messages wait for an ack."""
+
+from __future__ import annotations
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.messages.message import Message
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.enums import AckPolicy
+from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
+
+__all__ = ["PulledConsumer"]
+
+
+class PulledConsumer:
+    """A pull consumer of a stream, as fetches and continuous pulls use it.
+
+    Attributes:
+        stream_name: the stream's name.
+        name: the consumer's name.
+        pull_subject: the subject that pull requests are published to.
+        cached_info: the server's last answer to CONSUMER.INFO.
+        needs_ack: whether messages wait for their acknowledgement.
+
+    Raises:
+        InvalidOptionError: the consumer is push based.
+    """
+
+    __slots__ = ("_api", "cached_info", "name", "needs_ack", "pull_subject", "stream_name")
+
+    def __init__(self, api: ApiCaller, info: ConsumerInfo) -> None:
+        if info.config.is_push:
+            raise InvalidOptionError(
+                f"consumer {info.name!r} is push based: it delivers to {info.config.deliver_subject!r}; "
+                "use js.subscribe with bind, or create a pull consumer"
+            )
+        self._api = api
+        self.stream_name = info.stream_name
+        self.name = info.name
+        self.pull_subject = api.subject("CONSUMER.MSG.NEXT", info.stream_name, info.name)
+        self._take_info(info)
+
+    def _take_info(self, info: ConsumerInfo) -> None:
+        self.cached_info = info
+        self.needs_ack = info.config.ack_policy is not AckPolicy.NONE
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration in the server's last answer."""
+        return self.cached_info.config
+
+    def __repr__(self) -> str:
+        return f"{self.name!r} of {self.stream_name!r}"
+
+    def prepare(self, messages: list[Message]) -> None:
+        """Mark messages that need no acknowledgement, so that none is sent."""
+        if not self.needs_ack:
+            for message in messages:
+                message._settled = True
+
+    async def info(self) -> ConsumerInfo:
+        """Ask the server about the consumer.
+
+        Raises:
+            ConsumerNotFoundError: the consumer was deleted.
+        """
+        info = await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name)
+        self._take_info(info)
+        return info
+
+    async def delete(self) -> None:
+        """Delete the consumer on the server."""
+        await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.name)
