@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, Wrapped
@@ -16,8 +16,7 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.messages.message import give_back
-from jetlake.client.settings.options import timeout_s
-from jetlake.client.settings.wire_values import HeadersLike
+from jetlake.client.publish.outgoing_message import PublishOptions
 from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["Api", "JetStream", "PullSubscription", "PushSubscription"]
@@ -117,7 +116,7 @@ class JetStream(Facade):
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        self._queue = PublishQueue(thread.port, inner)
+        self._queue = PublishQueue(thread.port, inner._publisher, inner._connection.signal)
 
     @property
     def api(self) -> Api:
@@ -129,39 +128,12 @@ class JetStream(Facade):
         """Whether the connection is closed for good."""
         return self._inner.is_closed or self._thread.port.is_shut
 
-    def publish_async(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        *,
-        headers: HeadersLike | None = None,
-        msg_id: str | None = None,
-        expected_stream: str | None = None,
-        expected_last_sequence: int | None = None,
-        expected_last_subject_sequence: int | None = None,
-        expected_last_subject_sequence_subject: str | None = None,
-        expected_last_msg_id: str | None = None,
-        ttl: float | str | None = None,
-        timeout: Seconds | None = None,
-        retries: int | None = None,
-    ) -> PendingAck:
+    def publish_async(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> PendingAck:
         """Publish without waiting for the stream, as `jetlake.client.JetStream.publish_async`.
 
         `result()` of what it returns waits for the acknowledgement, `publish_async_complete` for all.
         """
-        subject_bytes, header, content = self._inner.prepare(
-            subject,
-            payload,
-            headers,
-            msg_id,
-            expected_stream,
-            expected_last_sequence,
-            expected_last_subject_sequence,
-            expected_last_subject_sequence_subject,
-            expected_last_msg_id,
-            ttl,
-        )
-        return self._queue.put(subject_bytes, header, content, msg_id is not None, timeout_s(timeout), retries)
+        return self._queue.put(self._inner._publisher.prepare(subject, payload, options))
 
     def publish_async_complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetlake.blocking.loop_port import LoopPort
@@ -13,8 +14,9 @@ from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
 
 if TYPE_CHECKING:
-    from jetlake.client.jetstream import JetStream
+    from jetlake.client.publish.outgoing_message import OutgoingMessage
     from jetlake.client.publish.publish_window import PendingAck as AsyncPendingAck
+    from jetlake.client.publish.publisher import Publisher
 
 __all__ = ["PendingAck", "PublishQueue"]
 
@@ -30,30 +32,13 @@ class PendingAck:
         "_inner",
         "_is_observed",
         "_queue",
-        "has_id",
-        "header",
-        "payload",
+        "message",
         "raw_subject",
-        "retries",
-        "timeout_s",
     )
 
-    def __init__(
-        self,
-        queue: PublishQueue,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        has_id: bool,
-        timeout_s: float | None = None,
-        retries: int | None = None,
-    ) -> None:
-        self.raw_subject = subject
-        self.timeout_s = timeout_s
-        self.retries = retries
-        self.header = header
-        self.payload = payload
-        self.has_id = has_id
+    def __init__(self, queue: PublishQueue, message: OutgoingMessage) -> None:
+        self.raw_subject = message.subject
+        self.message: OutgoingMessage | None = message
         self._queue = queue
         self._inner: AsyncPendingAck | None = None
         self._error: JetlakeError | None = None
@@ -108,13 +93,16 @@ class PublishQueue:
 
     One task of the loop's own empties it, so a caller who is interrupted takes nobody's message away.
 
-    Attributes:
+    Args:
         port: the way into the loop.
+        publisher: puts messages into its window.
+        signal: reports what no call can raise.
     """
 
-    def __init__(self, port: LoopPort, js: JetStream) -> None:
+    def __init__(self, port: LoopPort, publisher: Publisher, signal: Callable[[Exception], None]) -> None:
         self.port = port
-        self._js = js
+        self._publisher = publisher
+        self._signal = signal
         self._waiting: deque[PendingAck] = deque()
         self._is_scheduled = False
         self._mover: asyncio.Task[None] | None = None
@@ -127,15 +115,7 @@ class PublishQueue:
         """Messages that are not in the window yet."""
         return len(self._waiting)
 
-    def put(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        has_id: bool,
-        timeout_s: float | None = None,
-        retries: int | None = None,
-    ) -> PendingAck:
+    def put(self, message: OutgoingMessage) -> PendingAck:
         """Queue a message; whoever is much faster than the window waits.
 
         Raises:
@@ -143,9 +123,9 @@ class PublishQueue:
         """
         if self.port.is_shut:
             self.port.refuse()
-        if self._js.is_closed:
+        if self._publisher.is_closed:
             raise ConnectionClosedError("the client is closed")
-        pending = PendingAck(self, subject, header, payload, has_id, timeout_s, retries)
+        pending = PendingAck(self, message)
         self._waiting.append(pending)
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -173,19 +153,13 @@ class PublishQueue:
             while waiting:
                 pending = waiting[0]
                 try:
-                    pending._inner = await self._js.put_async(
-                        pending.raw_subject,
-                        pending.header,
-                        pending.payload,
-                        pending.has_id,
-                        pending.timeout_s,
-                        pending.retries,
-                    )
+                    assert pending.message is not None
+                    pending._inner = await self._publisher.put(pending.message)
                 except JetlakeError as error:
                     pending._error = error
                     refused.append((pending.subject, error))
                     self._failures.append(pending)
-                pending.header = pending.payload = b""
+                pending.message = None
                 # Only now: until it has an outcome, whoever ends this task finds it here.
                 waiting.popleft()
                 if self._moved is not None:
@@ -194,7 +168,7 @@ class PublishQueue:
             self._mover = None
             self._wake()
         if refused:
-            self._js._connection.signal(PublishWindowError(refused))
+            self._signal(PublishWindowError(refused))
 
     async def emptied(self) -> None:
         """Wait until everything that waits now has gone into the window, or was refused."""
@@ -226,13 +200,13 @@ class PublishQueue:
         try:
             async with asyncio.timeout(wait_s):
                 await self.emptied()
-                await self._js.publish_async_complete()
+                await self._publisher.complete()
         except PublishWindowError as error:
             told = error.failures
         except TimeoutError as error:
             if isinstance(error, PublishTimeoutError):
                 raise
-            waiting = self.waiting + self._js.publish_async_pending
+            waiting = self.waiting + self._publisher.pending
             raise PublishTimeoutError(f"{waiting} messages are not acknowledged yet") from None
         failures = list(self._failures)
         self._failures.clear()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
-from jetlake.client.connection.subscription import MessageCallback, SlowPolicy, Subscription
+from jetlake.client.connection.subscription import MessageCallback, PendingLimits, SlowPolicy, Subscription
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.statistics import Statistics
 from jetlake.client.settings.login import KeySource, Secret
@@ -185,9 +185,9 @@ class Client:
             subscribe_subject(subject),
             queue_bytes(queue),
             callback=callback,
-            pending_messages_max=pending_messages_max,
-            pending_bytes_max=pending_bytes_max,
-            on_slow=on_slow,
+            limits=PendingLimits(
+                pending_messages_max=pending_messages_max, pending_bytes_max=pending_bytes_max, on_slow=on_slow
+            ),
         )
         self._connection.subscribe(subscription)
         return subscription

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from collections.abc import Coroutine
+from typing import Any, Literal, Unpack, cast, overload
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import ConsumerOptions, StreamOptions, configured
+from jetlake.client.connection.connection import Connection
+from jetlake.client.connection.subscription import MessageCallback
+from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.buckets import Buckets
-from jetlake.client.legacy.subscribing import Subscribing
-from jetlake.client.publish.publishing import WINDOW_BYTES, WINDOW_MESSAGES
+from jetlake.client.kv.config import BucketOptions
+from jetlake.client.legacy.legacy_subscriptions import (
+    BindOptions,
+    LegacySubscriptions,
+    QueueSubscribeOptions,
+    SubscribeOptions,
+)
+from jetlake.client.legacy.pull_subscription import PullSubscription
+from jetlake.client.legacy.push_subscription import PushSubscription
+from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.client.publish.publish_window import PendingAck
+from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.streams.stream import Stream, stream_handle
@@ -16,6 +31,7 @@ from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFo
 from jetlake.model.account import AccountInfo
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.durations import Seconds
+from jetlake.model.publish import PubAck
 from jetlake.model.replies import (
     AccountInfoReply,
     StreamCreateReply,
@@ -28,13 +44,10 @@ from jetlake.model.replies import (
 from jetlake.model.requests import StreamCreateRequest, StreamListRequest
 from jetlake.model.stream import StreamConfig, StreamInfo
 
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
-
 __all__ = ["JetStream"]
 
 
-class JetStream(Buckets, Subscribing):
+class JetStream:
     """JetStream through one connection; made by `Client.jetstream`."""
 
     def __init__(
@@ -47,11 +60,79 @@ class JetStream(Buckets, Subscribing):
         publish_window: int = WINDOW_MESSAGES,
         publish_window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s(timeout))
-        super().__init__(api, publish_window=publish_window, publish_window_bytes=publish_window_bytes)
+        self._connection = connection
+        self._api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s(timeout))
+        self._publisher = Publisher(self._api, window_messages=publish_window, window_bytes=publish_window_bytes)
+        self._buckets = Buckets(self._api, self._publisher)
+        self._legacy = LegacySubscriptions(self._api)
 
     def __repr__(self) -> str:
         return f"<JetStream {self._api.prefix} of {self._connection.describe()}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed for good."""
+        return self._connection.is_closed
+
+    # Publishing
+
+    def publish(
+        self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]
+    ) -> Coroutine[Any, Any, PubAck]:
+        """Publish and wait until a stream has the message.
+
+        Args:
+            subject: a subject that a stream captures.
+            payload: the content.
+            options: headers, message id, expectations, life and timeout of the message.
+
+        Raises:
+            WrongLastSequenceError: an expectation about a sequence does not hold.
+            ApiError: the stream refuses the message.
+            NoRespondersError: no stream captures the subject.
+            PublishTimeoutError: no answer in time; the message may be stored. With a `msg_id` publishing again is safe.
+            DisconnectedError: the connection was lost meanwhile; the same holds.
+        """
+        return self._publisher.publish(subject, payload, options)
+
+    def publish_async(
+        self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]
+    ) -> Coroutine[Any, Any, PendingAck]:
+        """Publish without waiting for the stream; waits only while the window is full.
+
+        Await the result for the acknowledgement of this message, or `publish_async_complete` for all. What is not
+        acknowledged is raised there and reported to `on_error`. When the connection is lost, messages with a `msg_id`
+        are sent again on the next one; the others fail, since nobody knows whether they arrived. Messages published
+        while no server is connected wait for the next connection.
+
+        A message that finds no stream is sent again a quarter of a second later, behind those that were published
+        meanwhile: where the order matters more than the wait for a stream, give `expected_last_subject_sequence`, or
+        await each acknowledgement.
+
+        Args:
+            subject: a subject that a stream captures.
+            payload: the content.
+            options: those of `publish`.
+
+        Raises:
+            ConnectionClosedError: the client is closed.
+            PermissionsError: the server refuses the inbox that acknowledgements come to.
+        """
+        return self._publisher.publish_async(subject, payload, options)
+
+    async def publish_async_complete(self, timeout: Seconds | None = None) -> None:
+        """Wait until all messages of `publish_async` are acknowledged.
+
+        Raises:
+            PublishWindowError: some were not; the error lists them.
+            PublishTimeoutError: `timeout` seconds have passed.
+        """
+        await self._publisher.complete(timeout)
+
+    @property
+    def publish_async_pending(self) -> int:
+        """Messages of `publish_async` that wait for their acknowledgement."""
+        return self._publisher.pending
 
     # The account
 
@@ -131,23 +212,21 @@ class JetStream(Buckets, Subscribing):
 
     async def streams(self, subject: str = "") -> list[StreamInfo]:
         """All streams, sorted by name, or those whose subjects have something in common with `subject`."""
-        found: list[StreamInfo] = []
-        while True:
-            request = StreamListRequest(offset=len(found), subject=subject)
-            page = await self._api.call(StreamListReply, "STREAM.LIST", body=request)
-            found += page.streams
-            if not page.streams or len(found) >= page.total:
-                return found
+        return await self._api.list_all(
+            StreamListReply,
+            "STREAM.LIST",
+            request=lambda offset: StreamListRequest(offset=offset, subject=subject),
+            items=lambda page: page.streams,
+        )
 
     async def stream_names(self, subject: str = "") -> list[str]:
         """The names of all streams, sorted, or of those whose subjects have something in common with `subject`."""
-        found: list[str] = []
-        while True:
-            request = StreamListRequest(offset=len(found), subject=subject)
-            page = await self._api.call(StreamNamesReply, "STREAM.NAMES", body=request)
-            found += page.streams or ()
-            if not page.streams or len(found) >= page.total:
-                return found
+        return await self._api.list_all(
+            StreamNamesReply,
+            "STREAM.NAMES",
+            request=lambda offset: StreamListRequest(offset=offset, subject=subject),
+            items=lambda page: page.streams,
+        )
 
     # Consumers, for those who have no handle of the stream
 
@@ -184,6 +263,127 @@ class JetStream(Buckets, Subscribing):
     async def delete_consumer(self, stream: str, name: str) -> None:
         """Delete a consumer."""
         await stream_handle(self._api, stream).delete_consumer(name)
+
+    # Key-value buckets
+
+    async def create_key_value(self, bucket: str, **options: Unpack[BucketOptions]) -> KeyValue:
+        """Create a bucket; one that exists with the same options is fine.
+
+        Raises:
+            InvalidOptionError: an option that cannot work; nothing was sent.
+            StreamNameInUseError: one of that name exists and is different.
+        """
+        return await self._buckets.create(bucket, options)
+
+    async def create_or_update_key_value(self, bucket: str, **options: Unpack[BucketOptions]) -> KeyValue:
+        """Create a bucket, or change the one that exists to exactly these options."""
+        return await self._buckets.create_or_update(bucket, options)
+
+    async def key_value(self, bucket: str) -> KeyValue:
+        """Find an existing bucket.
+
+        Raises:
+            StreamNotFoundError: no bucket has that name.
+            InvalidOptionError: the stream of that name is no bucket.
+        """
+        return await self._buckets.get(bucket)
+
+    async def delete_key_value(self, bucket: str) -> None:
+        """Delete a bucket and all its entries.
+
+        Raises:
+            StreamNotFoundError: no bucket has that name.
+        """
+        await self._buckets.delete(bucket)
+
+    async def key_value_names(self) -> list[str]:
+        """List the names of all buckets, sorted."""
+        return await self._buckets.names()
+
+    # The older workflow
+
+    @overload
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageCallback | None = None,
+        *,
+        ordered: Literal[False] = False,
+        **options: Unpack[SubscribeOptions],
+    ) -> PushSubscription: ...
+
+    @overload
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageCallback | None = None,
+        *,
+        ordered: Literal[True],
+        **options: Unpack[SubscribeOptions],
+    ) -> OrderedConsume: ...
+
+    async def subscribe(
+        self,
+        subject: str = "",
+        callback: MessageCallback | None = None,
+        *,
+        ordered: bool = False,
+        **options: Unpack[SubscribeOptions],
+    ) -> PushSubscription | OrderedConsume:
+        """Subscribe through a push consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+
+        NATS ADR-15 has the rule: they delete a consumer that this call created, a durable one with its position too,
+        unless `keep_consumer` is set or another member of its queue group is bound to it. Closing, draining or losing
+        the client's connection deletes nothing that has a name. Without `consumer` and `durable` an ephemeral consumer
+        is created.
+
+        Args:
+            subject: what to receive; also finds the stream.
+            callback: called with each message, which is acknowledged when it returns; without it, iterate.
+            ordered: every message once and in order, without acknowledgements; see `Stream.ordered`.
+            options: how to find the consumer, what a new one is like (one that exists must be the same), and how many
+                messages may wait here.
+
+        Raises:
+            InvalidOptionError: the options contradict each other; nothing was sent.
+            SubscribeMismatchError: the consumer that exists does not fit; the message says why.
+            StreamNotFoundError: no stream has the subject.
+        """
+        return await self._legacy.subscribe(subject, callback, ordered, options)
+
+    async def queue_subscribe(
+        self,
+        subject: str,
+        queue: str,
+        callback: MessageCallback | None = None,
+        **options: Unpack[QueueSubscribeOptions],
+    ) -> PushSubscription:
+        """Share a push consumer, which its creator's `unsubscribe` or `drain` deletes if no other member is bound.
+
+        Without `consumer` and `durable` the queue's name is the durable's name, so that all members meet
+        (NATS ADR-15). With `keep_consumer` the consumer stays when its creator is the last to go; see `subscribe`.
+        """
+        return await self._legacy.queue_subscribe(subject, queue, callback, options)
+
+    async def pull_subscribe(
+        self, subject: str = "", durable: str = "", **options: Unpack[BindOptions]
+    ) -> PullSubscription:
+        """Fetch by hand from a pull consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+
+        They delete a consumer that this call created, a durable one too, unless `keep_consumer` is set or somebody else
+        pulls from it; closing the client does not (NATS ADR-13, NATS ADR-15).
+
+        Args:
+            subject: what to receive; also finds the stream.
+            durable: use this durable consumer, and create it if it is missing. Default: an ephemeral one.
+            options: how to find the consumer, and what a new one is like; one that exists must be the same.
+
+        Raises:
+            InvalidOptionError: the options contradict each other; nothing was sent.
+            SubscribeMismatchError: the consumer that exists does not fit; the message says why.
+            StreamNotFoundError: no stream has the subject.
+        """
+        return await self._legacy.pull_subscribe(subject, durable, options)
 
 
 def _stream_config(name: str | StreamConfig, options: Any) -> StreamConfig:

@@ -15,8 +15,6 @@ PAIRS += [(Consume, blocking.Reading), (OrderedConsume, blocking.Reading)]
 # What the parts of the asyncio client call of each other.
 INTERNAL = set(dir(Receiver)) - {"subject", "queue", "delivered"}
 INTERNAL |= {
-    "JetStream.prepare",
-    "JetStream.put_async",
     "OrderedConsumer.fetch_once",
     "PushSubscription.attach",
     "PendingAck.known",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
+from jetlake.client.connection.connection import Connection
 from jetlake.errors import ApiError, BadSubjectError, InvalidOptionError, JetStreamNotEnabledError, NoRespondersError
 from jetlake.model.api import API_PREFIX, ROUTES, api_prefix, decode_reply
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.fields import Value
 from jetlake.protocol.subjects import is_valid_publish
 
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
-
 __all__ = ["ApiCaller", "check_name"]
 
 ReplyT = TypeVar("ReplyT", bound=Value)
+ItemT = TypeVar("ItemT")
 
 _BAD_IN_NAME = frozenset(" \t\r\n\f.*>/\\")
 _NAME_LENGTH_MAX = 255
@@ -34,6 +34,17 @@ def check_name(what: str, name: str) -> str:
     if len(name) > _NAME_LENGTH_MAX:
         raise InvalidOptionError(f"{what} name is longer than {_NAME_LENGTH_MAX} characters")
     return name
+
+
+class _Page(Protocol):
+    """A reply that holds part of a list."""
+
+    @property
+    def total(self) -> int:
+        """How many items the whole list has."""
+
+
+PageT = TypeVar("PageT", bound=_Page)
 
 
 class ApiCaller:
@@ -92,3 +103,31 @@ class ApiCaller:
             # The server's words do not say which stream or consumer they are about.
             error.request = ".".join((verb, *names))
             raise
+
+    async def list_all(
+        self,
+        kind: type[PageT],
+        verb: str,
+        *names: str,
+        request: Callable[[int], Value],
+        items: Callable[[PageT], Sequence[ItemT] | None],
+    ) -> list[ItemT]:
+        """Ask for a list page by page.
+
+        Args:
+            kind: the type of the replies.
+            verb: the call.
+            names: the tokens of its subject.
+            request: makes the request for the page at an offset.
+            items: takes the items out of a page.
+
+        Raises:
+            ApiError: as `call`.
+        """
+        found: list[ItemT] = []
+        while True:
+            page: Any = await self.call(cast("type[Value]", kind), verb, *names, body=request(len(found)))
+            fresh = items(page)
+            found += fresh or ()
+            if not fresh or len(found) >= page.total:
+                return found

@@ -6,8 +6,11 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from msgspec import Struct
+
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.endings import enter_worker, inner_cancellation
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
@@ -22,10 +25,7 @@ from jetlake.errors import (
 )
 from jetlake.model.encoding.durations import Seconds
 
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
-
-__all__ = ["MessageCallback", "SlowPolicy", "Subscription"]
+__all__ = ["MessageCallback", "PendingLimits", "SlowPolicy", "Subscription"]
 
 MessageCallback = Callable[[Message], Awaitable[None] | None]
 """A plain function, called right when the message is read, or a coroutine function, called one message at a time."""
@@ -42,6 +42,27 @@ Every time it begins, `on_error` gets a `SlowSubscriberError`.
 """
 
 _POLICIES = ("drop_new", "drop_old", "pause", "error")
+
+
+class PendingLimits(Struct, frozen=True, kw_only=True):
+    """How much may wait in a subscription, and what happens at the limits.
+
+    Raises:
+        InvalidOptionError: a limit or policy that cannot work.
+    """
+
+    pending_messages_max: int = 512 * 1024
+    """Most messages that may wait to be taken."""
+    pending_bytes_max: int = 128 * 1024 * 1024
+    """Most bytes of payload that may wait to be taken."""
+    on_slow: SlowPolicy = "drop_new"
+    """What happens when one of them is reached."""
+
+    def __post_init__(self) -> None:
+        if self.pending_messages_max < 1 or self.pending_bytes_max < 1:
+            raise InvalidOptionError("pending_messages_max and pending_bytes_max are at least 1")
+        if self.on_slow not in _POLICIES:
+            raise InvalidOptionError(f"on_slow is one of {', '.join(_POLICIES)}, not {self.on_slow!r}")
 
 
 class Subscription(Receiver):
@@ -72,25 +93,19 @@ class Subscription(Receiver):
         queue: bytes,
         *,
         callback: MessageCallback | None,
-        pending_messages_max: int,
-        pending_bytes_max: int,
-        on_slow: SlowPolicy,
+        limits: PendingLimits,
     ) -> None:
         super().__init__(subject, queue)
-        if pending_messages_max < 1 or pending_bytes_max < 1:
-            raise InvalidOptionError("pending_messages_max and pending_bytes_max are at least 1")
-        if on_slow not in _POLICIES:
-            raise InvalidOptionError(f"on_slow is one of {', '.join(_POLICIES)}, not {on_slow!r}")
         self._connection = connection
         self._callback = callback
         self._mailbox = Mailbox(connection.loop)
-        self._on_slow = on_slow
+        self._on_slow = limits.on_slow
         self._is_slow = False
         self._needs_look = False
         self._is_direct = callback is not None and not iscoroutinefunction(callback)
         self._worker: asyncio.Task[None] | None = None
-        self.pending_messages_max = pending_messages_max
-        self.pending_bytes_max = pending_bytes_max
+        self.pending_messages_max = limits.pending_messages_max
+        self.pending_bytes_max = limits.pending_bytes_max
         self.pending_bytes = 0
         self.dropped = 0
         if callback is not None and not self._is_direct:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jetlake.client.api.config_options import DeliverPolicyName
 from jetlake.client.kv.entry import Entry, Operation, from_stored
 from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
 from jetlake.client.kv.status import BucketStatus, read_status
 from jetlake.client.kv.watch import KeyWatch
+from jetlake.client.publish.publisher import Publisher
+from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
     InvalidOptionError,
     KeyExistsError,
@@ -20,10 +21,6 @@ from jetlake.errors import (
 from jetlake.model.api import API_PREFIX
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.encoding.times import parse_time
-
-if TYPE_CHECKING:
-    from jetlake.client.publish.publishing import Publishing
-    from jetlake.client.streams.stream import Stream
 
 __all__ = ["KeyValue"]
 
@@ -44,7 +41,7 @@ class KeyValue:
 
     __slots__ = ("_prefix", "_publisher", "_write_prefix", "bucket", "stream")
 
-    def __init__(self, publisher: Publishing, stream: Stream, api_prefix: str) -> None:
+    def __init__(self, publisher: Publisher, stream: Stream, api_prefix: str) -> None:
         self._publisher = publisher
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
@@ -253,8 +250,6 @@ class KeyValue:
         ack = await self._publisher.publish(
             self._write_prefix + key,
             value,
-            headers=headers,
-            expected_last_subject_sequence=revision,
-            ttl=ttl,
+            {"headers": headers, "expected_last_subject_sequence": revision, "ttl": ttl},
         )
         return ack.seq

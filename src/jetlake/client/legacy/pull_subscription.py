@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
+from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
@@ -31,9 +31,6 @@ from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.model.requests import PullRequest
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    from jetlake.client.api.api_caller import ApiCaller
 
 __all__ = ["PullPhase", "PullSubscription", "TwoStepPull"]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING
 
-from jetlake.client.connection.subscription import MessageCallback, SlowPolicy, Subscription
+from msgspec import Struct
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.connection.subscription import MessageCallback, PendingLimits, Subscription
 from jetlake.client.legacy.push_status import PushStatus
 from jetlake.client.messages.message import Message
 from jetlake.errors import ClientConnectionError, ConsumerDeletedError, JetlakeError, NotFoundError
@@ -17,13 +19,26 @@ from jetlake.model.enums import AckPolicy
 from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.protocol import encoder
 
-if TYPE_CHECKING:
-    from jetlake.client.api.api_caller import ApiCaller
-
-__all__ = ["UNBOUND_WAITS_S", "PushSubscription"]
+__all__ = ["UNBOUND_WAITS_S", "PushSettings", "PushSubscription"]
 
 UNBOUND_WAITS_S = (0.0, 0.005, 0.02, 0.075, 0.15)
 """When to ask whether a consumer is bound: a server notices only a moment after the UNSUB that it is no longer."""
+
+
+class PushSettings(Struct, frozen=True):
+    """How a push subscription treats its messages.
+
+    Attributes:
+        callback: called with each message; None to iterate.
+        manual_ack: leave acknowledging to the callback.
+        heartbeat_alarm_s: silence after which an alarm is due; three heartbeat intervals when None.
+        limits: how many messages may wait, and what happens at the limits.
+    """
+
+    callback: MessageCallback | None
+    manual_ack: bool
+    heartbeat_alarm_s: float | None
+    limits: PendingLimits
 
 
 class PushSubscription(Subscription):
@@ -40,6 +55,7 @@ class PushSubscription(Subscription):
     """
 
     __slots__ = (
+        "_alarm_s",
         "_api",
         "_auto_ack",
         "_check",
@@ -60,15 +76,12 @@ class PushSubscription(Subscription):
         api: ApiCaller,
         subject: bytes,
         queue: bytes,
-        *,
-        callback: MessageCallback | None,
-        manual_ack: bool,
-        pending_messages_max: int,
-        pending_bytes_max: int,
-        on_slow: SlowPolicy,
+        settings: PushSettings,
     ) -> None:
+        callback = settings.callback
         self._api = api
-        self._auto_ack = callback is not None and not manual_ack
+        self._auto_ack = callback is not None and not settings.manual_ack
+        self._alarm_s = settings.heartbeat_alarm_s
         self._created = False
         self._is_named = False
         self._deletion: asyncio.Task[None] | None = None
@@ -85,21 +98,16 @@ class PushSubscription(Subscription):
             subject,
             queue,
             callback=None if callback is None else self._acking(callback),
-            pending_messages_max=pending_messages_max,
-            pending_bytes_max=pending_bytes_max,
-            on_slow=on_slow,
+            limits=settings.limits,
         )
 
-    def attach(
-        self, info: ConsumerInfo, *, created: bool, is_named: bool = False, alarm_s: float | None = None
-    ) -> None:
+    def attach(self, info: ConsumerInfo, *, created: bool, is_named: bool = False) -> None:
         """Bind the subscription to the consumer that serves it.
 
         Args:
             info: the consumer.
             created: the consumer was created for this subscription, which deletes it at its end.
             is_named: the consumer has a name of the user's, by which others may use it too.
-            alarm_s: silence after which an alarm is due.
         """
         self.stream_name = info.stream_name
         self.consumer_name = info.name
@@ -108,7 +116,7 @@ class PushSubscription(Subscription):
         self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
         loop = self._connection.loop
         self._status = PushStatus(
-            seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=alarm_s
+            seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=self._alarm_s
         )
         self._arm()
         # What came before the answer did is looked at now.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import configured
-from jetlake.client.connection.subscription import MessageCallback, SlowPolicy
+from jetlake.client.connection.connection import Connection
 from jetlake.client.legacy.pull_subscription import PullSubscription
-from jetlake.client.legacy.push_subscription import UNBOUND_WAITS_S, PushSubscription
+from jetlake.client.legacy.push_subscription import UNBOUND_WAITS_S, PushSettings, PushSubscription
 from jetlake.client.legacy.subscribe_checks import SubscribeRequest, check_existing, check_request
 from jetlake.client.settings.wire_values import queue_bytes, subscribe_subject
 from jetlake.errors import (
@@ -29,9 +29,6 @@ from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import ConsumerCreateReply, ConsumerInfoReply, StreamNamesReply
 from jetlake.model.requests import ConsumerCreateRequest, StreamListRequest
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["find_stream", "subscribe_pull", "subscribe_push"]
 
@@ -89,13 +86,7 @@ async def subscribe_pull(api: ApiCaller, request: SubscribeRequest) -> PullSubsc
 async def subscribe_push(
     api: ApiCaller,
     request: SubscribeRequest,
-    *,
-    callback: MessageCallback | None,
-    manual_ack: bool,
-    heartbeat_alarm_s: float | None,
-    pending_messages_max: int,
-    pending_bytes_max: int,
-    on_slow: SlowPolicy,
+    settings: PushSettings,
 ) -> PushSubscription:
     """A push subscription: on the consumer that exists, or on a new one.
 
@@ -108,16 +99,7 @@ async def subscribe_push(
     stream = await find_stream(api, request)
 
     def prepare(subject: str) -> PushSubscription:
-        return PushSubscription(
-            api,
-            subscribe_subject(subject),
-            queue_bytes(request.queue),
-            callback=callback,
-            manual_ack=manual_ack,
-            pending_messages_max=pending_messages_max,
-            pending_bytes_max=pending_bytes_max,
-            on_slow=on_slow,
-        )
+        return PushSubscription(api, subscribe_subject(subject), queue_bytes(request.queue), settings)
 
     for _ in range(_RACES_MAX):
         info = await _look_up(api, stream, request)
@@ -130,7 +112,7 @@ async def subscribe_push(
                         info = await api.call(ConsumerInfoReply, "CONSUMER.INFO", stream, info.name)
                     except ConsumerNotFoundError:
                         continue
-                subscription.attach(info, created=False, alarm_s=heartbeat_alarm_s)
+                subscription.attach(info, created=False)
                 return subscription
         if request.consumer:
             raise ConsumerNotFoundError(404, 10014, f"consumer {request.consumer!r} not found")
@@ -142,9 +124,7 @@ async def subscribe_push(
                 info = await _create(api, stream, request, deliver_subject=deliver_subject)
             except (ConsumerExistsError, ConsumerNameInUseError):
                 continue  # Somebody created it between the look-up and now.
-            subscription.attach(
-                info, created=not request.keeps_consumer, is_named=request.has_own_name, alarm_s=heartbeat_alarm_s
-            )
+            subscription.attach(info, created=not request.keeps_consumer, is_named=request.has_own_name)
             return subscription
     raise SubscribeMismatchError(f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time")
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.ready import READY
 from jetlake.client.messages.receiver import Denial, Receiver
+from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -28,9 +30,6 @@ from jetlake.errors import (
 from jetlake.model.publish import PubAck, decode_pub_ack
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["PendingAck", "PublishWindow"]
 
@@ -158,20 +157,8 @@ class PublishWindow(Receiver):
 
     # Publishing
 
-    def put(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        has_id: bool,
-        timeout_s: float | None = None,
-        retries: int | None = None,
-    ) -> PendingAck:
-        """Send a message; the caller has seen to it that there is room.
-
-        Args:
-            timeout_s: how long it may go without acknowledgement; the window's limit when None.
-            retries: how often it is sent again when no stream listens; the window's number when None.
+    def put(self, message: OutgoingMessage) -> PendingAck:
+        """Send a message; the caller has waited for room.
 
         Raises:
             ConnectionClosedError: the connection is closed.
@@ -181,21 +168,22 @@ class PublishWindow(Receiver):
             self._subscribe_again()
         self._next += 1
         token = b"%d" % self._next
-        if header:
-            frame = encoder.hpub(subject, self._prefix + token, header, payload)
+        subject = message.subject
+        if message.header:
+            frame = encoder.hpub(subject, self._prefix + token, message.header, message.payload)
         else:
-            frame = encoder.pub(subject, self._prefix + token, payload)
+            frame = encoder.pub(subject, self._prefix + token, message.payload)
         if self._is_connected:
             connection = self._connection
             # The window bounds what is under way, so nobody has to wait for the socket here.
             if connection.send_bulk(frame) is not READY:
                 connection.end_turn()
         deadline = self.loop.time() + self.ack_timeout_s
-        pending = PendingAck(subject, self, frame, has_id, deadline)
+        pending = PendingAck(subject, self, frame, message.has_id, deadline)
         self._pending[token] = pending
         self._bytes += len(frame)
-        if timeout_s is not None or retries is not None:
-            pending._timeout_s, pending._retries = timeout_s, retries
+        if message.timeout_s is not None or message.retries is not None:
+            pending._timeout_s, pending._retries = message.timeout_s, message.retries
             self._restart_wait(token, pending)
         if self._timer is None:
             self._timer = self.loop.call_at(deadline, self._sweep)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
@@ -26,9 +27,6 @@ from jetlake.errors import (
 )
 from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["Reading"]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.pull_options import ConsumeOptions
 from jetlake.client.pull.pull_state import PullState
 from jetlake.model.encoding.codec import encode
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["Puller"]
 

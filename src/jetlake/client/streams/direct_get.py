@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
+from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Receiver
@@ -15,9 +15,6 @@ from jetlake.model.encoding.codec import encode
 from jetlake.model.requests import DirectGetRequest
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
-
-if TYPE_CHECKING:
-    from jetlake.client.connection.connection import Connection
 
 __all__ = ["HINT", "get_batch"]
 

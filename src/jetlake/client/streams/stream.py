@@ -375,23 +375,23 @@ class Stream:
 
     async def consumers(self) -> list[ConsumerInfo]:
         """All consumers, sorted by name."""
-        found: list[ConsumerInfo] = []
-        while True:
-            request = ConsumerListRequest(offset=len(found))
-            page = await self._api.call(ConsumerListReply, "CONSUMER.LIST", self.name, body=request)
-            found += page.consumers
-            if not page.consumers or len(found) >= page.total:
-                return found
+        return await self._api.list_all(
+            ConsumerListReply,
+            "CONSUMER.LIST",
+            self.name,
+            request=lambda offset: ConsumerListRequest(offset=offset),
+            items=lambda page: page.consumers,
+        )
 
     async def consumer_names(self) -> list[str]:
         """The names of all consumers, sorted."""
-        found: list[str] = []
-        while True:
-            request = ConsumerListRequest(offset=len(found))
-            page = await self._api.call(ConsumerNamesReply, "CONSUMER.NAMES", self.name, body=request)
-            found += page.consumers
-            if not page.consumers or len(found) >= page.total:
-                return found
+        return await self._api.list_all(
+            ConsumerNamesReply,
+            "CONSUMER.NAMES",
+            self.name,
+            request=lambda offset: ConsumerListRequest(offset=offset),
+            items=lambda page: page.consumers,
+        )
 
 
 def stream_handle(api: ApiCaller, name: str) -> Stream:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jetlake.client.publish.publish_header import publish_header
+from jetlake.client.publish.outgoing_message import publish_header
 from jetlake.client.settings.wire_values import (
     header_bytes,
     payload_bytes,
@@ -73,15 +73,7 @@ def test_headers():
 
 
 def header(headers=None, **options):
-    names = (
-        "msg_id",
-        "expected_stream",
-        "expected_last_sequence",
-        "expected_last_subject_sequence",
-        "expected_last_msg_id",
-        "ttl",
-    )
-    return Headers(publish_header(headers, **{name: options.get(name) for name in names})).items()
+    return Headers(publish_header({"headers": headers, **options})).items()
 
 
 def test_what_publishers_may_expect():

@@ -1,0 +1,143 @@
+"""A message for a stream as its publisher describes it, and as the bytes that are sent."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from msgspec import Struct
+
+from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.wire_values import (
+    HeadersLike,
+    header_bytes,
+    payload_bytes,
+    publish_subject,
+    subscribe_subject,
+)
+from jetlake.errors import InvalidOptionError
+from jetlake.model.encoding.durations import Seconds, format_duration, nanoseconds
+from jetlake.protocol.headers import append_pair
+
+__all__ = ["OutgoingMessage", "PublishOptions", "outgoing_message", "publish_header"]
+
+
+class PublishOptions(TypedDict, total=False):
+    """The keyword arguments of every call that publishes to a stream; None is the same as leaving one out."""
+
+    headers: HeadersLike | None
+    """Headers of the message."""
+    msg_id: str | None
+    """An id by which the stream recognises a message that it has already; the message is then stored once."""
+    expected_stream: str | None
+    """The name of the stream that must take the message."""
+    expected_last_sequence: int | None
+    """The stream's last sequence; 0 for an empty stream."""
+    expected_last_subject_sequence: int | None
+    """The last sequence of this subject; 0 for a new subject."""
+    expected_last_subject_sequence_subject: str | None
+    """The subject, or pattern, that `expected_last_subject_sequence` is of instead."""
+    expected_last_msg_id: str | None
+    """The id of the stream's last message."""
+    ttl: Seconds | str | None
+    """Seconds that the message lives, or `"never"`; the stream needs `allow_msg_ttl`."""
+    timeout: Seconds | None
+    """Seconds to wait for the acknowledgement of each attempt. Default: the context's `timeout`."""
+    retries: int | None
+    """How often to publish again, a quarter of a second apart, when no stream listens. Default 2."""
+
+
+_OPTIONS = frozenset(PublishOptions.__annotations__)
+
+
+class OutgoingMessage(Struct, frozen=True, gc=False):
+    """A message as it is sent, checked.
+
+    Attributes:
+        subject: the subject.
+        header: the header block; empty for none.
+        payload: the content.
+        has_id: the message has a message id, so the stream recognises a second copy.
+        timeout_s: seconds to wait for the acknowledgement of each attempt; None for the context's.
+        retries: how often to publish again when no stream listens; None for the context's.
+    """
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    has_id: bool = False
+    timeout_s: float | None = None
+    retries: int | None = None
+
+
+def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> OutgoingMessage:
+    """Check what a publisher gave and encode it; needs no event loop.
+
+    Raises:
+        BadSubjectError: nobody can publish there.
+        BadHeaderError: a header would break the block.
+        InvalidOptionError: an option that cannot work.
+        TypeError: an option that does not exist.
+    """
+    raw_subject = publish_subject(subject)
+    if type(payload) is not bytes:
+        payload = payload_bytes(payload)
+    if not options:
+        return OutgoingMessage(raw_subject, b"", payload)
+    return OutgoingMessage(
+        raw_subject,
+        publish_header(options),
+        payload,
+        options.get("msg_id") is not None,
+        timeout_s(options.get("timeout")),
+        options.get("retries"),
+    )
+
+
+def publish_header(options: PublishOptions) -> bytes:
+    """Encode the header block of a message: the publisher's own headers, then those that the options stand for.
+
+    Raises:
+        BadHeaderError: a value would break the block.
+        InvalidOptionError: an expectation that cannot be meant.
+        TypeError: an option that does not exist.
+    """
+    if not _OPTIONS.issuperset(options):
+        raise TypeError(f"publishing takes no argument {min(options.keys() - _OPTIONS)!r}")
+    added: list[tuple[str, str]] = []
+    msg_id = options.get("msg_id")
+    if msg_id is not None:
+        if not msg_id:
+            raise InvalidOptionError("msg_id is empty; leave it out for no deduplication")
+        added.append(("Nats-Msg-Id", msg_id))
+    expected_stream = options.get("expected_stream")
+    if expected_stream is not None:
+        added.append(("Nats-Expected-Stream", expected_stream))
+    last_subject_sequence = options.get("expected_last_subject_sequence")
+    for option, key, number in (
+        ("expected_last_sequence", "Nats-Expected-Last-Sequence", options.get("expected_last_sequence")),
+        ("expected_last_subject_sequence", "Nats-Expected-Last-Subject-Sequence", last_subject_sequence),
+    ):
+        if number is not None:
+            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+                raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
+            added.append((key, str(number)))
+    pattern = options.get("expected_last_subject_sequence_subject")
+    if pattern is not None:
+        if last_subject_sequence is None:
+            raise InvalidOptionError("expected_last_subject_sequence_subject needs expected_last_subject_sequence")
+        added.append(("Nats-Expected-Last-Subject-Sequence-Subject", subscribe_subject(pattern).decode()))
+    last_msg_id = options.get("expected_last_msg_id")
+    if last_msg_id is not None:
+        added.append(("Nats-Expected-Last-Msg-Id", last_msg_id))
+    ttl = options.get("ttl")
+    if ttl is not None:
+        added.append(("Nats-TTL", ttl if isinstance(ttl, str) else format_duration(nanoseconds(ttl))))
+    header = header_bytes(options.get("headers"))
+    if not added:
+        return header
+    checked = header_bytes(dict(added))
+    if not header:
+        return checked
+    for name, value in added:
+        header = append_pair(header, name.encode(), value.encode())
+    return header

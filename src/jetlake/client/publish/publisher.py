@@ -1,0 +1,126 @@
+"""Publishing to streams: one message with its acknowledgement, or many through a bounded window."""
+
+from __future__ import annotations
+
+import asyncio
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
+from jetlake.client.publish.publish_window import PendingAck, PublishWindow
+from jetlake.client.settings.options import timeout_s
+from jetlake.errors import InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
+from jetlake.model.encoding.durations import Seconds
+from jetlake.model.publish import PubAck, decode_pub_ack
+
+__all__ = ["WINDOW_BYTES", "WINDOW_MESSAGES", "Publisher"]
+
+_RETRY_WAIT_S = 0.25
+_RETRIES = 2
+WINDOW_MESSAGES = 4000
+WINDOW_BYTES = 64 * 1024 * 1024
+
+
+class Publisher:
+    """Publishes the messages of one JetStream context.
+
+    Args:
+        api: the connection and the default timeout.
+        window_messages: most messages of `publish_async` under way.
+        window_bytes: most bytes of them.
+    """
+
+    def __init__(self, api: ApiCaller, *, window_messages: int, window_bytes: int) -> None:
+        if window_messages < 1 or window_bytes < 1:
+            raise InvalidOptionError("publish_window and publish_window_bytes are at least 1")
+        self._connection = api.connection
+        self._timeout_s = api.timeout_s
+        self._window_limits = window_messages, window_bytes
+        self._window: PublishWindow | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed for good."""
+        return self._connection.is_closed
+
+    def prepare(self, subject: str, payload: bytes, options: PublishOptions) -> OutgoingMessage:
+        """Check and encode a message; needs no event loop.
+
+        Raises:
+            BadSubjectError: nobody can publish there.
+            BadHeaderError: a header would break the block.
+            InvalidOptionError: an option that cannot work, or a message larger than the server takes.
+        """
+        message = outgoing_message(subject, payload, options)
+        self._connection.check_size(len(message.header) + len(message.payload))
+        return message
+
+    async def publish(self, subject: str, payload: bytes, options: PublishOptions) -> PubAck:
+        """Publish and wait until a stream has the message; see `JetStream.publish`."""
+        message = self.prepare(subject, payload, options)
+        wait_s = message.timeout_s or self._timeout_s
+        retries = _RETRIES if message.retries is None else message.retries
+        while True:
+            try:
+                answer = await self._connection.request_raw(message.subject, message.header, message.payload, wait_s)
+            except NoRespondersError:
+                if retries <= 0:
+                    raise
+            except RequestTimeoutError:
+                raise PublishTimeoutError(
+                    f"no stream acknowledged the message on {subject!r} within {wait_s:g} s; it may be stored"
+                ) from None
+            else:
+                return decode_pub_ack(answer.payload)
+            retries -= 1
+            await asyncio.sleep(_RETRY_WAIT_S)
+
+    async def publish_async(self, subject: str, payload: bytes, options: PublishOptions) -> PendingAck:
+        """Publish without waiting for the stream; see `JetStream.publish_async`."""
+        message = self.prepare(subject, payload, options)
+        window = self._window
+        if window is None:
+            window = self._open_window()
+        if window.is_full:
+            await window.room()
+        return window.put(message)
+
+    async def put(self, message: OutgoingMessage) -> PendingAck:
+        """Publish a prepared message as `publish_async` does."""
+        window = self._window or self._open_window()
+        if window.is_full:
+            await window.room()
+        return window.put(message)
+
+    async def complete(self, timeout: Seconds | None = None) -> None:
+        """Wait until all messages of `publish_async` are acknowledged.
+
+        Raises:
+            PublishWindowError: some were not; the error lists them.
+            PublishTimeoutError: `timeout` seconds have passed.
+        """
+        if self._window is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_s(timeout)):
+                await self._window.complete()
+        except TimeoutError as error:
+            if isinstance(error, PublishTimeoutError):
+                raise
+            raise PublishTimeoutError(f"{self._window.pending} messages are not acknowledged yet") from None
+
+    @property
+    def pending(self) -> int:
+        """Messages of `publish_async` that wait for their acknowledgement."""
+        return 0 if self._window is None else self._window.pending
+
+    def _open_window(self) -> PublishWindow:
+        messages_max, bytes_max = self._window_limits
+        self._window = PublishWindow(
+            self._connection,
+            messages_max=messages_max,
+            bytes_max=bytes_max,
+            ack_timeout_s=self._timeout_s,
+            retries=_RETRIES,
+        )
+        self._connection.when_gone(self, self._window.release)
+        return self._window
