@@ -321,6 +321,26 @@ def test_a_consumer_that_goes_with_its_stream_takes_no_new_one_along(seed, reten
     assert "c" in machine.jetstream.streams["A"].consumers
 
 
+def test_a_sync_that_finds_its_stream_gone_is_no_failure():
+    """The thread that syncs may be there before whoever deleted the stream has told anybody."""
+    stream = StoreFolder(FaultyDisk(Random(1)), Path("/data")).stream("$G", "A")
+    stream.write_meta(b"{}")
+    store = stream.open_store()
+    consumer = stream.consumer("c")
+    consumer.stage_meta(b"{}")
+    journal = consumer.open_journal()
+    journal.load()
+    journal.delivered_run(1, [1], 1)
+    store.append(b"a", b"", b"1", 1)
+    stream.stage_meta(b'{"new":1}')
+    journal.flush()
+    store.flush()
+    stream.removal().flush()
+    for syncable in (consumer, journal, store, stream):
+        assert sync(syncable) is None
+        assert syncable.failure is None
+
+
 def test_a_removal_that_was_refused_takes_no_new_consumer_along():
     machine = Machine()
     body = consumer_body("A", "c")

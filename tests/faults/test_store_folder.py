@@ -97,6 +97,10 @@ def deleted_file(streams):
     (streams / "X.deleted0").write_text("mine")
 
 
+def beside_the_streams(streams):
+    shutil.copytree(streams, streams.parent / "streams.old")
+
+
 def copy_of_a_stream(streams):
     shutil.copytree(streams / "B", streams / "B-copy")
 
@@ -113,6 +117,7 @@ def copy_of_a_stream(streams):
         (deleted_with_something, "X.deleted0"),
         (deleted_file, "X.deleted0"),
         (copy_of_a_stream, "B-copy"),
+        (beside_the_streams, "streams.old"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -138,9 +143,12 @@ async def test_what_the_store_left_unfinished_goes_and_is_logged(stopped):
     (streams / "EMPTY").mkdir()
     shutil.move(streams / "C", streams / "C.deleted3")
     (streams / "A" / "consumers" / "half").mkdir()
+    shutil.copy(streams / "A" / "meta.json", streams / "A" / "meta.json.tmp")
+    (streams / "A" / "consumers" / "c1" / "meta.json.2.tmp").write_text("torn")
     async with running(stopped) as server:
         assert server.streams == ["A", "B"]
-        for name in ("HALF", "EMPTY", "C.deleted3", "A/consumers/half"):
+        unfinished = ("A/meta.json.tmp", "A/consumers/c1/meta.json.2.tmp")
+        for name in ("HALF", "EMPTY", "C.deleted3", "A/consumers/half", *unfinished):
             assert not (streams / name).exists()
             assert server.log.about("Removed", name)
         assert server.health() == (200, "")

@@ -26,7 +26,16 @@ from xxhash import xxh3_64_hexdigest
 from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES, STREAMS, Layout, foreign_names, told
+from jetlake.store.files.own_files import (
+    ACCOUNT,
+    CONSUMER_FILES,
+    CONSUMERS,
+    STREAM_FILES,
+    STREAMS,
+    Layout,
+    foreign_names,
+    told,
+)
 from jetlake.store.files.removal import Removal, Remover, remove_tree
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.journal.consumer_journal import FileJournal
@@ -86,9 +95,16 @@ class _Folder:
 
     failure: StoreError | None = None
 
-    def __init__(self, disk: Disk, path: Path, names: UnsyncedNames | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        names: UnsyncedNames | None = None,
+        parent_is_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.disk = disk
         self.path = path
+        self._parent_is_gone = parent_is_gone
         self.names = names or UnsyncedNames(disk)
         # The lock guards what the thread that syncs touches as well; nobody waits for the disk under it.
         self._lock = threading.Lock()
@@ -172,8 +188,8 @@ class _Folder:
             except OSError as error:
                 with self._lock:
                     self._staged = self._staged or _Staged(staged.data, None)
-                    if self._gone.is_set():
-                        return
+                if self.is_gone():
+                    return
                 refusal = StoreError.of(f"write {self.path / _META}", error)
                 if self._is_new:
                     # Whoever made it was told that it is not there.
@@ -244,6 +260,21 @@ class _Folder:
         note(f"Removed {self.path}, which was left unfinished by a crash")
         return True
 
+    def remove_unfinished(self, note: Callable[[str], None]) -> None:
+        """Remove the files that a crash left before they got their names.
+
+        Args:
+            note: told of each.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for name in self.disk.names(self.path):
+            path = self.path / name
+            if name.endswith(ASIDE_SUFFIX) and self.layout.has_file(name) and self.disk.is_file(path):
+                self.disk.remove(path)
+                note(f"Removed {path}, which was left unfinished by a crash")
+
     def foreign(self) -> list[str]:
         """The names in the folder that the store did not write.
 
@@ -263,6 +294,12 @@ class _Folder:
             self._gone.set()
         return target
 
+    def is_gone(self) -> bool:
+        """Whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
+        with self._lock:
+            is_gone = self._gone.is_set()
+        return is_gone or self._parent_is_gone()
+
     def discard(self) -> None:
         """Write nothing more: the folder went with one above it."""
         with self._lock:
@@ -281,7 +318,14 @@ class ConsumerFolder(_Folder):
         Args:
             note: told when there are files and none tells where the consumer stood.
         """
-        return FileJournal(self.disk, self.path, owner=self.owner, note=note, before_sync=self.ensure_made)
+        return FileJournal(
+            self.disk,
+            self.path,
+            owner=self.owner,
+            note=note,
+            before_sync=self.ensure_made,
+            is_gone=self.is_gone,
+        )
 
     @property
     def owner(self) -> str:
@@ -338,11 +382,12 @@ class StreamFolder(_Folder):
             note=note,
             report=report,
             before_sync=self.ensure_made,
+            is_gone=self.is_gone,
         )
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
-        return ConsumerFolder(self.disk, self.path / _CONSUMERS / folder_name(name), self.names)
+        return ConsumerFolder(self.disk, self.path / _CONSUMERS / folder_name(name), self.names, self.is_gone)
 
     def consumers(self, note: Callable[[str], None] = _ignore) -> list[ConsumerFolder]:
         """The places of all consumers; what a crash left half removed goes.
@@ -354,7 +399,7 @@ class StreamFolder(_Folder):
             StoreError: the disk refused, so that nobody knows which consumers there are.
         """
         folders = _folders(self.disk, self.path / _CONSUMERS, CONSUMERS, note)
-        return [ConsumerFolder(self.disk, path, self.names) for path in folders]
+        return [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in folders]
 
 
 class StoreFolder:
@@ -389,6 +434,7 @@ class StoreFolder:
             StoreError: the disk refused, so that nobody knows which streams there are.
         """
         path = self._streams(account)
+        _folders(self.disk, path.parent, ACCOUNT, note)
         folders = _folders(self.disk, path, STREAMS, note) if _is_there(self.disk, path.parent) else []
         return [StreamFolder(self.disk, path, self._open_files, self.names) for path in folders]
 

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from jetlake.store.files.disk import Disk
 
-__all__ = ["CONSUMERS", "CONSUMER_FILES", "MESSAGE_FILES", "STREAMS", "STREAM_FILES", "Layout", "foreign_names", "told"]
+__all__ = [
+    "ACCOUNT",
+    "CONSUMERS",
+    "CONSUMER_FILES",
+    "MESSAGE_FILES",
+    "STREAMS",
+    "STREAM_FILES",
+    "Layout",
+    "foreign_names",
+    "told",
+]
 
 _NAMES_TOLD_MAX = 10
 # What `folder_name` makes, and the name that such a folder gets while it is removed.
@@ -49,6 +59,8 @@ STREAM_FILES = Layout(
 """The folder of one stream."""
 STREAMS = Layout(r"(?!)", {"*": STREAM_FILES})
 """The folder of all streams of an account."""
+ACCOUNT = Layout(r"(?!)", {"streams": STREAMS})
+"""The folder of an account."""
 
 
 def foreign_names(disk: Disk, path: Path, layout: Layout, *, deep: bool = False) -> Iterator[str]:

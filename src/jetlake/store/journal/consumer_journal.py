@@ -175,6 +175,7 @@ class FileJournal:
         owner: names the stream and consumer, so that another's journal is not believed.
         note: told when there are files and none tells where the consumer stood.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
+        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
     """
 
     durable = True
@@ -189,6 +190,7 @@ class FileJournal:
         owner: str = "",
         note: Callable[[str], None] = lambda _text: None,
         before_sync: Callable[[], None] = lambda: None,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._owner = journal_format.owner_tag(owner)
         self._note = note
@@ -198,6 +200,7 @@ class FileJournal:
         self._grown_bytes = grown_bytes
         self._random_bytes = random_bytes
         self._before_sync = before_sync
+        self._is_gone = is_gone
         self._key = 0
         self._seed = 0
         self._size = 0
@@ -378,9 +381,9 @@ class FileJournal:
                 if is_new:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
+                if self._is_discarded or self._is_gone():
+                    return
                 with self._lock:
-                    if self._is_discarded:
-                        return  # The folder went meanwhile, and what was in it needs no disk.
                     self._obsolete[:0] = obsolete
                 self.failure = StoreError.of("make the consumer's journal safe", error)
                 raise self.failure from error

@@ -23,6 +23,7 @@ class Durability:
         synced: the last flush that is known to be safe.
         failure: set when a sync fails: nobody knows then what the disk has, until it was written anew and synced.
         cuts: what could not be undone of a failed write, to be tried again before that.
+        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
     """
 
     def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
@@ -35,6 +36,7 @@ class Durability:
         self._segments = segments
         self._last_sequence = 0
         self.cuts: list[Callable[[], None]] = []
+        self.is_gone: Callable[[], bool] = lambda: False
         self._may_mend = False
         self._dirty: dict[Segment, None] = {}
         # The same for the names in the folder: how often they changed, and up to which change they are safe.
@@ -119,8 +121,8 @@ class Durability:
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
-                if self._is_discarded:
-                    return  # The folder went meanwhile, and what was in it needs no disk.
+                if self._is_discarded or self.is_gone():
+                    return
                 with self._lock:
                     self._dirty = dict.fromkeys((*dirty, *self._dirty))
                 self.failure = StoreError.of("make the stream's log safe", error)

@@ -62,6 +62,7 @@ class FileStore(LoggedStore):
         note: told of what recovery removed, and of what is not the store's.
         report: told of messages that are found to be lost.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
+        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
 
     Raises:
         StoreError: the folder can be neither found nor made, or the disk does not give back what is in it.
@@ -81,6 +82,7 @@ class FileStore(LoggedStore):
         note: Callable[[str], None] = lambda _text: None,
         report: Callable[[str], None] = lambda _text: None,
         before_sync: Callable[[], None] = lambda: None,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._before_sync = before_sync
         self._open_files = open_files or OpenFiles(files_max())
@@ -116,6 +118,7 @@ class FileStore(LoggedStore):
             tail_bytes=tail_bytes,
             random_bytes=random_bytes,
         )
+        self._durability.is_gone = is_gone
         self._snapshot_bytes = snapshot_bytes
         self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
         self._closed = False

@@ -153,7 +153,7 @@ class _StreamHome:
             except (OSError, DecodeError) as error:
                 self._miss(folder, _told(error))
                 continue
-            _note_foreign(folder, self._note)
+            _tidy(folder, self._note)
             yield record, _ConsumerHome(folder, self._removals, self._note)
 
     def set_aside(self, name: str, reason: str) -> None:
@@ -255,7 +255,7 @@ class FolderStorage:
             except Exception as error:  # Whatever the files of one stream do, the others must start.
                 self._leave_alone(account, folder, f"reading it failed with {error!r}")
                 continue
-            _note_foreign(folder, self._note)
+            _tidy(folder, self._note)
             yield record.config, record.created_ns, home
 
     def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
@@ -278,7 +278,10 @@ def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
         raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
 
 
-def _note_foreign(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
+def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
+    """Remove what a crash left unfinished, and name what is not the store's."""
+    with suppress(OSError):
+        folder.remove_unfinished(note)
     with suppress(OSError):
         if foreign := folder.foreign():
             note(f"{folder.path} holds what the store did not write, and leaves alone: {told(foreign)}")
