@@ -12,10 +12,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from jetlake.model.stream import StreamInfo
+from jetlake.spark.archived_range import archived_range, check_archive
 from jetlake.spark.clock import Clock
 from jetlake.spark.data_loss import data_loss_error, lost_at_head, seen_of
-from jetlake.spark.executor import read_partition
+from jetlake.spark.executor import read_lake_partition, read_partition
 from jetlake.spark.filters import Bounds, bounds_of, narrow_subjects
+from jetlake.spark.lake import open_lake
+from jetlake.spark.lake_reader import LakePartition, plan_lake
 from jetlake.spark.offsets import BatchRange, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
@@ -49,6 +52,8 @@ class BatchReader(DataSourceReader):
         """One task's messages; none for the placeholder that Spark makes of an empty plan."""
         if isinstance(partition, ReadPartition):
             yield from read_partition(partition, self._schema, self._options)
+        elif isinstance(partition, LakePartition):
+            yield from read_lake_partition(partition, self._schema, self._options)
 
 
 class FilteringBatchReader(BatchReader):
@@ -68,7 +73,7 @@ def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader
     return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
 
 
-def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[ReadPartition]:
+def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[ReadPartition | LakePartition]:
     """The tasks of a batch read.
 
     Raises:
@@ -81,12 +86,19 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
         return []
     read_options = options if narrowed is None else replace(options, subjects=narrowed)
     now_ns = clock.wall_ns()
-    partitions: list[ReadPartition] = []
+    partitions: list[ReadPartition | LakePartition] = []
     for stream in options.streams:
         if bounds.streams is None or stream in bounds.streams:
+            # First: a stream that is looked at later has all that the archive has.
+            lake = open_lake(options.archive, stream, options.subjects) if options.archive else None
             info = watch.info(stream)
+            seam = 0
+            if lake is not None:
+                watch.ask(lambda api: check_archive(api, stream, lake, options))  # noqa: B023
+                seam = lake.offset.next
+                partitions += plan_lake(lake, archived_range(info, lake, options, bounds, now_ns), read_options)
             # What the options name does not depend on the filters that are pushed down.
-            found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns))  # noqa: B023
+            found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns, seam))  # noqa: B023
             partitions += watch.ask(lambda api: _tasks(api, watch.version, info, found, read_options))  # noqa: B023
     return partitions
 
@@ -105,16 +117,22 @@ def _tasks(
 
 
 def _range(
-    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int
+    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int, seam: int
 ) -> tuple[SequenceRange, bool]:
     """The sequences of one stream that the options name and the filters let through, and whether they begin with
-    whatever the stream begins with when it is read.
+    whatever the stream begins with when it is read. What lies before `seam` is in the stream's archive.
     """
     stream = info.config.name
     position = options.starting.of(stream)
     first = start_sequence(api, version, info, position, now_ns, options.subjects)
     end = end_sequence(api, version, info, options.ending.of(stream), now_ns, options.subjects)
     soft = is_open(info, position, first)
+    if seam:
+        # What is behind the seam nobody has but the stream.
+        first = seam if soft else max(first, seam)
+        soft = False
+        if end <= first:
+            return SequenceRange(first, first), False
     lost = 0 if soft else lost_at_head(info, StreamOffset(info.created, first), bool(options.subjects))
     if lost:
         error = data_loss_error(stream, first, first + lost)

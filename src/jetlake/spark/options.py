@@ -247,6 +247,14 @@ class SourceOptions:
         "latest",
         "Where a batch read ends, exclusive for times and inclusive for `seq:N`; not for streaming.",
     )
+    archive: str = option(
+        "archive",
+        text,
+        "",
+        "none",
+        "Folder of an archive of the stream (`jetlake pipeline archive`, Parquet or Delta): a batch read takes what is "
+        "archived from there and the rest from the stream. Every executor must reach it.",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         boolean,
@@ -403,6 +411,8 @@ class SourceOptions:
             for stream, _ in positions.by_stream:
                 if stream not in self.streams:
                     raise ConfigError(f"option {name} names stream {stream!r}, which option stream does not")
+        if len(self.streams) > 1 and self.archive:
+            raise ConfigError("option archive holds one stream: read each stream by itself, and union the DataFrames")
         if len(self.streams) > 1 and self.guarantee == "atLeastOnce":
             raise ConfigError("guarantee=atLeastOnce reads one stream: give each stream a query of its own")
 

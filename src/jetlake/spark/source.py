@@ -43,7 +43,13 @@ class JetStream(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""
-        return StreamReader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
+        options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        if options.archive:
+            raise ConfigError(
+                "option archive is for batch reads: read the archive with endingPosition=seq:N, and let a query begin "
+                "at startingPosition=seq:N+1"
+            )
+        return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""

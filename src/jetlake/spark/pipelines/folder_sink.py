@@ -13,15 +13,13 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 
 from jetlake.errors import ConfigError
+from jetlake.spark.lake import NOTES
 from jetlake.spark.pipelines.file_system import FileSystem
 
 __all__ = ["BATCHES", "FORMATS", "NOTES", "FolderSink", "batch_files", "file_name", "is_data_file", "writer_options"]
 
 FORMATS = ("parquet", "orc", "json")
 """What a folder may hold."""
-NOTES = "_jetlake"
-"""The folder inside the folder that is ours; readers leave out what begins with an underscore."""
-
 _STAGING = f"{NOTES}/staging"
 BATCHES = f"{NOTES}/batches"
 """Where a folder notes the files of its last batch."""
