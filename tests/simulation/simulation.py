@@ -218,7 +218,7 @@ class Simulation:
         delivery = book.deliveries[sequence]
         body = self.random.choice([b"", b"", b"+ACK", b"-NAK", b"-NAK 3s", b"+WPI", b"+TERM no", b"what"])
         reply = self.world.inbox() if self.random.random() < 0.5 else b""
-        acks = self.world.jetstream.streams[key[0]].consumers[key[1]].acks
+        acks = self.world.jetstream.streams[key[0]].consumers[key[1]].ack_tracker
         is_known = sequence <= acks.delivered_stream
         floor_before = acks.floor_stream
         self.world.publish(delivery.reply, body, reply)
@@ -248,7 +248,7 @@ class Simulation:
         if book.ack_policy == "explicit":
             return {sequence}
         consumer_sequence = int(delivery.reply.split(b".")[6])
-        acks = self.world.jetstream.streams[book.stream].consumers[book.name].acks
+        acks = self.world.jetstream.streams[book.stream].consumers[book.name].ack_tracker
         if sequence <= floor or consumer_sequence > acks.delivered_consumer:
             return set()
         if acks.floor_stream < sequence:
@@ -402,7 +402,7 @@ class Simulation:
                 self.consumers[key].leaving = False
                 if self.consumers[key].ack_policy == "none":
                     # What it had delivered is done, whether it reached anybody before the server died or not.
-                    delivered = stream.consumers[key[1]].acks.delivered_stream
+                    delivered = stream.consumers[key[1]].ack_tracker.delivered_stream
                     self.consumers[key].maybe_done |= self._up_to(self.consumers[key], delivered)
                     for sequence in self._up_to(self.consumers[key], delivered):
                         self._retain(book, sequence)
@@ -525,7 +525,7 @@ class Simulation:
             for consumer in stream.consumers.values():
                 self._check_consumer(stream, consumer)
             if name == "W":
-                pending = [set(consumer.acks.pending) for consumer in stream.consumers.values()]
+                pending = [set(consumer.ack_tracker.pending) for consumer in stream.consumers.values()]
                 assert len(set().union(*pending)) == sum(map(len, pending)), "a message of the queue is with two"
         waiting = set(self._waiting())
         alive = {sid for sid, pull in self.pulls.items() if pull.subscription.active}
@@ -533,7 +533,7 @@ class Simulation:
 
     def _check_consumer(self, stream, consumer):
         book = self.consumers[(stream.name, consumer.name)]
-        acks, cursor, store = consumer.acks, consumer.cursor, stream.store
+        acks, cursor, store = consumer.ack_tracker, consumer.cursor, stream.store
         where = f"({stream.name}, {consumer.name})"
         assert acks.floor_stream >= book.floor, f"{where}: floor back from {book.floor} to {acks.floor_stream}"
         book.floor = acks.floor_stream
@@ -578,7 +578,7 @@ class Simulation:
             if book.ack_policy == "none" and book.crashed:
                 # What was on its way when the server died counts as delivered.
                 continue
-            exhausted = self.world.jetstream.streams[key[0]].consumers[key[1]].acks.exhausted
+            exhausted = self.world.jetstream.streams[key[0]].consumers[key[1]].ack_tracker.exhausted
             for sequence, (subject, _) in self.streams[key[0]].messages.items():
                 if book.wants(subject) and sequence >= book.first_sequence:
                     got = sequence in book.done or sequence in exhausted or sequence in book.deliveries
@@ -594,7 +594,7 @@ class Simulation:
         self._turn()
         if book.ack_policy == "none":
             return
-        acks = self.world.jetstream.streams[key[0]].consumers[key[1]].acks
+        acks = self.world.jetstream.streams[key[0]].consumers[key[1]].ack_tracker
         for sequence in sorted(acks.pending):
             if sequence in book.deliveries and sequence in acks.pending:
                 reply = self.world.inbox()

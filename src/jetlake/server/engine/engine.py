@@ -233,7 +233,7 @@ class Engine:
                 if syncable in (stream.store, stream.home.id_log, stream.home.place):
                     return f"stream {stream.name} of account {account}"
                 for consumer in stream.consumers.values():
-                    if syncable in (consumer.home.journal, consumer.home.place):
+                    if syncable in (consumer.journal.file, consumer.home.place):
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
 

@@ -1,7 +1,7 @@
 """The parts of the ack tracker: runs, deadlines of one's own, the queue for redelivery; and that none of them grows."""
 
 from jetlake.server.engine.consumer.acks.delivery_runs import DeliveryRuns
-from jetlake.server.engine.consumer.acks.own_deadlines import OwnDeadlines
+from jetlake.server.engine.consumer.acks.message_deadlines import MessageDeadlines
 from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
 
 
@@ -43,7 +43,7 @@ def test_runs_that_are_replaced_or_swept():
 
 
 def test_deadlines_can_be_moved_and_dropped():
-    deadlines = OwnDeadlines()
+    deadlines = MessageDeadlines()
     for sequence, deadline_ns in ((1, 50), (2, 40), (3, 60), (1, 70), (2, 30)):
         deadlines.set(sequence, deadline_ns)
     assert deadlines.next_ns == 30
@@ -55,7 +55,7 @@ def test_deadlines_can_be_moved_and_dropped():
 
 
 def test_a_deadline_that_is_moved_forever_takes_no_more_room():
-    deadlines = OwnDeadlines()
+    deadlines = MessageDeadlines()
     for number in range(20_000):
         deadlines.set(1, number)
     assert len(deadlines._heap) < 5_000

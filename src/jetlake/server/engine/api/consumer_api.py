@@ -46,8 +46,6 @@ from jetlake.model.versioning import required_level
 from jetlake.server.engine.api.api import ApiRequest, Handler, page
 from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
 from jetlake.server.engine.consumer.consumer import Consumer
-from jetlake.server.engine.consumer.pull.pull import PullDelivery
-from jetlake.server.engine.consumer.push.push import PushDelivery
 from jetlake.server.engine.consumer.start_position import StartPosition, start_position
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
@@ -124,8 +122,8 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     if home.place is not None and stream.visible_sequence < start.sequence - 1:
         # The same for a power cut: nothing tells of the consumer before the log has those messages.
         stream.services.commit.order(stream.store, home.place)
-        consumer.committed.write_after(stream.store)
-    consumer.write_state()
+        consumer.journal.write_after(stream.store)
+    consumer.journal.rewrite()
     _add(stream, consumer)
     _make_durable(consumer)
     if had_missing:
@@ -142,7 +140,7 @@ def _make_durable(consumer: Consumer) -> None:
 
     def undo(error: JetlakeError | None) -> None:
         if error is not None and not consumer.is_closed:
-            commit.forget(consumer.home.journal, error)
+            commit.forget(consumer.journal.file, error)
             with consumer.services.report_store_errors(f"removing consumer {consumer.name}"):
                 consumer.close(deleted=True)
 
@@ -185,8 +183,7 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         others = [other.config for other in stream.consumers.values() if other is not consumer]
         check_workqueue(config, others, is_update=True)
-    delivery = consumer.delivery
-    in_use = isinstance(delivery, PushDelivery) and delivery.is_active
+    in_use = consumer.delivery.is_bound
     config = _with_level(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
     if config != old:
         consumer.update(config)
@@ -208,7 +205,7 @@ def recover_consumers(stream: Stream) -> None:
     for record, home in stream.home.recover_consumers():
         consumer = _make(stream, record, home, StartPosition(record.start))
         try:
-            consumer.restore(home.journal.load(), record.resume)
+            consumer.restore(record.resume)
         except StoreError as error:
             stream.home.set_aside(record.name, str(error))
             continue
@@ -307,7 +304,7 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
     config = consumer.config
     sequence = body.seq
     if not sequence:
-        sequence = consumer.acks.floor_stream + 1
+        sequence = consumer.ack_tracker.floor_stream + 1
     elif config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE:
         if sequence < config.opt_start_seq:
             raise api_error(10204, err="below start seq")
@@ -318,7 +315,7 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
         raise api_error(10204, err="not allowed")
     consumer.reset(sequence)
     if consumer.home.place is not None:
-        request.awaits.extend((consumer.home.place, consumer.home.journal))
+        request.awaits.extend((consumer.home.place, consumer.journal.file))
     return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)
 
 
@@ -336,8 +333,7 @@ def consumer_unpin(request: ApiRequest) -> ConsumerUnpinReply:
     consumer = _consumer(request)
     if group not in consumer.config.priority_groups:
         raise api_error(10160)
-    if isinstance(consumer.delivery, PullDelivery):
-        consumer.delivery.unpin()
+    consumer.delivery.unpin()
     return ConsumerUnpinReply()
 
 

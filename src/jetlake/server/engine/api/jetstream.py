@@ -69,7 +69,7 @@ class JetStream:
             stream.touched()
             self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
-                self.services.commit.failed(consumer.home.journal, consumer.home.journal.failure)
+                self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)
 
     def create_stream(self, config: StreamConfig) -> Stream:
         """Make a stream of a configuration that has been checked."""
@@ -197,7 +197,7 @@ class JetStream:
         if subject.startswith(b"$JS.ACK."):
             return self._receive_ack(subject, reply, payload, origin)
         if subject.startswith(b"$JS.FC."):
-            return self._receive_flow_control(subject, reply, payload, origin)
+            return self._receive_flow_control(subject)
         if self._domain_prefix and subject.startswith(self._domain_prefix):
             rest = subject[len(self._domain_prefix) :]
             if rest.startswith((b"$KV.", b"$OBJ.")):
@@ -232,14 +232,14 @@ class JetStream:
             return False
         if not (stream_sequence.isdigit() and consumer_sequence.isdigit()):
             return True  # It was for this consumer, who cannot make sense of it and says nothing.
-        return found.acknowledgements.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
+        return found.ack_handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
 
-    def _receive_flow_control(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+    def _receive_flow_control(self, subject: bytes) -> bool:
         tokens = subject.split(b".")
         if len(tokens) >= 5:
             found = self.consumer_by_tokens(tokens[2], tokens[3])
             if found is not None:
-                return found.receive_flow_control(subject, reply, payload, origin)
+                return found.delivery.receive_flow_control(subject)
         return False
 
     def _receive_pull(

@@ -1,58 +1,49 @@
-"""A consumer: its place in the stream, what it waits for, and how its messages go out and come back acknowledged.
-
-The pieces decide for themselves (`cursor`, `acks`, `delivery`, `acknowledgements`, `idleness`); here they are put
-together with the stream, the journal that remembers across restarts, and the one timer that wakes them.
-"""
+"""A consumer: its parts put together, its life from creation to removal, and what its stream and the API ask of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from functools import partial
 
 from jetlake.errors import StoreError
 from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
-from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
-from jetlake.model.encoding.times import parse_time
-from jetlake.model.enums import AckPolicy, ActionKind, DeliverPolicy, RetentionPolicy
-from jetlake.server.engine.consumer.acks.ack_handler import Acknowledgements
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
+from jetlake.model.encoding.times import format_time, parse_time
+from jetlake.model.enums import ActionKind, DeliverPolicy, RetentionPolicy
+from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
+from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.cursor import Cursor
 from jetlake.server.engine.consumer.delivery import Delivery
 from jetlake.server.engine.consumer.events import ConsumerEvents
+from jetlake.server.engine.consumer.feed import Feed
 from jetlake.server.engine.consumer.framer import Framer
-from jetlake.server.engine.consumer.idleness import Idleness
-from jetlake.server.engine.consumer.pull.pull import PullDelivery
-from jetlake.server.engine.consumer.push.push import PushDelivery
-from jetlake.server.engine.consumer.report import consumer_report
-from jetlake.server.engine.consumer.restart import go_on_from, state_of
+from jetlake.server.engine.consumer.inactivity import Inactivity
+from jetlake.server.engine.consumer.pull.pull_delivery import PullDelivery
+from jetlake.server.engine.consumer.push.push_delivery import PushDelivery
+from jetlake.server.engine.consumer.restart import recover_position
+from jetlake.server.engine.consumer.schedule import Schedule
 from jetlake.server.engine.consumer.start_position import StartPosition
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
-from jetlake.server.engine.storage.committed_journal import CommittedJournal
+from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
-from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.subject_filter import SubjectFilter
 
-if TYPE_CHECKING:
-    from jetlake.server.engine.core.timers import Timer
-    from jetlake.server.engine.routing.account import Account
-    from jetlake.server.engine.routing.subscription import Subscriber
-    from jetlake.server.engine.stream.stream import Stream
-
 __all__ = ["Consumer"]
-
-_NO_LIMIT = 2**62
 
 
 class Consumer:
     """One consumer of one stream.
 
     Args:
-        stream: the stream it reads.
+        stream: the stream that it reads.
         services: the engine's clock, timers, commit, delivery queue and randomness.
-        record: who it is.
-        home: where it is kept.
-        start: where it begins; for a consumer that had been there before, `restore` follows.
-        jitter_ns: added to the time after which it is removed when nobody uses it.
+        record: its name, configuration and creation time.
+        home: its files.
+        start: where it begins; for a recovered consumer, `restore` follows.
+        jitter_ns: added to the inactive threshold.
     """
 
     def __init__(
@@ -67,74 +58,115 @@ class Consumer:
     ) -> None:
         config = record.config
         self.stream = stream
-        self.engine = stream.engine
         self.services = services
-        self.account: Account = stream.account
         self.name: str = record.name
         self.config: ConsumerConfig = config
         self.created_ns = record.created_ns
         self.home = home
         self.is_closed = False
-        self.last_delivered_ns = 0
-        self.acks: AckTracker = AckTracker(config)
-        self.acks.reset(0, start.sequence - 1)
-        subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
-        waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
-        self.cursor = Cursor(stream.store, subject_filter, start, waits=waits)
-        self.events = ConsumerEvents(self, services.random.random)
         self._start = start.sequence
-        self.committed: CommittedJournal = CommittedJournal(home.journal, self.engine.commit)
-        self.acknowledgements = Acknowledgements(self)
-        self.idleness = Idleness(jitter_ns, self.engine.clock.now_ns())
-        self._journal = home.journal
-        self._journal.state_source = self.state
-        self._timer: Timer | None = None
-        self._configure()
-        self.delivery: Delivery = PushDelivery(self) if config.is_push else PullDelivery(self)
+        self.ack_tracker: AckTracker = AckTracker(config)
+        self.ack_tracker.reset(0, start.sequence - 1)
+        waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
+        self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
+        self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
+        self.events = ConsumerEvents(
+            stream.jetstream.advisories.publish,
+            stream.account.name,
+            stream.name,
+            self.name,
+            sample_freq=config.sample_freq,
+            chance=services.random.random,
+        )
+        self._schedule = Schedule(
+            services,
+            self,
+            Inactivity(jitter_ns, services.clock.now_ns()),
+            wait_for_messages=partial(stream.hungry.add, self),
+            next_due_ns=self._next_due_ns,
+            on_timer=self._on_timer,
+        )
+        self.ack_handler = AckHandler(
+            config,
+            self.ack_tracker,
+            self.journal,
+            self.events,
+            self._schedule,
+            stream.account,
+            on_done=self._on_done,
+            on_next=self.receive_pull,
+        )
+        self._framer = Framer(self._ack_prefix(), headers_only=config.headers_only)
+        self._feed = Feed(
+            config,
+            stream,
+            self.cursor,
+            self.ack_tracker,
+            self.ack_handler,
+            self.journal,
+            self._framer,
+            on_done=self._on_done,
+        )
+        self.delivery = self._make_delivery(config)
+        self._read(config)
 
-    def _configure(self) -> None:
-        """Read the configuration into what is looked at for each message."""
-        config = self.config
-        options = self.engine.options
+    def _make_delivery(self, config: ConsumerConfig) -> Delivery:
+        tracker, schedule, account = self.ack_tracker, self._schedule, self.stream.account
+        next_nuid = self.services.next_nuid
+        if not config.is_push:
+            return PullDelivery(config, self._feed, tracker, schedule, account, self.events, next_nuid)
+        return PushDelivery(
+            config,
+            self._feed,
+            tracker,
+            self.ack_handler,
+            schedule,
+            account,
+            flow_control_prefix=b"$JS.FC.%b.%b." % (self.stream.name.encode(), self.name.encode()),
+            next_nuid=next_nuid,
+            burst=self._rate_limit_burst,
+        )
+
+    def _ack_prefix(self) -> bytes:
+        options, stream = self.services.options, self.stream
         if options.ack_subject_v2:
-            prefix = ack_prefix_v2(self.stream.name, self.name, account_hash(self.account.name), options.domain)
-        else:
-            prefix = ack_prefix_v1(self.stream.name, self.name)
-        self.framer = Framer(prefix, headers_only=config.headers_only)
-        self.acknowledgements.configure()
-        self._wants_acks = self.acknowledgements.are_wanted
-        self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
-        self.max_pending = config.max_ack_pending if self._wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
-        self.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
-        self.idleness.threshold_ns = config.inactive_threshold
-        # Without a wait, as with flow control instead of acknowledgements, nothing is ever delivered again by itself.
-        self._expires = self._wants_acks and bool(config.ack_wait or config.backoff)
+            return ack_prefix_v2(stream.name, self.name, account_hash(stream.account.name), options.domain)
+        return ack_prefix_v1(stream.name, self.name)
+
+    def _rate_limit_burst(self) -> int:
+        max_msg_size = self.stream.config.max_msg_size
+        return max_msg_size if max_msg_size > 0 else self.services.options.max_payload
+
+    def _read(self, config: ConsumerConfig) -> None:
+        self._schedule.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
+        self._schedule.inactivity.threshold_ns = config.inactive_threshold
 
     # Life
 
     def open(self) -> None:
-        """Begin to deliver."""
-        if isinstance(self.delivery, PushDelivery):
-            self.delivery.on_interest()
-        self.arm()
+        """Start to deliver."""
+        self.delivery.open()
+        self._schedule.arm()
 
     def update(self, config: ConsumerConfig) -> None:
-        """Take on a changed configuration, which has been checked."""
+        """Apply a changed configuration that has been checked."""
         old, self.config = self.config, config
         self.save()
-        self._configure()
-        self.acks.configure(config)
+        self._read(config)
+        self._framer.headers_only = config.headers_only
+        self.ack_tracker.configure(config)
+        self.ack_handler.configure(config)
         self.events.configure(config.sample_freq)
         if old.filters != config.filters:
-            self.cursor.filter_by(SubjectFilter.of(subject.encode() for subject in config.filters))
+            self.cursor.filter_by(_subject_filter(config))
             self.stream.interest_changed()
         self.delivery.configure(old, config)
-        self.used(self.engine.clock.now_ns())
-        self.engine.make_ready(self)
-        self.arm()
+        self._schedule.use()
+        self._schedule.make_ready()
+        self._schedule.arm()
 
     def save(self) -> None:
-        """Keep the configuration; it is durable when the home's `place` is."""
+        """Save the configuration; it is durable when the home's `place` is."""
         self.home.save(
             ConsumerRecord(
                 name=self.name,
@@ -145,58 +177,76 @@ class Consumer:
             )
         )
         if self.home.place is not None:
-            self.engine.commit.mark_now(self.home.place)
+            self.services.commit.mark_now(self.home.place)
 
     def pause(self, config: ConsumerConfig) -> None:
-        """Deliver nothing before the time that the configuration now has; if that is past or missing, go on."""
-        now_ns = self.engine.clock.now_ns()
+        """Deliver nothing before the configuration's `pause_until`; resume when that is past or missing."""
+        now_ns = self.services.clock.now_ns()
         was_paused = self.is_paused(now_ns)
         self.config = config
         self.save()
-        self._configure()
+        self._read(config)
         paused = self.is_paused(now_ns)
         if paused or was_paused:
             self.events.paused(paused, config.pause_until)
         if not paused:
-            self.engine.make_ready(self)
-        self.arm()
+            self._schedule.make_ready()
+        self._schedule.arm()
+
+    def is_paused(self, now_ns: int) -> bool:
+        """Whether the consumer must not deliver now."""
+        return self._schedule.is_paused(now_ns)
 
     def reset(self, sequence: int) -> None:
-        """Forget what was delivered and acknowledged, and go on with that sequence as if it were the first."""
+        """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first."""
         self._start = sequence
-        self.acks.reset(0, sequence - 1)
+        self.ack_tracker.reset(0, sequence - 1)
         self.cursor.go_to(StartPosition(sequence), waits=True)
         self.save()
         if self.home.place is not None:
-            # A journal that begins there would not fit a record that does not.
-            self.committed.write_after(self.home.place)
-        self.last_delivered_ns = self.acknowledgements.last_ns = 0
-        self.write_state()
+            # A journal that begins at the sequence does not fit a record with the old start.
+            self.journal.write_after(self.home.place)
+        self._feed.last_delivered_ns = self.ack_handler.last_ns = 0
+        self.journal.rewrite()
         self.stream.interest_changed()
-        self.engine.make_ready(self)
+        self._schedule.make_ready()
+
+    def restore(self, resume: int) -> None:
+        """Continue from the journal's state.
+
+        Args:
+            resume: where the cursor continues after the messages chosen at its start; 0 when none were chosen.
+
+        Raises:
+            StoreError: the journal or the stream's messages cannot be read.
+        """
+        state = self.journal.load()
+        store = self.stream.store
+        if recover_position(self.ack_tracker, self.cursor, store, state, start=self._start, resume=resume):
+            self.journal.rewrite()
 
     def shut_down(self) -> None:
-        """The server stops: tell those who wait."""
+        """End waiting requests because the server stops."""
         self.delivery.close(deleted=False)
 
     def close(self, *, deleted: bool) -> Syncable | None:
-        """Stop; when deleted, nothing remains of it and everybody is told.
+        """Stop; a deleted consumer's files are removed, and its clients and advisories say so.
 
         Returns:
-            What is durable when it is gone for good; None when nothing is kept.
+            What is durable when the removal is; None when there are no files.
 
         Raises:
-            StoreError: its files could not be removed; it stays.
+            StoreError: the files could not be removed; the consumer stays.
         """
         if self.is_closed:
             return None
         removal = self._remove_files() if deleted and not self.stream.is_closed else None
         self.is_closed = True
-        self.engine.timers.cancel(self._timer)
+        self._schedule.close()
         self.delivery.close(deleted=deleted)
-        self.committed.forget()
+        self.journal.forget()
         if self.home.place is not None:
-            self.engine.commit.forget(self.home.place)
+            self.services.commit.forget(self.home.place)
         if deleted:
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
@@ -207,209 +257,137 @@ class Consumer:
         return removal
 
     def _remove_files(self) -> Syncable | None:
-        """Remove its folder, but what it was done with first: after a crash only its journal would tell of that."""
+        """Remove the folder once the store has the removals that, after a crash, only the journal would tell of."""
         store = self.stream.store
         settles = store.durable and self.stream.config.retention is not RetentionPolicy.LIMITS
         return self.home.delete(store if settles else None)
 
-    # What it wants
+    # Interest in messages
 
     def wants(self, subject: bytes) -> bool:
-        """Whether messages on this subject pass its filters."""
+        """Whether messages on this subject pass the filters."""
         return self.cursor.wants(subject)
 
     def needs(self, sequence: int, subject: bytes) -> bool:
-        """Whether it is not done with a message: yet to be delivered, or delivered and not acknowledged."""
+        """Whether a message is yet to be delivered, or delivered and not acknowledged."""
         if not self.cursor.wants(subject):
             return False
-        if self.cursor.is_ahead(sequence):
-            return True
-        acks = self.acks
-        if sequence in acks.pending or sequence in acks.exhausted:
-            return True
-        return self._wants_acks and not self._is_explicit and sequence > acks.floor_stream
+        return self.cursor.is_ahead(sequence) or self.ack_tracker.is_open(sequence)
 
-    def room(self) -> int:
-        """How many more messages may wait for their acknowledgement."""
-        return self.max_pending - len(self.acks.pending)
+    def _on_done(self, sequences: Iterable[int]) -> None:
+        """Have the stream remove messages that retention keeps only until they are consumed."""
+        if self.stream.config.retention is not RetentionPolicy.LIMITS:
+            for sequence in sequences:
+                self.stream.consumed(self, sequence)
 
-    def is_paused(self, now_ns: int) -> bool:
-        """Whether it must not deliver now."""
-        return self.pause_ns > now_ns
-
-    def used(self, now_ns: int) -> None:
-        """Somebody used it: it is not removed before its threshold has passed again."""
-        self.idleness.used_ns = now_ns
-
-    def wake(self) -> None:
-        """It can go on where it had to wait: if somebody is there, it delivers."""
-        if self.delivery.has_takers:
-            self.engine.make_ready(self)
-
-    # Deliveries
+    # Messages in and out
 
     def deliver(self, now_ns: int) -> bool:
-        """Deliver one bounded run; whether there is more to do right away."""
+        """Deliver one bounded run; True when more can be delivered right away."""
         if self.is_closed:
             return False
         if self.stream.is_purged:
-            self.stream.hungry.add(self)
+            self._schedule.wait_for_messages()
             return False
         more = self.delivery.deliver(now_ns)
-        self.arm()
+        if self._feed.last_delivered_ns == now_ns:
+            self._schedule.inactivity.used_ns = now_ns
+        self._schedule.arm()
         return more
 
-    def delivered(self, sequences: list[int], next_sequence: int, now_ns: int) -> None:
-        """Messages went out for the first time; the cursor goes on at `next_sequence`."""
-        acks = self.acks
-        self.last_delivered_ns = self.idleness.used_ns = now_ns
-        self.cursor.move_past(len(sequences), next_sequence)
-        first = acks.delivered_consumer + 1
-        if self._wants_acks:
-            acks.deliver_run(sequences, now_ns)
-            self._journal.delivered_run(first, sequences, now_ns)
-        else:
-            acks.pass_run(sequences)
-            self._journal.position(acks.delivered_consumer, acks.delivered_stream)
-            if self.stream.config.retention is not RetentionPolicy.LIMITS:
-                for sequence in sequences:
-                    self.stream.consumed(self, sequence)
-        self.committed.mark()
-
-    def delivered_again(self, sequence: int, now_ns: int) -> None:
-        """The message at the head of the redelivery queue went out."""
-        acks = self.acks
-        acks.take_redelivery()
-        self.last_delivered_ns = self.idleness.used_ns = now_ns
-        count = acks.deliver_again(sequence, now_ns)
-        self._journal.delivered(acks.delivered_consumer, sequence, now_ns, count)
-        self.committed.mark()
-
-    def exhausted(self, sequence: int, deliveries: int) -> None:
-        """A message was delivered as often as allowed."""
-        if self.acks.exhaust(sequence):
-            self._journal.exhausted(sequence)
-            self.committed.mark_soon()
-            self.events.exceeded(sequence, deliveries)
-
-    # What comes in
-
-    def receive_flow_control(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
-        """The subscriber answered a flow control request; False when there is none here."""
-        if not isinstance(self.delivery, PushDelivery):
-            return False
-        taken = self.delivery.receive_flow_control(subject)
-        self.used(self.engine.clock.now_ns())
-        return taken
-
     def receive_pull(self, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
-        """Somebody asks for messages."""
+        """Handle a pull request."""
         self.delivery.receive_pull(reply, header, payload, origin)
 
-    # What happens to the stream
+    # Changes of the stream
 
     def on_stored(self, count: int) -> None:
-        """So many messages that it wants were stored; the stream wakes it when they may be seen."""
+        """Count new messages that pass the filters; the stream makes the consumer ready when they are visible."""
         self.cursor.on_stored(count)
 
     def on_removed(self, sequence: int, subject: bytes) -> None:
-        """A message was removed: by a limit, a request, or because nobody needs it."""
+        """Forget a message that was removed: by a limit, a request, or retention."""
         self.cursor.on_removed(sequence, subject)
-        if sequence in self.acks.pending or sequence in self.acks.exhausted:
-            self.acknowledgements.vanished(sequence)
+        if sequence in self.ack_tracker.pending or sequence in self.ack_tracker.exhausted:
+            self.ack_handler.lost(sequence)
 
     def on_purged(self) -> None:
-        """Many messages were removed at once, or the newest were taken back."""
+        """Forget many messages that were removed at once, or the newest after a write that failed."""
         store = self.stream.store
-        acks = self.acks
-        was_full = len(acks.pending) >= self.max_pending
         self.cursor.on_purged()
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
-        acks.forget_missing(store.first_sequence, is_missing)
-        acks.come_back_to(self.cursor.position - 1)
-        self.write_state()
-        if self.delivery.has_takers or was_full:
-            self.engine.make_ready(self)
+        self.ack_tracker.forget_missing(store.first_sequence, is_missing)
+        self.ack_tracker.come_back_to(self.cursor.position - 1)
+        self.journal.rewrite()
+        self._schedule.make_ready()
 
     # Time
 
-    def arm(self) -> None:
-        """Have the timer wake it when the first of its deadlines comes; a timer that is early does no harm."""
-        due_ns = self._next_due_ns()
-        timer = self._timer
-        if not due_ns or self.is_closed or (timer is not None and timer.deadline_ns <= due_ns):
-            return
-        self.engine.timers.cancel(timer)
-        self._timer = self.engine.timers.schedule(due_ns, self._on_timer)
-
     def _next_due_ns(self) -> int:
-        due_ns = self.acks.next_deadline_ns if self._expires else 0
+        due_ns = self.ack_handler.next_due_ns()
         delivery_ns = self.delivery.next_due_ns()
-        if delivery_ns and (not due_ns or delivery_ns < due_ns):
-            due_ns = delivery_ns
-        if self.pause_ns and (not due_ns or self.pause_ns < due_ns):
-            due_ns = self.pause_ns
-        unused_ns = self.idleness.due_ns
-        if unused_ns and (not due_ns or unused_ns < due_ns):
-            due_ns = unused_ns
-        return due_ns
+        return delivery_ns if delivery_ns and (not due_ns or delivery_ns < due_ns) else due_ns
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        now_ns = self.engine.clock.now_ns()
-        acks = self.acks
-        if self._expires:
-            was_full = len(acks.pending) >= self.max_pending
-            for sequence in acks.expire(now_ns):
-                self.exhausted(sequence, acks.delivery_count(sequence))
-            if acks.queue_length or was_full:
-                self.wake()
-        if self.pause_ns and self.pause_ns <= now_ns:
-            self.pause_ns = 0
+    def _on_timer(self, now_ns: int) -> None:
+        schedule = self._schedule
+        self.ack_handler.expire(now_ns)
+        if schedule.pause_ns and schedule.pause_ns <= now_ns:
+            schedule.pause_ns = 0
             self.events.paused(False, self.config.pause_until)
-            self.engine.make_ready(self)
+            schedule.make_ready()
         self.delivery.on_time(now_ns)
-        if self._is_forgotten(now_ns):
+        if self._is_unused(now_ns):
             try:
                 self.close(deleted=True)
             except StoreError:
-                # The disk refused: it stays for another while, and is then tried again.
-                self.used(now_ns)
-        self.arm()
+                # The files could not be removed: try again when the threshold has passed once more.
+                schedule.use()
 
-    def _is_forgotten(self, now_ns: int) -> bool:
-        """Whether nobody has used it for so long that it goes."""
-        if not self.idleness.is_over(now_ns):
+    def _is_unused(self, now_ns: int) -> bool:
+        """Whether the consumer was unused for its inactive threshold."""
+        inactivity = self._schedule.inactivity
+        if not inactivity.is_over(now_ns):
             return False
         if self.delivery.is_in_use(now_ns):
-            self.used(now_ns)
+            inactivity.used_ns = now_ns
             return False
-        # Whoever works on a message may not have had the time to come back.
-        if not self.config.is_push and self.acks.pending and now_ns - self.last_delivered_ns < self.config.ack_wait:
-            self.used(min(self.last_delivered_ns + self.config.ack_wait, now_ns))
+        # A client that works on a message may not have had the time to come back.
+        ack_wait, delivered_ns = self.config.ack_wait, self._feed.last_delivered_ns
+        if not self.config.is_push and self.ack_tracker.pending and now_ns - delivered_ns < ack_wait:
+            inactivity.used_ns = min(delivered_ns + ack_wait, now_ns)
             return False
         return True
 
-    # State
-
-    def state(self) -> ConsumerState:
-        """Where it stands, as it is written down."""
-        return state_of(self.acks)
-
-    def write_state(self) -> None:
-        """Write down the whole state: it is not what the journal could follow step by step."""
-        self._journal.replace(self.state())
-        self.committed.mark()
-
-    def restore(self, state: ConsumerState, resume: int) -> None:
-        """Go on where it stood; `resume` is where it was to go on after the messages chosen at its start.
-
-        Raises:
-            StoreError: the stream's messages cannot be read.
-        """
-        if go_on_from(self, state, self._start, resume):
-            self.write_state()
+    # Info
 
     def info(self, *, config: ConsumerConfig | None = None) -> ConsumerInfo:
-        """What the API says about it; `config` stands in for its own where that is shown differently."""
-        return consumer_report(self, config or self.config)
+        """The consumer's info; `config` replaces its own where metadata is shown differently."""
+        now_ns = self.services.clock.now_ns()
+        tracker, delivery = self.ack_tracker, self.delivery
+        paused = self.is_paused(now_ns)
+        return ConsumerInfo(
+            stream_name=self.stream.name,
+            name=self.name,
+            created=format_time(self.created_ns),
+            config=config or self.config,
+            delivered=_sequences(tracker.delivered_consumer, tracker.delivered_stream, self._feed.last_delivered_ns),
+            ack_floor=_sequences(tracker.floor_consumer, tracker.floor_stream, self.ack_handler.last_ns),
+            num_ack_pending=len(tracker.pending),
+            num_redelivered=0 if tracker.max_deliver == 1 else len(tracker.deliveries),
+            num_waiting=delivery.num_waiting(now_ns),
+            num_pending=self.cursor.pending,
+            push_bound=delivery.is_bound,
+            paused=paused,
+            pause_remaining=self._schedule.pause_ns - now_ns if paused else 0,
+            ts=format_time(now_ns),
+            priority_groups=delivery.group_states(),
+        )
+
+
+def _subject_filter(config: ConsumerConfig) -> SubjectFilter | None:
+    return SubjectFilter.of(subject.encode() for subject in config.filters)
+
+
+def _sequences(consumer_sequence: int, stream_sequence: int, time_ns: int) -> SequenceInfo:
+    last_active = format_time(time_ns) if time_ns else None
+    return SequenceInfo(consumer_seq=consumer_sequence, stream_seq=stream_sequence, last_active=last_active)

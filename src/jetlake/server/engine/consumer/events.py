@@ -1,9 +1,9 @@
-"""What a consumer publishes about itself: advisories, and samples of its acknowledgements."""
+"""The events that a consumer publishes: advisories, and samples of its acknowledgements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import ActionKind, UnpinReason
@@ -15,14 +15,11 @@ from jetlake.model.events import (
     DeliveryExceeded,
     DeliveryNaked,
     DeliveryTerminated,
+    Event,
     GroupPinned,
     GroupUnpinned,
     event_subject,
 )
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
-    from jetlake.server.engine.consumer.pull.pull_request import WaitingPull
 
 __all__ = ["ConsumerEvents"]
 
@@ -30,22 +27,33 @@ _ACTIONS = {ActionKind.CREATE: "ADVISORY.CONSUMER.CREATED", ActionKind.DELETE: "
 
 
 class ConsumerEvents:
-    """The events of one consumer; nothing is built when nobody listens.
+    """The events of one consumer.
 
     Args:
-        consumer: whose events these are.
-        chance: a number from 0 to 1 for every acknowledgement that may be sampled.
+        publish: publishes an event of a kind with these fields; builds nothing when nobody subscribes its subject.
+        account: name of the account.
+        stream: name of the stream.
+        consumer: name of the consumer.
+        sample_freq: percentage of acknowledgements to sample.
+        chance: returns a random number from 0 to 1 for every acknowledgement that may be sampled.
     """
 
-    def __init__(self, consumer: Consumer, chance: Callable[[], float]) -> None:
-        self._advisories = consumer.stream.jetstream.advisories
-        self._account = consumer.account
+    def __init__(
+        self,
+        publish: Callable[[bytes, type[Event], dict[str, Any]], None],
+        account: str,
+        stream: str,
+        consumer: str,
+        *,
+        sample_freq: str,
+        chance: Callable[[], float],
+    ) -> None:
+        self._publish = publish
+        self._account = account
         self._chance = chance
-        self._names = (consumer.stream.name, consumer.name)
-        self._who: dict[str, Any] = {"stream": consumer.stream.name, "consumer": consumer.name}
+        self._names: dict[str, Any] = {"stream": stream, "consumer": consumer}
         self._sample_subject = self._subject("METRIC.CONSUMER.ACK")
-        self._percent = 0
-        self.configure(consumer.config.sample_freq)
+        self.configure(sample_freq)
 
     def configure(self, sample_freq: str) -> None:
         """Sample this percentage of acknowledgements from now on."""
@@ -53,56 +61,54 @@ class ConsumerEvents:
 
     @property
     def samples(self) -> bool:
-        """Whether acknowledgements are sampled at all."""
+        """Whether acknowledgements are sampled."""
         return self._percent > 0
 
     def action(self, action: ActionKind) -> None:
-        """The consumer was made or deleted."""
-        self._advisories.publish(
-            self._subject(_ACTIONS[action]), ConsumerActionAdvisory, {**self._who, "action": action}
-        )
+        """Publish that the consumer was created or deleted."""
+        self._publish(self._subject(_ACTIONS[action]), ConsumerActionAdvisory, {**self._names, "action": action})
 
     def acked(self, sequence: int, consumer_sequence: int, deliveries: int, ack_time_ns: int) -> None:
-        """A pending message was acknowledged; publishes a sample if it is its turn."""
+        """Publish a sample of an acknowledgement, if chance selects it."""
         if self._percent < 100 and self._chance() * 100 >= self._percent:
             return
         fields = {"ack_time": ack_time_ns, **self._delivery(sequence, consumer_sequence, deliveries)}
-        self._advisories.publish(self._sample_subject, DeliveryAcked, fields)
+        self._publish(self._sample_subject, DeliveryAcked, fields)
 
     def exceeded(self, sequence: int, deliveries: int) -> None:
-        """A message was delivered as often as allowed."""
-        fields = {**self._who, "stream_seq": sequence, "deliveries": deliveries}
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.MAX_DELIVERIES"), DeliveryExceeded, fields)
+        """Publish that a message reached max_deliver."""
+        fields = {**self._names, "stream_seq": sequence, "deliveries": deliveries}
+        self._publish(self._subject("ADVISORY.CONSUMER.MAX_DELIVERIES"), DeliveryExceeded, fields)
 
     def naked(self, sequence: int, consumer_sequence: int, deliveries: int) -> None:
-        """A message was refused."""
+        """Publish that a message was negatively acknowledged."""
         fields = self._delivery(sequence, consumer_sequence, deliveries)
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.MSG_NAKED"), DeliveryNaked, fields)
+        self._publish(self._subject("ADVISORY.CONSUMER.MSG_NAKED"), DeliveryNaked, fields)
 
     def terminated(self, sequence: int, consumer_sequence: int, deliveries: int, reason: str) -> None:
-        """A message will never be delivered again."""
+        """Publish that a message was terminated: it is never redelivered."""
         fields = {**self._delivery(sequence, consumer_sequence, deliveries), "reason": reason}
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.MSG_TERMINATED"), DeliveryTerminated, fields)
+        self._publish(self._subject("ADVISORY.CONSUMER.MSG_TERMINATED"), DeliveryTerminated, fields)
 
     def paused(self, paused: bool, pause_until: str | None) -> None:
-        """The consumer was paused, or goes on."""
-        fields = {**self._who, "paused": paused, "pause_until": pause_until or ZERO_TIME}
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.PAUSE"), ConsumerPauseAdvisory, fields)
+        """Publish that the consumer was paused or resumed."""
+        fields = {**self._names, "paused": paused, "pause_until": pause_until or ZERO_TIME}
+        self._publish(self._subject("ADVISORY.CONSUMER.PAUSE"), ConsumerPauseAdvisory, fields)
 
-    def pinned(self, group: str, pin: str, request: WaitingPull) -> None:
-        """A client was pinned."""
-        client = ClientInfo(**request.client) if request.client else None
-        fields = {**self._who, "account": self._account.name, "group": group, "pinned_id": pin, "client": client}
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.PINNED"), GroupPinned, fields)
+    def pinned(self, group: str, pin: str, client: dict[str, Any] | None) -> None:
+        """Publish that a client was pinned."""
+        info = ClientInfo(**client) if client else None
+        fields = {**self._names, "account": self._account, "group": group, "pinned_id": pin, "client": info}
+        self._publish(self._subject("ADVISORY.CONSUMER.PINNED"), GroupPinned, fields)
 
     def unpinned(self, group: str, reason: UnpinReason) -> None:
-        """A client lost its pin."""
-        fields = {**self._who, "account": self._account.name, "group": group, "reason": reason}
-        self._advisories.publish(self._subject("ADVISORY.CONSUMER.UNPINNED"), GroupUnpinned, fields)
+        """Publish that a client lost its pin."""
+        fields = {**self._names, "account": self._account, "group": group, "reason": reason}
+        self._publish(self._subject("ADVISORY.CONSUMER.UNPINNED"), GroupUnpinned, fields)
 
     def _subject(self, kind: str) -> bytes:
-        return event_subject(kind, *self._names)
+        return event_subject(kind, *self._names.values())
 
     def _delivery(self, sequence: int, consumer_sequence: int, deliveries: int) -> dict[str, Any]:
         numbers = {"consumer_seq": consumer_sequence, "stream_seq": sequence, "deliveries": deliveries}
-        return {**self._who, **numbers}
+        return {**self._names, **numbers}

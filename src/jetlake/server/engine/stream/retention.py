@@ -122,9 +122,10 @@ class Retention:
         """Behind this sequence every message is needed: by a consumer without filters that has yet to deliver it, or,
         because nobody has delivered it, by whoever wants its subject."""
         consumers = self._stream.consumers.values()
-        furthest = max(consumer.acks.delivered_stream for consumer in consumers)
+        furthest = max(consumer.ack_tracker.delivered_stream for consumer in consumers)
         slowest = min(
-            (consumer.acks.delivered_stream for consumer in consumers if not consumer.config.filters), default=furthest
+            (consumer.ack_tracker.delivered_stream for consumer in consumers if not consumer.config.filters),
+            default=furthest,
         )
         return min(furthest, slowest)
 

@@ -377,7 +377,7 @@ class Stream:
         """Have the removal in the log before consumers' journals tell that they have passed it."""
         if self.store.durable:
             for consumer in self.consumers.values():
-                consumer.committed.write_after(self.store)
+                consumer.journal.write_after(self.store)
         self.touched()
 
     def recount(self) -> None:

@@ -248,7 +248,7 @@ def test_a_congested_client_waits_until_it_has_drained(make_worker, harness):
     worker = make_worker(messages=3)
     harness.client.congested = True
     assert worker.pull(b"2") == []
-    assert worker.consumer.acks.delivered_consumer == 0
+    assert worker.consumer.ack_tracker.delivered_consumer == 0
     harness.client.congested = False
     harness.engine.wake_congested()
     harness.turn()

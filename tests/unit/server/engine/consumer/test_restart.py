@@ -334,7 +334,7 @@ def test_damage_in_the_journal_costs_redeliveries_and_no_messages(machine):
             worker.double_ack(frame)
     (journal,) = [path for path in machine.disk.files() if path.suffix == ".journal"]
     size = len(machine.disk.content(journal))
-    pending = set(worker.consumer.acks.pending)
+    pending = set(worker.consumer.ack_tracker.pending)
     machine.disk.flip(journal, size // 2)
     worker = machine.kill(worker)
     machine.harness.advance(31)

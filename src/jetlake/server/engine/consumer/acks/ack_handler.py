@@ -1,57 +1,79 @@
-"""What comes back for a consumer's messages: acknowledgements of every kind, and what each of them sets off."""
+"""The ack handler: acknowledgements of every kind, ack timeouts, and messages that can never be acknowledged."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from jetlake.errors import JetlakeError
-from jetlake.model.enums import AckPolicy, RetentionPolicy
+from jetlake.model.consumer import ConsumerConfig
 from jetlake.server.engine.consumer.acks.ack_body import AckKind, parse_ack_body
+from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
+from jetlake.server.engine.consumer.committed_journal import CommittedJournal
+from jetlake.server.engine.consumer.events import ConsumerEvents
+from jetlake.server.engine.consumer.schedule import Schedule
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
 
-if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
-    from jetlake.server.engine.routing.subscription import Subscriber
-
-__all__ = ["Acknowledgements"]
+__all__ = ["AckHandler"]
 
 _DELETED_REASON = "Unacknowledged message was deleted"
 
 
-class Acknowledgements:
-    """The way back of one consumer's messages, into the tracker, the journal and the stream.
+class AckHandler:
+    """Applies what happens to one consumer's delivered messages to the ack tracker, the journal and the stream.
 
     Attributes:
-        are_wanted: whether the consumer takes acknowledgements at all.
-        last_ns: when the last one came; 0 when none did.
+        last_ns: time of the last acknowledgement; 0 = none yet.
+
+    Args:
+        config: the consumer's configuration.
+        tracker: the consumer's ack tracker.
+        journal: records acknowledgements.
+        events: publishes samples and advisories.
+        schedule: makes the consumer ready when an acknowledgement lets it go on.
+        account: sends the answers to acknowledgements.
+        on_done: called with the sequences that the consumer is done with.
+        on_next: called with the pull request in a `+NXT`: reply, header, body and sender.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        tracker: AckTracker,
+        journal: CommittedJournal,
+        events: ConsumerEvents,
+        schedule: Schedule,
+        account: Account,
+        *,
+        on_done: Callable[[Iterable[int]], None],
+        on_next: Callable[[bytes, bytes, bytes, Subscriber | None], None],
+    ) -> None:
         self.last_ns = 0
-        self._consumer = consumer
-        self._stream = consumer.stream
-        self._acks = consumer.acks
-        self._committed = consumer.committed
-        self._journal = consumer.committed.journal
-        self.configure()
+        self._tracker = tracker
+        self._journal = journal
+        self._events = events
+        self._schedule = schedule
+        self._account = account
+        self._on_done = on_done
+        self._on_next = on_next
+        self.configure(config)
 
-    def configure(self) -> None:
-        """Read the consumer's configuration into what is looked at for each acknowledgement."""
-        policy = self._consumer.config.ack_policy
-        self.are_wanted = policy is not AckPolicy.NONE
-        self._is_explicit = policy is AckPolicy.EXPLICIT
+    def configure(self, config: ConsumerConfig) -> None:
+        """Apply a changed configuration."""
+        # Without an ack wait, as with flow control in place of acknowledgements, no message is redelivered by time.
+        self._has_ack_wait = self._tracker.wants_acks and bool(config.ack_wait or config.backoff)
 
     def receive(
         self, stream_sequence: int, consumer_sequence: int, reply: bytes, payload: bytes, origin: Subscriber | None
     ) -> bool:
-        """Handle what somebody published to an ack subject; False when this consumer takes no acknowledgements."""
-        if not self.are_wanted:
+        """Handle a message to an ack subject; False when the consumer takes no acknowledgements."""
+        tracker = self._tracker
+        if not tracker.wants_acks:
             return False
-        acks = self._acks
-        if not 0 < stream_sequence <= acks.delivered_stream:
-            # Never delivered: nobody can know about it, and nobody is told.
+        if not 0 < stream_sequence <= tracker.delivered_stream:
+            # Never delivered: the subject is made up, and gets no answer.
             return True
-        consumer = self._consumer
-        now_ns = consumer.idleness.used_ns = consumer.engine.clock.now_ns()
+        now_ns = self._schedule.use()
         if not payload or payload == b"+ACK":
             self._acked(stream_sequence, consumer_sequence, now_ns)
         else:
@@ -62,116 +84,127 @@ class Acknowledgements:
             elif kind is AckKind.NEXT:
                 self._acked(stream_sequence, consumer_sequence, now_ns)
                 if reply:
-                    consumer.delivery.receive_pull(reply, b"", body.request, origin)
+                    self._on_next(reply, b"", body.request, origin)
                 return True
             elif kind is AckKind.NAK:
                 self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
             elif kind is AckKind.PROGRESS:
-                if acks.progress(stream_sequence, now_ns):
-                    self._write_down(stream_sequence)
-                    consumer.arm()
+                if tracker.progress(stream_sequence, now_ns):
+                    self._record_wait(stream_sequence)
+                    self._schedule.arm()
             elif kind is AckKind.TERM:
-                count = acks.delivery_count(stream_sequence)
+                count = tracker.delivery_count(stream_sequence)
                 self._done(stream_sequence, consumer_sequence, now_ns)
-                consumer.events.terminated(stream_sequence, consumer_sequence, count, body.reason)
+                self._events.terminated(stream_sequence, consumer_sequence, count, body.reason)
         if reply:
             self._confirm(reply)
         return True
 
     def _acked(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
-        events = self._consumer.events
-        acks = self._acks
-        if events.samples and self._is_explicit and sequence in acks.pending:
-            ack_time_ns = now_ns - acks.delivered_ns(sequence)
-            events.acked(sequence, consumer_sequence, acks.delivery_count(sequence), ack_time_ns)
+        tracker = self._tracker
+        if self._events.samples and tracker.is_explicit and sequence in tracker.pending:
+            ack_time_ns = now_ns - tracker.delivered_ns(sequence)
+            self._events.acked(sequence, consumer_sequence, tracker.delivery_count(sequence), ack_time_ns)
         self._done(sequence, consumer_sequence, now_ns)
 
     def _done(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
-        """The message (with policy all, everything up to it) is never to be delivered again."""
+        """Mark the message, or with ack policy all every message up to it, as never to be redelivered."""
         self.last_ns = now_ns
-        consumer = self._consumer
-        was_full = len(self._acks.pending) >= consumer.max_pending
-        if self._is_explicit:
+        tracker = self._tracker
+        was_full = len(tracker.pending) >= tracker.max_pending
+        if tracker.is_explicit:
             self._finish(sequence, consumer_sequence)
         else:
             self.ack_up_to(sequence, consumer_sequence)
         if was_full:
-            consumer.wake()
+            self._schedule.make_ready()
 
     def _finish(self, sequence: int, consumer_sequence: int) -> None:
-        acks = self._acks
-        floor = acks.floor_stream
-        is_new = sequence in acks.exhausted
-        is_new = acks.ack(sequence, consumer_sequence) or is_new
+        tracker = self._tracker
+        floor = tracker.floor_stream
+        is_new = sequence in tracker.exhausted
+        is_new = tracker.ack(sequence, consumer_sequence) or is_new
         if is_new:
-            self._journal.acked(sequence)
-        if is_new or acks.floor_stream != floor:
-            # Also when it was done before: with nothing pending any more, the floor has come up to what was delivered.
-            self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-            self._committed.mark_soon()
-        if is_new and self._stream.config.retention is not RetentionPolicy.LIMITS:
-            self._stream.consumed(self._consumer, sequence)
+            done = (sequence,)
+            self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+            self._on_done(done)
+        elif tracker.floor_stream != floor:
+            # A message acked before can move the floor: with nothing pending, the floor rises to the last delivery.
+            self._journal.acked((), tracker.floor_consumer, tracker.floor_stream)
 
     def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
-        """Everything up to this message is done."""
-        acks = self._acks
-        done = acks.ack_all(sequence, consumer_sequence)
-        for covered in done:
-            self._journal.acked(covered)
-        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-        self._committed.mark_soon()
-        if self._stream.config.retention is not RetentionPolicy.LIMITS:
-            for covered in done:
-                self._stream.consumed(self._consumer, covered)
-
-    def vanished(self, sequence: int) -> None:
-        """A message that was pending, or out of deliveries, is no longer in the stream: that is the end of it."""
-        acks = self._acks
-        consumer = self._consumer
-        count = acks.delivery_count(sequence)
-        consumer_sequence = acks.pending.get(sequence)
-        was_full = len(acks.pending) >= consumer.max_pending
-        if not acks.lose(sequence):
-            return
-        self._journal.acked(sequence)
-        self._journal.ack_floor(acks.floor_consumer, acks.floor_stream)
-        self._committed.mark_soon()
-        # What ran out of deliveries was told of when it did.
-        if consumer_sequence is not None:
-            consumer.events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
-        if was_full:
-            consumer.wake()
+        """Acknowledge every message up to this one."""
+        tracker = self._tracker
+        done = tracker.ack_all(sequence, consumer_sequence)
+        self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+        self._on_done(done)
 
     def _naked(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> None:
-        acks = self._acks
-        consumer = self._consumer
-        count = acks.delivery_count(sequence)
-        if not acks.nak(sequence, consumer_sequence, delay_ns, now_ns):
+        tracker = self._tracker
+        count = tracker.delivery_count(sequence)
+        if not tracker.nak(sequence, consumer_sequence, delay_ns, now_ns):
             return
-        self._write_down(sequence)
-        consumer.events.naked(sequence, consumer_sequence, count)
+        self._record_wait(sequence)
+        self._events.naked(sequence, consumer_sequence, count)
         if delay_ns is not None:
-            consumer.arm()
+            self._schedule.arm()
         else:
-            consumer.wake()
+            self._schedule.make_ready()
 
-    def _write_down(self, sequence: int) -> None:
-        """A pending message waits for another time than its delivery said; a restart goes by this one."""
-        first, time_ns, count = self._acks.at_rest(sequence)
-        self._journal.delivered(first, sequence, time_ns, count)
-        self._committed.mark_soon()
+    def _record_wait(self, sequence: int) -> None:
+        """Record from when a pending message's ack wait counts, so that a restart continues it."""
+        first, time_ns, count = self._tracker.at_rest(sequence)
+        self._journal.rescheduled(first, sequence, time_ns, count)
 
     def _confirm(self, reply: bytes) -> None:
-        """Answer an acknowledgement that asked for it, once it is on disk."""
-        account = self._consumer.account
-        if not self._committed.is_durable:
+        """Answer an acknowledgement that has a reply subject, once it is durable."""
+        account = self._account
+        if not self._journal.is_durable:
             account.publish(reply, b"", b"", b"")
             return
 
         def answer(error: JetlakeError | None) -> None:
-            # Clients take any answer for a confirmation but this one, which they take for nobody being there.
+            # Clients take any answer for a confirmation but this status, which they take for no responders.
             reason = " ".join(str(error).split()).encode("ascii", "replace")
             header = b"" if error is None else b"NATS/1.0 503 %b\r\n\r\n" % reason
             account.publish(reply, b"", header, b"")
 
-        self._committed.when_durable(answer)
+        self._journal.when_durable(answer)
+
+    # Messages that nobody acknowledges
+
+    def next_due_ns(self) -> int:
+        """When the first ack wait ends; 0 = never."""
+        return self._tracker.next_deadline_ns if self._has_ack_wait else 0
+
+    def expire(self, now_ns: int) -> None:
+        """Queue messages for redelivery whose ack wait is over, and drop those that reached max_deliver."""
+        if not self._has_ack_wait:
+            return
+        tracker = self._tracker
+        was_full = len(tracker.pending) >= tracker.max_pending
+        for sequence in tracker.expire(now_ns):
+            self.exhausted(sequence, tracker.delivery_count(sequence))
+        if tracker.queue_length or was_full:
+            self._schedule.make_ready()
+
+    def exhausted(self, sequence: int, deliveries: int) -> None:
+        """Drop a message that reached max_deliver from the pending ones."""
+        if self._tracker.exhaust(sequence):
+            self._journal.exhausted(sequence)
+            self._events.exceeded(sequence, deliveries)
+
+    def lost(self, sequence: int) -> None:
+        """End a message that was delivered, not acknowledged, and is no longer in the stream."""
+        tracker = self._tracker
+        count = tracker.delivery_count(sequence)
+        consumer_sequence = tracker.pending.get(sequence)
+        was_full = len(tracker.pending) >= tracker.max_pending
+        if not tracker.lose(sequence):
+            return
+        self._journal.acked((sequence,), tracker.floor_consumer, tracker.floor_stream)
+        # For one that reached max_deliver an advisory was published then.
+        if consumer_sequence is not None:
+            self._events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
+        if was_full:
+            self._schedule.make_ready()

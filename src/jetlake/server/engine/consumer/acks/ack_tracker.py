@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy
 from jetlake.server.engine.consumer.acks.delivery_runs import DeliveryRuns
-from jetlake.server.engine.consumer.acks.own_deadlines import OwnDeadlines
+from jetlake.server.engine.consumer.acks.message_deadlines import MessageDeadlines
 from jetlake.server.engine.consumer.acks.redelivery_queue import RedeliveryQueue
+from jetlake.store.journal.consumer_state import ConsumerState
 
 __all__ = ["AckTracker", "Pending"]
 
@@ -21,6 +22,7 @@ __all__ = ["AckTracker", "Pending"]
 _GRACE_NS = 1_000_000
 # So much that is no longer pending may always be remembered: a clean-up for less is not worth its pass.
 _STALE_MIN = 1024
+_NO_LIMIT = 2**62
 
 Pending = tuple[int, int, int]
 """A pending message at rest: the consumer sequence of its first delivery, the time of its last, and their number."""
@@ -45,7 +47,7 @@ class AckTracker:
         self.exhausted: set[int] = set()
         """Delivered as often as allowed and not acknowledged; these are no longer pending."""
         self._runs = DeliveryRuns()
-        self._deadlines = OwnDeadlines()
+        self._deadlines = MessageDeadlines()
         self._own_ns = self._deadlines.times_ns
         self._delivered_again_ns: dict[int, int] = {}
         self._waits_since_ns: dict[int, int] = {}
@@ -58,7 +60,13 @@ class AckTracker:
         self._ack_wait_ns = config.ack_wait
         self._backoff = config.backoff
         self.max_deliver = config.max_deliver
-        self._is_explicit = config.ack_policy is AckPolicy.EXPLICIT
+        self.wants_acks = config.ack_policy is not AckPolicy.NONE
+        self.is_explicit = config.ack_policy is AckPolicy.EXPLICIT
+        self.max_pending = config.max_ack_pending if self.wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
+
+    def room(self) -> int:
+        """How many more messages may be pending."""
+        return self.max_pending - len(self.pending)
 
     # Deliveries
 
@@ -162,6 +170,12 @@ class AckTracker:
         time_ns = self._waits_since_ns.get(sequence) or self.delivered_ns(sequence)
         return self.pending[sequence], time_ns, self.delivery_count(sequence)
 
+    def is_open(self, sequence: int) -> bool:
+        """Whether a message that was delivered, or passed, can still be acknowledged."""
+        if sequence in self.pending or sequence in self.exhausted:
+            return True
+        return self.wants_acks and not self.is_explicit and sequence > self.floor_stream
+
     # Redelivery
 
     def expire(self, now_ns: int) -> list[int]:
@@ -243,7 +257,7 @@ class AckTracker:
     def lose(self, sequence: int) -> bool:
         """The message is no longer in the stream, so that nothing can be done with it; whether it was not done yet."""
         was_open = sequence in self.pending or sequence in self.exhausted
-        if self._is_explicit:
+        if self.is_explicit:
             self.ack(sequence, self.pending.get(sequence, 0))
         else:
             self.pending.pop(sequence, None)
@@ -257,7 +271,7 @@ class AckTracker:
         Where an acknowledgement covers all before it, not over messages that were delivered as often as allowed: they
         are not acknowledged, and below the floor they never could be.
         """
-        if not self.pending and (self._is_explicit or not self.exhausted):
+        if not self.pending and (self.is_explicit or not self.exhausted):
             self._raise_floor_to_delivered()
 
     def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
@@ -290,6 +304,17 @@ class AckTracker:
         self.floor_stream = min(self.floor_stream, sequence)
 
     # At rest
+
+    def state(self) -> ConsumerState:
+        """The whole state, as the journal keeps it."""
+        return ConsumerState(
+            delivered_consumer=self.delivered_consumer,
+            delivered_stream=self.delivered_stream,
+            floor_consumer=self.floor_consumer,
+            floor_stream=self.floor_stream,
+            pending=self.pending_state(),
+            deliveries=dict(self.deliveries),
+        )
 
     def pending_state(self) -> dict[int, Pending]:
         """Everything pending, in ascending order of the stream's sequences."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 
-from jetlake.server.engine.consumer.pull import pull_status
+from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.pull.pull_request import WaitingPull
 
 __all__ = ["PullQueue", "Reach"]
@@ -172,7 +172,7 @@ class PullQueue:
                         level.append(request)
                     continue
                 if request.max_bytes and size > request.max_bytes:
-                    self.reject(request, pull_status.SIZE_EXCEEDS_MAX_BYTES)
+                    self.reject(request, statuses.SIZE_EXCEEDS_MAX_BYTES)
                     continue
                 self._charge(request, 1, now_ns)
                 if request.max_bytes:
@@ -192,14 +192,14 @@ class PullQueue:
         """Its message went out: when its batch is complete but not its bytes, tell it so."""
         if not request.waiting and request.max_bytes > 0:
             self._answer(
-                request.reply, pull_status.with_pending(pull_status.BATCH_COMPLETED, request.batch, request.max_bytes)
+                request.reply, statuses.with_pending(statuses.BATCH_COMPLETED, request.batch, request.max_bytes)
             )
 
     def _times_out(self, request: WaitingPull, now_ns: int) -> bool:
         """End the request when its time is over; whether that was so."""
         if not request.deadline_ns or request.deadline_ns > now_ns:
             return False
-        self.reject(request, pull_status.REQUEST_TIMEOUT)
+        self.reject(request, statuses.REQUEST_TIMEOUT)
         return True
 
     def _charge(self, request: WaitingPull, count: int, now_ns: int) -> None:
@@ -215,7 +215,7 @@ class PullQueue:
     def reject(self, request: WaitingPull, line: bytes) -> None:
         """End the request with a status that says what it was still owed."""
         self._leave(request)
-        self._answer(request.reply, pull_status.with_pending(line, request.batch, request.max_bytes))
+        self._answer(request.reply, statuses.with_pending(line, request.batch, request.max_bytes))
 
     def _leave(self, request: WaitingPull) -> None:
         if not request.waiting:
@@ -238,7 +238,7 @@ class PullQueue:
             for request in one_shots:
                 if request.waiting:
                     self._leave(request)
-                    self._answer(request.reply, pull_status.NO_MESSAGES)
+                    self._answer(request.reply, statuses.NO_MESSAGES)
 
     def close(self, header: bytes) -> None:
         """End every request with this status."""
@@ -249,7 +249,7 @@ class PullQueue:
     def shut_down(self) -> None:
         """End every request because the server stops."""
         for request in list(self):
-            self.reject(request, pull_status.SERVER_SHUTDOWN)
+            self.reject(request, statuses.SERVER_SHUTDOWN)
 
     def reap(self, now_ns: int, heartbeat: bytes = b"") -> None:
         """End requests whose time is over or whose client is gone, and send the heartbeats that are due.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-__all__ = ["OwnDeadlines"]
+__all__ = ["MessageDeadlines"]
 
 # So many deadlines that no longer hold may always stand in the heap: a clean-up for less is not worth its pass.
 _STALE_MIN = 1024
 
 
-class OwnDeadlines:
+class MessageDeadlines:
     """A deadline for some sequences, each of which can be moved or dropped.
 
     Attributes:

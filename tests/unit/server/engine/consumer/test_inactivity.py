@@ -1,16 +1,16 @@
 """When a consumer that nobody uses goes."""
 
-from jetlake.server.engine.consumer.idleness import Idleness
+from jetlake.server.engine.consumer.inactivity import Inactivity
 
 
 def test_without_a_threshold_it_never_goes():
-    idleness = Idleness(5, 100)
+    idleness = Inactivity(5, 100)
     assert idleness.due_ns == 0
     assert not idleness.is_over(10**18)
 
 
 def test_use_begins_the_time_anew():
-    idleness = Idleness(5, 100)
+    idleness = Inactivity(5, 100)
     idleness.threshold_ns = 50
     assert idleness.due_ns == 155
     assert not idleness.is_over(154) and idleness.is_over(155)

@@ -1,0 +1,90 @@
+"""A consumer's schedule: ready to deliver, waiting, paused, or woken by its one timer at the earliest deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetlake.server.engine.consumer.inactivity import Inactivity
+from jetlake.server.engine.core.delivery_queue import Deliverer
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
+
+__all__ = ["Schedule"]
+
+
+class Schedule:
+    """When one consumer delivers and when its timer fires.
+
+    Attributes:
+        pause_ns: nothing is delivered before this time; 0 = not paused.
+        inactivity: when the consumer was last used.
+
+    Args:
+        services: the engine's clock, timers and delivery queue.
+        deliverer: the member of the delivery queue.
+        inactivity: when the consumer was last used.
+        wait_for_messages: registers the consumer with its stream, which makes it ready when a new message is visible.
+        next_due_ns: returns the earliest deadline of acknowledgements and delivery; 0 = none.
+        on_timer: called with the time when a deadline has passed.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        deliverer: Deliverer,
+        inactivity: Inactivity,
+        *,
+        wait_for_messages: Callable[[], None],
+        next_due_ns: Callable[[], int],
+        on_timer: Callable[[int], None],
+    ) -> None:
+        self.pause_ns = 0
+        self.inactivity = inactivity
+        self.wait_for_messages = wait_for_messages
+        self._deliveries = services.deliveries
+        self._timers = services.timers
+        self._now_ns = services.clock.now_ns
+        self._deliverer = deliverer
+        self._next_due_ns = next_due_ns
+        self._on_timer = on_timer
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    def make_ready(self) -> None:
+        """Put the consumer into the delivery queue."""
+        self._deliveries.make_ready(self._deliverer)
+
+    def wait_for_drain(self) -> None:
+        """Wait until a congested subscriber's buffer has drained."""
+        self._deliveries.wait_for_drain(self._deliverer)
+
+    def use(self) -> int:
+        """Mark the consumer as used, which postpones its removal, and return the time."""
+        now_ns = self.inactivity.used_ns = self._now_ns()
+        return now_ns
+
+    def is_paused(self, now_ns: int) -> bool:
+        """Whether the consumer must not deliver now."""
+        return self.pause_ns > now_ns
+
+    def arm(self) -> None:
+        """Set the timer to the earliest deadline; one that is set too early stays, since firing early does no harm."""
+        due_ns = self._next_due_ns()
+        for other_ns in (self.pause_ns, self.inactivity.due_ns):
+            if other_ns and (not due_ns or other_ns < due_ns):
+                due_ns = other_ns
+        timer = self._timer
+        if not due_ns or self._is_closed or (timer is not None and timer.deadline_ns <= due_ns):
+            return
+        self._timers.cancel(timer)
+        self._timer = self._timers.schedule(due_ns, self._fire)
+
+    def close(self) -> None:
+        """Cancel the timer for good."""
+        self._is_closed = True
+        self._timers.cancel(self._timer)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._on_timer(self._now_ns())
+        self.arm()
