@@ -207,6 +207,48 @@ def test_several_streams(server, admin, stream):
     assert (query.of(a)["next"], query.of(b)["next"]) == (91, 11)
 
 
+def test_streams_of_a_pattern_are_found_as_they_come(server, admin, stream):
+    def publish(name, count):
+        admin.publish([(f"{name}.x", b"%d" % number) for number in range(count)])
+
+    first, second, other = f"{stream}_1", f"{stream}_2", f"X{stream}_3"
+    for name in (first, other):
+        admin.create_stream(name)
+        publish(name, 5)
+    query = Query(server, f"{stream}_*", startingPosition="latest", minPartitions="1")
+    query.offset = query.plan()
+    publish(first, 2)
+    admin.create_stream(second)
+    publish(second, 4)
+    # Looked for again when the interval is over; its messages from before that count.
+    assert query.ranges(query.plan()) == [(first, 6, 8)]
+    query.time.now_s += 10
+    assert sorted(query.batch()) == [1, 2, 3, 4, 6, 7]
+    assert query.batch() is None
+    publish(second, 1)
+    query.restart()
+    assert query.batch() == [5]
+    options = SourceOptions.of({"servers": server.url, "stream": f"{stream}_*,{other}"})
+    assert sorted(part.stream for part in plan_batch(options, Bounds(), Clock())) == sorted([first, second, other])
+    # All of the first stream is read; of the second something is not.
+    admin.api(f"STREAM.DELETE.{first}")
+    query.restart()
+    assert query.batch() is None
+    publish(second, 3)
+    query.restart(maxMessagesPerTrigger="1")
+    assert query.batch() == [6]
+    admin.api(f"STREAM.DELETE.{second}")
+    admin.create_stream(first)
+    query.restart()
+    with pytest.raises(DataLossError, match=f"{second} was deleted, and up to 2"):
+        query.plan()
+
+
+def test_a_pattern_that_means_no_stream(server, stream):
+    with pytest.raises(UnsupportedStreamError, match="no stream matches"):
+        Query(server, f"{stream}_none_*").plan()
+
+
 def test_lost_messages_are_an_error_that_says_what_to_do(server, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 10)

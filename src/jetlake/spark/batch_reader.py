@@ -26,6 +26,7 @@ from jetlake.spark.planning import SequenceRange
 from jetlake.spark.retention import Version, choose_reader
 from jetlake.spark.start_points import end_sequence, is_open, sequence_at_time, start_sequence
 from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.stream_names import StreamNames
 from jetlake.spark.stream_watch import StreamWatch
 from jetlake.spark.tasks import cut_stream
 
@@ -87,7 +88,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
     read_options = options if narrowed is None else replace(options, subjects=narrowed)
     now_ns = clock.wall_ns()
     partitions: list[ReadPartition | LakePartition] = []
-    for stream in options.streams:
+    for stream in StreamNames(options, watch, clock).current():
         if bounds.streams is None or stream in bounds.streams:
             # First: a stream that is looked at later has all that the archive has.
             lake = open_lake(options.archive, stream, options.subjects) if options.archive else None

@@ -12,6 +12,7 @@ from jetlake.spark.data_loss import check_same_stream, data_loss_error, lost_at_
 from jetlake.spark.identity import check_not_restored, first_newer
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
+from jetlake.spark.positions import Position
 from jetlake.spark.start_points import is_open, start_sequence
 from jetlake.spark.stream_watch import StreamWatch
 
@@ -51,15 +52,15 @@ class Beginnings:
         # With which offset each stream was compared, and where it ended then.
         self._compared: dict[str, tuple[StreamOffset, int]] = {}
 
-    def of(self, stream: str, before: StreamOffset | None) -> Begin:
-        """Where the batch behind that offset begins.
+    def of(self, stream: str, before: StreamOffset | None, position: Position | None = None) -> Begin:
+        """Where the batch behind that offset begins; a stream without one begins at the position, or the options'.
 
         Raises:
             DataLossError: messages are gone or the stream is another one, and the options say that this is an error.
         """
         info = self._watch.info(stream)
         if before is None:
-            return self._first(info)
+            return self._first(info, position or self._options.starting.of(stream))
         try:
             self.check(info, before)
         except StreamRecreatedError as error:
@@ -97,8 +98,7 @@ class Beginnings:
         newer = self._watch.ask(lambda api: first_newer(api, info.config.name, before.seen))
         return min(before.next, info.state.last_seq + 1, newer if newer is not None else before.next)
 
-    def _first(self, info: StreamInfo) -> Begin:
-        position = self._options.starting.of(info.config.name)
+    def _first(self, info: StreamInfo, position: Position) -> Begin:
         sequence = self._watch.ask(
             lambda api: start_sequence(
                 api, self._watch.version, info, position, self._clock.wall_ns(), self._options.subjects

@@ -29,8 +29,10 @@ from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
 from jetlake.spark.options import SourceOptions
 from jetlake.spark.partition import ReadPartition
 from jetlake.spark.planning import Backlog, SequenceRange, admit, waits_for_more
+from jetlake.spark.positions import EARLIEST
 from jetlake.spark.release import release
 from jetlake.spark.retention import choose_reader, choose_release
+from jetlake.spark.stream_names import StreamNames
 from jetlake.spark.stream_watch import StreamWatch
 from jetlake.spark.survey import Measured, count_matching, first_matching, measure
 from jetlake.spark.tasks import cut_stream
@@ -52,6 +54,7 @@ class Driver:
         self._options = options
         self._clock = clock
         self._watch = StreamWatch(options, clock)
+        self._names = StreamNames(options, self._watch, clock)
         self._beginnings = Beginnings(options, self._watch, clock)
         self._notes = LossNotes(options)
         self._lag_consumer = LagConsumer(options, self._watch)
@@ -60,6 +63,7 @@ class Driver:
         self._release_by: dict[tuple[str, str], str] = {}
         self._released: dict[tuple[str, str], int] = {}
         self._owners: dict[str, str] = {}
+        self._missed: set[str] = set()
         self._claimed: set[tuple[str, str]] = set()
         self._noted: dict[str, tuple[str, int]] = {}
         self._last_batch_s = clock.monotonic_s()
@@ -67,8 +71,9 @@ class Driver:
     def stop_at_present_end(self) -> None:
         """Take nothing that is stored after this call."""
         self._targets = {
-            stream: self._watch.info(stream, fresh=True).state.last_seq + 1 for stream in self._options.streams
+            stream: self._watch.info(stream, fresh=True).state.last_seq + 1 for stream in self._names.current()
         }
+        self._names.freeze()
 
     def latest_offset(self, start: Offset, *, limited: bool = True) -> Offset:
         """Release what the batches up to `start` held, and say where the next batch ends.
@@ -79,8 +84,9 @@ class Driver:
             DataLossError: messages are gone that were not read, and the options say that this is an error.
             UnsupportedStreamError: a stream cannot be read with these options.
         """
-        for stream in self._options.streams:
-            self._prepare(stream, start.of(stream))
+        self._miss_deleted(start)
+        for stream in self._names.current():
+            self._prepare(stream, start)
         end = self._plan(start, limited)
         if end is start and self._targets is None:
             # Spark would ask again within milliseconds; to wait here until the server may have news spares both.
@@ -92,7 +98,7 @@ class Driver:
 
     def present_end(self) -> Offset:
         """Where the streams end now; what lies between the query's offset and this is its lag."""
-        infos = [self._watch.info(stream) for stream in self._options.streams]
+        infos = [self._watch.info(stream) for stream in self._names.current()]
         return Offset(tuple((info.config.name, StreamOffset(info.created, info.state.last_seq + 1)) for info in infos))
 
     def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
@@ -100,7 +106,7 @@ class Driver:
         partitions: list[ReadPartition] = []
         for stream, offset in end.streams:
             whole = SequenceRange(*offset.range_after(start.of(stream)))
-            if stream in self._options.streams:
+            if self._names.has(stream):
                 self._claim(stream, offset)
                 partitions += self._tasks(stream, offset, whole)
             elif len(whole) > 0:
@@ -112,12 +118,35 @@ class Driver:
 
     # Each batch, stream by stream
 
-    def _prepare(self, stream: str, before: StreamOffset | None) -> None:
+    def _begin(self, stream: str, start: Offset) -> Begin:
+        """Where the stream's next batch begins; one that came after the query had begun is read from its beginning."""
+        came_later = bool(start.streams) and self._names.matches(stream)
+        return self._beginnings.of(stream, start.of(stream), EARLIEST if came_later else None)
+
+    def _miss_deleted(self, start: Offset) -> None:
+        """Notice streams of a pattern that are gone with messages that were not read.
+
+        Raises:
+            DataLossError: there is one, and the options say that this is an error.
+        """
+        names = self._names.current()
+        for stream, offset in start.streams:
+            if stream in names or not self._names.matches(stream) or stream in self._missed:
+                continue
+            unread = max(offset.seen[0] + 1 - offset.next, 0) if offset.seen is not None else 0
+            message = f"stream {stream} was deleted, and up to {unread} of its messages were not read"
+            if unread and self._options.fail_on_data_loss:
+                raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+            _log.warning("%s; going on", message)
+            self._missed.add(stream)
+
+    def _prepare(self, stream: str, start: Offset) -> None:
         """Make sure of the durable consumer, once, and release what the batches so far held.
 
         Whether the offset speaks of this stream is found out before anything is released.
         """
-        begin = self._beginnings.of(stream, before)
+        before = start.of(stream)
+        begin = self._begin(stream, start)
         key = (stream, begin.info.created)
         how = self._release_by.get(key)
         if how is None:
@@ -191,7 +220,7 @@ class Driver:
         has not passed the beginning by then, nothing wanted went away in between.
         """
         for _ in range(_PLANS_MAX):
-            begins = {stream: self._beginnings.of(stream, start.of(stream)) for stream in self._options.streams}
+            begins = {stream: self._begin(stream, start) for stream in self._names.current()}
             end = self._try_plan(start, begins, limited)
             if not self._options.subjects or not any(self._has_passed(begin) for begin in begins.values()):
                 return end

@@ -22,7 +22,7 @@ class LossNotes:
     """Counts by batch and task, in the bucket of the sink's ledger; a repeated task writes its count anew."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._values = KeyValue(options.connection, options.ledger, options.streams[0])
+        self._values = KeyValue(options.connection, options.ledger, "" if options.has_patterns else options.streams[0])
 
     def add(self, key: str, count: int) -> None:
         """Note that so many messages are lost; where that is not allowed, the log is all there is."""

@@ -100,6 +100,11 @@ def _stream_names(value: str) -> tuple[str, ...]:
     return streams
 
 
+def _stream_patterns(value: str) -> tuple[str, ...]:
+    _stream_names(value.replace("*", "x"))
+    return names(value)
+
+
 def _consumer_name(value: str) -> str:
     if any(character in value for character in " .*>/\\\t\r\n") or not value:
         raise ValueError("a consumer's name has no blank, dot, wildcard or slash")
@@ -218,10 +223,14 @@ class SourceOptions:
     connection: ConnectionOptions = _connection
     streams: tuple[str, ...] = option(
         "stream",
-        _stream_names,
+        _stream_patterns,
         (),
         "required",
-        'Name of the stream, or of several separated by commas. `.load("ORDERS")` says the same.',
+        'Name of the stream, or of several separated by commas. `.load("ORDERS")` says the same. `*` stands for any '
+        "characters: `ORDERS_*` reads all streams with such names, and a streaming query finds new ones as they come.",
+    )
+    discovery_interval_s: float = option(
+        "discoveryInterval", duration_s, 10.0, "10s", "How often a streaming query looks for new streams of a pattern."
     )
     subjects: tuple[str, ...] = option(
         "subjects",
@@ -409,12 +418,17 @@ class SourceOptions:
             raise ConfigError("option avroSchema is missing: payloadFormat=avro needs the writer's schema as JSON")
         for name, positions in (("startingPosition", self.starting), ("endingPosition", self.ending)):
             for stream, _ in positions.by_stream:
-                if stream not in self.streams:
+                if stream not in self.streams and not self.has_patterns:
                     raise ConfigError(f"option {name} names stream {stream!r}, which option stream does not")
-        if len(self.streams) > 1 and self.archive:
+        if (len(self.streams) > 1 or self.has_patterns) and self.archive:
             raise ConfigError("option archive holds one stream: read each stream by itself, and union the DataFrames")
-        if len(self.streams) > 1 and self.guarantee == "atLeastOnce":
+        if (len(self.streams) > 1 or self.has_patterns) and self.guarantee == "atLeastOnce":
             raise ConfigError("guarantee=atLeastOnce reads one stream: give each stream a query of its own")
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether the streams' names hold patterns."""
+        return any("*" in name for name in self.streams)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:

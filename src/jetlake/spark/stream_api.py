@@ -72,6 +72,15 @@ class StreamApi:
         names = self._request(StreamNamesReply, "STREAM.NAMES", body=StreamListRequest(subject=subject)).streams
         return names[0] if names else ""
 
+    def stream_names(self) -> list[str]:
+        """The names of all streams, page by page."""
+        names: list[str] = []
+        while True:
+            page = self._request(StreamNamesReply, "STREAM.NAMES", body=StreamListRequest(offset=len(names)))
+            names += page.streams or ()
+            if not page.streams or len(names) >= page.total:
+                return names
+
     def create_stream(self, config: StreamConfig) -> StreamInfo:
         """Create a stream; the same one again is no error."""
         request = StreamCreateRequest.from_config(config)
