@@ -7,23 +7,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 JETLAKE = Path(sys.executable).parent / "jetlake"
 
 
-def test_clients_leave_the_store_its_descriptors(tmp_path):
-    command = f"ulimit -n 400; exec {JETLAKE} serve -a 127.0.0.1 -p -1 -js -sd {tmp_path}"
+@pytest.mark.parametrize(("limit", "connections"), [(400, 58), (72, 16)])
+def test_clients_leave_the_store_its_descriptors(tmp_path, limit, connections):
+    command = f"ulimit -n {limit}; exec {JETLAKE} serve -a 127.0.0.1 -p -1 -js -sd {tmp_path}"
     server = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
     clients = []
     try:
         log = ""
         while "Server is ready" not in log:
             log += server.stderr.readline()
-        assert "At most 58 connections" in log
+        assert f"At most {connections} connections" in log
         port = int(re.search(r"client connections on 127\.0\.0\.1:(\d+)", log)[1])
         first = Client(port)
-        clients += [first, *(Client(port) for _ in range(450))]
+        clients += [first, *(Client(port) for _ in range(limit + 50))]
         turned_away = [client for client in clients if client.is_turned_away()]
-        assert len(turned_away) == len(clients) - 58
+        assert len(turned_away) == len(clients) - connections
         # A stream for each of them needs more files than the clients left.
         for number in range(30):
             config = json.dumps({"name": f"S{number}", "subjects": [f"s.{number}"]})

@@ -11,6 +11,8 @@ from jetlake.store.log.segment import Segment
 __all__ = ["OpenFiles", "connections_max", "files_max"]
 
 _FILES_MIN = 32
+_FILES_LEAST = 4
+_OTHERS_MIN = 64
 _FILES_MAX = 16_384
 _OTHERS = 192
 _CONNECTIONS_MIN = 16
@@ -23,7 +25,11 @@ def files_max() -> int:
     whatever else the process does have the rest.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _FILES_MAX if soft == resource.RLIM_INFINITY else min(max(soft // 8, _FILES_MIN), _FILES_MAX)
+    if soft == resource.RLIM_INFINITY:
+        return _FILES_MAX
+    # Below some hundred the process itself and the fewest clients come first: the store would starve with them.
+    least = min(_FILES_MIN, max((soft - _OTHERS_MIN) // 2, _FILES_LEAST))
+    return min(max(soft // 8, least), _FILES_MAX)
 
 
 def connections_max() -> int | None:
