@@ -141,7 +141,7 @@ def test_ids_take_no_room_when_their_window_has_passed(removal):
     world.engine.run_timers()
     tidy_up(world)
     assert sum(len(world.disk.content(path)) for path in id_files(world)) < 100
-    assert len(world.jetstream.streams["J"].intake.ids.window) == 0
+    assert len(world.jetstream.streams["J"].ids.window) == 0
 
 
 def test_the_id_log_does_not_grow_with_the_stream():

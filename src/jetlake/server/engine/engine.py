@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Protocol
 
 from jetlake.errors import JetlakeError
 from jetlake.model.account import AccountLimits
@@ -18,9 +17,10 @@ from jetlake.protocol.nuid import Nuid
 from jetlake.server.engine.api.jetstream import DisabledJetStream, JetStream
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
-from jetlake.server.engine.core.delivery_queue import Deliverer, DeliveryQueue
+from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.receive_queue import ReceiveQueue
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
@@ -28,7 +28,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import ranges_of, told
 
-__all__ = ["Engine", "EngineStoppedError", "Intake"]
+__all__ = ["Engine", "EngineStoppedError"]
 
 # Journals that nobody waits for are written this much later at the latest.
 _SOON_NS = 100_000_000
@@ -36,14 +36,6 @@ _SOON_NS = 100_000_000
 _LAST_ROUNDS = 3
 # What the disk refused is tried again after this pause.
 _RETRY_NS = 1_000_000_000
-
-
-class Intake(Protocol):
-    """What received messages and stores them when the cycle comes round: a stream's way in."""
-
-    def store_received(self, now_ns: int) -> None:
-        """Store everything received so far as one batch."""
-        ...
 
 
 class EngineStoppedError(JetlakeError):
@@ -78,17 +70,18 @@ class Engine:
             storage.removals.commit = self.commit
         self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
         self.jetstreams: dict[str, JetStream] = {}
-        self._received: list[Intake] = []
         self._soon_timer: Timer | None = None
         self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
         """Logs an error that no answer to a client tells of."""
+        self.received = ReceiveQueue(clock)
         self.deliveries = DeliveryQueue(clock, self.timers, self._report)
         self.services = Services(
             options=options,
             clock=clock,
             timers=self.timers,
             commit=self.commit,
+            received=self.received,
             deliveries=self.deliveries,
             random=self.random,
             next_nuid=next_nuid or Nuid().next,
@@ -129,39 +122,21 @@ class Engine:
 
     # The cycle
 
-    def received(self, intake: Intake) -> None:
-        """An intake has its first message of this cycle."""
-        self._received.append(intake)
-
-    def make_ready(self, deliverer: Deliverer) -> None:
-        """Append a deliverer to the delivery queue."""
-        self.deliveries.make_ready(deliverer)
-
-    def wait_for_drain(self, deliverer: Deliverer) -> None:
-        """Park a deliverer whose subscriber is congested."""
-        self.deliveries.wait_for_drain(deliverer)
-
     def wake_congested(self) -> None:
         """Make all deliverers ready that wait for a subscriber's buffer to drain."""
         self.deliveries.wake_congested()
 
     def has_ready(self) -> bool:
         """Whether another `flush` in the next turn of the loop has something to do."""
-        return bool(self.deliveries or self._received or self.long_work) or not self.commit.is_quiet()
+        return bool(self.deliveries or self.received or self.long_work) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
-        """Store what was received so far: whoever asks about a stream now sees its own messages in it."""
-        received = self._received
-        if received:
-            self._received = []
-            now_ns = self.clock.now_ns()
-            for intake in received:
-                intake.store_received(now_ns)
+        """Store all received messages, so that a request that follows sees them in their streams."""
+        self.received.store_all()
 
     def flush(self) -> None:
         """One turn of the cycle; what it stirs up beyond its end waits for the next (`has_ready`)."""
-        if self._received:
-            self.store_received()
+        self.received.store_all()
         self.long_work.run()
         commit = self.commit
         if not commit.is_quiet():

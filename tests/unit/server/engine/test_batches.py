@@ -49,7 +49,7 @@ def run(harness, config, batches):
     store = stream.store
     held = [store.get(sequence) for sequence in range(1, store.last_sequence + 1)]
     contents = [message and (message.sequence, message.subject, message.header, message.payload) for message in held]
-    return answers, contents, harness.state() | {"first_ts": "", "last_ts": ""}, stream.intake.ids.last
+    return answers, contents, harness.state() | {"first_ts": "", "last_ts": ""}, stream.ids.last
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -85,9 +85,9 @@ def test_an_id_is_free_again_after_the_window(harness):
 def test_ids_are_forgotten_by_themselves(harness):
     stream = harness.create(duplicate_window=1_000_000_000)
     harness.store("s.a", b"1", {"Nats-Msg-Id": "x"})
-    assert len(stream.intake.ids.window) == 1
+    assert len(stream.ids.window) == 1
     harness.advance(3)
-    assert len(stream.intake.ids.window) == 0
+    assert len(stream.ids.window) == 0
 
 
 def test_an_id_outlives_purge_and_delete(harness):

@@ -178,13 +178,13 @@ class Api:
             # What the disk could not be told may come back after a crash: nobody is told that it is gone.
             self._when_removed(stream, answer)
         elif any(awaits) and not refused:
-            self._jetstream.engine.commit.when_all_durable([syncable for syncable in awaits if syncable], answer)
+            self._jetstream.services.commit.when_all_durable([syncable for syncable in awaits if syncable], answer)
         else:
             self._jetstream.engine.when_settled(lambda: answer(None))
 
-    def _when_removed(self, stream: Stream, answer: Action) -> None:
+    def _when_removed(self, stream: Stream[Any], answer: Action) -> None:
         """Answer when the log has the removals, those included that waited for the messages which caused them."""
-        commit = self._jetstream.engine.commit
+        commit = self._jetstream.services.commit
 
         def first(error: JetlakeError | None) -> None:
             store = stream.store
@@ -234,7 +234,7 @@ class Api:
             payload = b"{}"
         if route.verb in _MAY_BE_ANYTHING and stripped[:1] not in (b"{", b"["):
             return None
-        strict = route.body is Body.STRICT and self._jetstream.engine.options.strict
+        strict = route.body is Body.STRICT and self._jetstream.services.options.strict
         try:
             return decode_strict(route.request, payload) if strict else decode(route.request, payload)
         except DecodeError as error:

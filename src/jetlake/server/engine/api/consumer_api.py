@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -48,9 +49,13 @@ from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.consumer.start_position import StartPosition, start_position
 from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.api.jetstream import JetStream
 
 __all__ = ["HANDLERS", "consumer_info", "recover_consumers"]
 
@@ -96,13 +101,13 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
     elif body.action is ConsumerAction.UPDATE:
         raise api_error(10149)
     else:
-        consumer = yield from _create(stream, config)
+        consumer = yield from _create(request.jetstream, stream, config)
     request.awaits.extend(_awaited(consumer))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
 
-def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
-    if len(stream.consumers) >= consumers_max(stream.config.max_consumers, stream.jetstream.limits):
+def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConfig) -> Steps[Consumer]:
+    if len(stream.consumers) >= consumers_max(stream.config.max_consumers, jetstream.limits):
         raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
@@ -118,7 +123,7 @@ def _create(stream: Stream, config: ConsumerConfig) -> Steps[Consumer]:
     )
     had_missing = bool(stream.home.missing)
     home = stream.home.create_consumer(record)
-    consumer = _make(stream, record, home, start)
+    consumer = _make(stream, jetstream.advisories, record, home, start)
     if home.place is not None and stream.visible_sequence < start.sequence - 1:
         # The same for a power cut: nothing tells of the consumer before the log has those messages.
         stream.services.commit.order(stream.store, home.place)
@@ -190,20 +195,23 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
     return consumer
 
 
-def _make(stream: Stream, record: ConsumerRecord, home: ConsumerHome, start: StartPosition) -> Consumer:
+def _make(
+    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, start: StartPosition
+) -> Consumer:
     services = stream.services
-    return Consumer(stream, services, record, home, start, jitter_ns=_jitter_ns(record.config, services.random))
+    jitter_ns = _jitter_ns(record.config, services.random)
+    return Consumer(stream, services, advisories, record, home, start, jitter_ns=jitter_ns)
 
 
-def _add(stream: Stream, consumer: Consumer) -> None:
+def _add(stream: Stream[Consumer], consumer: Consumer) -> None:
     stream.add_consumer(consumer)
     consumer.open()
 
 
-def recover_consumers(stream: Stream) -> None:
+def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
     """Bring back the consumers that the stream had, where they stood."""
     for record, home in stream.home.recover_consumers():
-        consumer = _make(stream, record, home, StartPosition(record.start))
+        consumer = _make(stream, advisories, record, home, StartPosition(record.start))
         try:
             consumer.restore(record.resume)
         except StoreError as error:
@@ -212,7 +220,7 @@ def recover_consumers(stream: Stream) -> None:
         _add(stream, consumer)
 
 
-def _new_name(stream: Stream) -> str:
+def _new_name(stream: Stream[Consumer]) -> str:
     while True:
         name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
         if name not in stream.consumers:

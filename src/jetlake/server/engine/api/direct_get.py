@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -54,7 +54,7 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
     engine = jetstream.engine
     if isinstance(answer, _BatchDelivery):
         delivery = answer
-        engine.when_settled(lambda: engine.make_ready(delivery))
+        engine.when_settled(lambda: engine.deliveries.make_ready(delivery))
     else:
         messages = _messages(reply, answer)
         engine.when_settled(lambda: _send(jetstream.account, reply, messages))
@@ -74,7 +74,7 @@ def _messages(reply: bytes, answers: list[_Answer]) -> list[Message]:
 
 
 def _answer(
-    stream: Stream, reply: bytes, by_subject: bytes, header: bytes, payload: bytes
+    stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
 ) -> list[_Answer] | _BatchDelivery:
     """What to send: all of it, or a batch that is sent in its own time."""
     if requires_newer_api(header):
@@ -115,7 +115,7 @@ def _contradicts_itself(request: DirectGetRequest) -> bool:
 # One message
 
 
-def _single(stream: Stream, request: DirectGetRequest) -> StoredMessage | None:
+def _single(stream: Stream[Any], request: DirectGetRequest) -> StoredMessage | None:
     store = stream.store
     if request.last_by_subj:
         return store.last_for(_bytes(request.last_by_subj))
@@ -125,13 +125,13 @@ def _single(stream: Stream, request: DirectGetRequest) -> StoredMessage | None:
     return run.messages[0] if run.messages else None
 
 
-def _as_answer(stream: Stream, message: StoredMessage, request: DirectGetRequest) -> _Answer:
+def _as_answer(stream: Stream[Any], message: StoredMessage, request: DirectGetRequest) -> _Answer:
     if request.no_hdr:
         return b"", message.payload
     return _origin(stream, message) + b"\r\n", message.payload
 
 
-def _origin(stream: Stream, message: StoredMessage) -> bytes:
+def _origin(stream: Stream[Any], message: StoredMessage) -> bytes:
     """The message's headers with where it comes from, but for the empty line at the end."""
     return b"%bNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n" % (
         message.header[:-2] if message.header else b"NATS/1.0\r\n",
@@ -145,7 +145,7 @@ def _origin(stream: Stream, message: StoredMessage) -> bytes:
 # Many messages
 
 
-def _batch(stream: Stream, reply: bytes, request: DirectGetRequest) -> list[_Answer] | _BatchDelivery:
+def _batch(stream: Stream[Any], reply: bytes, request: DirectGetRequest) -> list[_Answer] | _BatchDelivery:
     """Up to `batch` messages from a place on; at least one, however many bytes it has."""
     subject_filter = _filter(request)
     sequence = _first_sequence(stream, request)
@@ -160,7 +160,7 @@ class _BatchDelivery:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: Stream[Any],
         reply: bytes,
         request: DirectGetRequest,
         subject_filter: SubjectFilter | None,
@@ -182,7 +182,7 @@ class _BatchDelivery:
         if stream.is_closed or not route.takers:
             return False
         if route.congested:
-            stream.engine.wait_for_drain(self)
+            stream.services.deliveries.wait_for_drain(self)
             return False
         is_last = self._wanted <= 0
         if not is_last:
@@ -202,7 +202,7 @@ class _BatchDelivery:
         return not is_last
 
 
-def _newest_of_each(stream: Stream, request: DirectGetRequest) -> list[_Answer]:
+def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Answer]:
     """The newest message of every subject that matches, by sequence, as of a sequence or time."""
     store = stream.store
     up_to = request.up_to_seq or store.last_sequence
@@ -230,7 +230,7 @@ def _newest_of_each(stream: Stream, request: DirectGetRequest) -> list[_Answer]:
 class _Batch:
     """The answers to a request for several messages, with what is left after each."""
 
-    def __init__(self, stream: Stream, request: DirectGetRequest, pending: int, up_to_sequence: int = 0) -> None:
+    def __init__(self, stream: Stream[Any], request: DirectGetRequest, pending: int, up_to_sequence: int = 0) -> None:
         self.is_full = False
         self._stream = stream
         self._request = request
@@ -266,7 +266,7 @@ class _Batch:
         return b"Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (self._pending, self._last_sequence)
 
 
-def _first_sequence(stream: Stream, request: DirectGetRequest) -> int:
+def _first_sequence(stream: Stream[Any], request: DirectGetRequest) -> int:
     store = stream.store
     first = store.first_at_or_after(parse_time(request.start_time)) if request.start_time else request.seq
     return max(first, store.first_sequence)

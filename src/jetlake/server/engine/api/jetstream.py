@@ -12,20 +12,21 @@ from jetlake.model.api import encode_error, match
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import StreamConfig
-from jetlake.server.engine.api.advisories import Advisories
 from jetlake.server.engine.api.api import Api
 from jetlake.server.engine.api.consumer_api import recover_consumers
 from jetlake.server.engine.api.direct_get import direct_get
+from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
-from jetlake.server.engine.core.usage import Usage
+from jetlake.server.engine.core.usage import StreamUsage, Usage
 from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
     from jetlake.server.engine.engine import Engine
 
 __all__ = ["DisabledJetStream", "JetStream"]
@@ -46,11 +47,11 @@ class JetStream:
         self.account = account
         self.limits = limits
         self.usage = Usage(limits.max_memory, limits.max_storage)
-        self.streams: dict[str, Stream] = {}
-        self.streams_by_token: dict[bytes, Stream] = {}
+        self.streams: dict[str, Stream[Consumer]] = {}
+        self.streams_by_token: dict[bytes, Stream[Consumer]] = {}
         self.captured = PatternSet()
         """The subjects of all streams; streams keep it up to date."""
-        self.advisories = Advisories(self)
+        self.advisories = Advisories(account, self.services)
         self.api = Api(self)
         domain = self.services.options.domain
         self._domain_prefix = f"$JS.{domain}.API.".encode() if domain else b""
@@ -62,20 +63,20 @@ class JetStream:
     def recover(self) -> None:
         """Open the streams that the account had, with their consumers."""
         for config, created_ns, home in self.engine.storage.recover(self.account.name):
-            stream = self._add(Stream(self, config, created_ns, home))
+            stream = self._add(config, created_ns, home, self.services.clock.now_ns())
             with self.services.report_store_errors(f"recovering the consumers of stream {stream.name}"):
-                recover_consumers(stream)
+                recover_consumers(stream, self.advisories)
                 stream.retention.sweep()
-            stream.touched()
+            stream.cleanup.after_removal()
             self.services.commit.failed(stream.store, stream.store.failure)
             for consumer in stream.consumers.values():
                 self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)
 
-    def create_stream(self, config: StreamConfig) -> Stream:
+    def create_stream(self, config: StreamConfig) -> Stream[Consumer]:
         """Make a stream of a configuration that has been checked."""
         created_ns = self.services.clock.now_ns()
         home = self.engine.storage.create(self.account.name, config, created_ns)
-        stream = self._add(Stream(self, config, created_ns, home))
+        stream = self._add(config, created_ns, home, created_ns)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         if home.place is not None:
             self.services.commit.mark_now(home.place)
@@ -83,14 +84,14 @@ class JetStream:
             self.services.commit.when_durable(home.place, partial(self._made, stream))
         return stream
 
-    def _made(self, stream: Stream, error: JetlakeError | None) -> None:
+    def _made(self, stream: Stream[Consumer], error: JetlakeError | None) -> None:
         """Undo what could not be made durable; whoever asked for it is told."""
         if error is not None and not stream.is_closed:
             self.services.commit.forget(stream.store, error)
             with self.services.report_store_errors(f"removing stream {stream.name}"):
                 self.delete_stream(stream)
 
-    def delete_stream(self, stream: Stream) -> Syncable | None:
+    def delete_stream(self, stream: Stream[Consumer]) -> Syncable | None:
         """Remove a stream with its consumers and all its files; returns what is durable when it is gone for good.
 
         Raises:
@@ -104,15 +105,17 @@ class JetStream:
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
         return removal
 
-    def _add(self, stream: Stream) -> Stream:
+    def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream[Consumer]:
+        usage = StreamUsage(self.engine.usage, self.usage, config.storage)
+        stream = Stream[Consumer](self.services, self.account, self.captured, usage, config, created_ns, home)
         if stream.config.first_seq and not stream.store.first_sequence:
             stream.begin_at(stream.config.first_seq)
         self.streams[stream.name] = stream
         self.streams_by_token[stream.name.encode()] = stream
-        stream.open()
+        stream.open(now_ns)
         return stream
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str) -> Stream[Consumer]:
         """The stream of that name.
 
         Raises:

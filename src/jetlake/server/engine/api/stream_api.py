@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
@@ -86,7 +88,7 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     return _created(request, jetstream.create_stream(config))
 
 
-def _created(request: ApiRequest, stream: Stream) -> StreamCreateReply:
+def _created(request: ApiRequest, stream: Stream[Any]) -> StreamCreateReply:
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     # Alone among the answers about a stream this one does not name the domain.
     return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
@@ -153,7 +155,7 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
     return _info_with_subjects(stream, replace(info, state=state), body)
 
 
-def _info_with_subjects(stream: Stream, info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
+def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
     """A stream's info with a page of the subjects that a filter covers."""
     store = stream.store
     names = yield from store.subjects_in_steps(body.subjects_filter.encode())
@@ -220,7 +222,7 @@ def _finds_one(body: MessageGetRequest) -> bool:
     return bool(body.seq or body.next_by_subj)
 
 
-def _find_message(stream: Stream, body: MessageGetRequest) -> Stored | None:
+def _find_message(stream: Stream[Any], body: MessageGetRequest) -> Stored | None:
     store = stream.store
     if body.last_by_subj:
         return store.last_for(body.last_by_subj.encode())
@@ -269,14 +271,14 @@ def stream_restore(request: ApiRequest) -> Value:
 # What they share
 
 
-def stream_info(stream: Stream, *, served: bool = True, leads: bool = False) -> StreamInfo:
+def stream_info(stream: Stream[Any], *, served: bool = True, leads: bool = False) -> StreamInfo:
     """The stream as answers describe it.
 
     Args:
         served: the metadata says which server answers; lists leave that out.
         leads: name the server as the stream's leader.
     """
-    options = stream.engine.options
+    options = stream.services.options
     config = stream.config
     return StreamInfo(
         config=replace(config, metadata=served_metadata(config.metadata)) if served else config,
@@ -284,7 +286,7 @@ def stream_info(stream: Stream, *, served: bool = True, leads: bool = False) -> 
         state=stream.state(),
         domain=options.domain,
         cluster=ClusterInfo(leader=options.server_name) if leads else None,
-        ts=format_time(stream.engine.clock.now_ns()),
+        ts=format_time(stream.services.clock.now_ns()),
     )
 
 
@@ -295,11 +297,11 @@ def _rules(request: ApiRequest, body: StreamCreateRequest) -> StreamRules:
         stream = jetstream.streams.get(name)
         return stream.config if stream is not None else None
 
-    limits = jetstream.engine.options.limits
+    limits = jetstream.services.options.limits
     return StreamRules(pedantic=body.pedantic, server=limits, account=jetstream.limits, lookup=lookup)
 
 
-def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream]:
+def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
     streams = sorted(request.jetstream.streams.values(), key=lambda stream: stream.name)
     if not body.subject:
         return streams

@@ -26,6 +26,7 @@ from jetlake.server.engine.consumer.schedule import Schedule
 from jetlake.server.engine.consumer.start_position import StartPosition
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
@@ -40,6 +41,7 @@ class Consumer:
     Args:
         stream: the stream that it reads.
         services: the engine's clock, timers, commit, delivery queue and randomness.
+        advisories: publishes its events.
         record: its name, configuration and creation time.
         home: its files.
         start: where it begins; for a recovered consumer, `restore` follows.
@@ -48,8 +50,9 @@ class Consumer:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: Stream[Consumer],
         services: Services,
+        advisories: Advisories,
         record: ConsumerRecord,
         home: ConsumerHome,
         start: StartPosition,
@@ -71,7 +74,7 @@ class Consumer:
         self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
         self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(
-            stream.jetstream.advisories.publish,
+            advisories.publish,
             stream.account.name,
             stream.name,
             self.name,
@@ -82,7 +85,7 @@ class Consumer:
             services,
             self,
             Inactivity(jitter_ns, services.clock.now_ns()),
-            wait_for_messages=partial(stream.hungry.add, self),
+            wait_for_messages=partial(stream.caught_up.add, self),
             next_due_ns=self._next_due_ns,
             on_timer=self._on_timer,
         )
@@ -286,7 +289,7 @@ class Consumer:
         """Deliver one bounded run; True when more can be delivered right away."""
         if self.is_closed:
             return False
-        if self.stream.is_purged:
+        if self.stream.is_purging:
             self._schedule.wait_for_messages()
             return False
         more = self.delivery.deliver(now_ns)
@@ -300,6 +303,15 @@ class Consumer:
         self.delivery.receive_pull(reply, header, payload, origin)
 
     # Changes of the stream
+
+    @property
+    def delivered_sequence(self) -> int:
+        """Highest stream sequence delivered so far."""
+        return self.ack_tracker.delivered_stream
+
+    def write_after(self, store: Syncable) -> None:
+        """Hold back the journal until everything written to the store so far is on disk."""
+        self.journal.write_after(store)
 
     def on_stored(self, count: int) -> None:
         """Count new messages that pass the filters; the stream makes the consumer ready when they are visible."""

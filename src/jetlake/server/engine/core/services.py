@@ -12,6 +12,7 @@ from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.receive_queue import ReceiveQueue
 from jetlake.server.engine.core.timers import Timers
 
 __all__ = ["Services"]
@@ -19,12 +20,13 @@ __all__ = ["Services"]
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Time, randomness, durability, deliveries and the log of one engine."""
+    """Time, randomness, queues, group commit and error log of one engine."""
 
     options: EngineOptions
     clock: Clock
     timers: Timers
     commit: Commit
+    received: ReceiveQueue
     deliveries: DeliveryQueue
     random: Random
     """Source of consumer names, jitter and samples."""

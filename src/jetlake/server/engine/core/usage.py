@@ -1,16 +1,16 @@
-"""Bytes in use and set aside, in memory and on disk, against a limit for each."""
+"""Bytes used and reserved, in memory and on disk, against a limit for each."""
 
 from __future__ import annotations
 
 from jetlake.model.enums import StorageType
 
-__all__ = ["UNLIMITED", "Usage"]
+__all__ = ["UNLIMITED", "StreamUsage", "Usage"]
 
 UNLIMITED = -1
 
 
 class Usage:
-    """What a server or an account holds and may hold.
+    """Used and reserved bytes of a server or an account, and its limits.
 
     Args:
         max_memory: bytes in memory; -1 is unlimited.
@@ -31,23 +31,70 @@ class Usage:
         return self._used[storage]
 
     def reserved(self, storage: StorageType) -> int:
-        """Bytes that streams have set aside by their `max_bytes`."""
+        """Bytes that streams reserve by their `max_bytes`."""
         return self._reserved[storage]
 
     def add(self, storage: StorageType, count: int) -> None:
-        """Messages came (or went, when negative)."""
+        """Add the bytes of stored messages; a negative count subtracts those of removed ones."""
         self._used[storage] += count
 
     def reserve(self, storage: StorageType, count: int) -> None:
-        """A stream with `max_bytes` came (or went, when negative)."""
+        """Add to the reserved bytes; a negative count releases."""
         self._reserved[storage] += count
 
     def room(self, storage: StorageType) -> int | None:
-        """Bytes until the limit, negative beyond it; None when there is no limit."""
+        """Return the bytes left below the limit, negative when it is exceeded; None without a limit."""
         limit = self._limits[storage]
         return None if limit < 0 else limit - self._used[storage]
 
     def can_reserve(self, storage: StorageType, count: int) -> bool:
-        """Whether another `count` bytes can be set aside."""
+        """Return whether another `count` bytes can be reserved."""
         limit = self._limits[storage]
         return limit < 0 or self._reserved[storage] + count <= limit
+
+
+class StreamUsage:
+    """One stream's share of its account's and its server's usage.
+
+    Args:
+        server: the usage of the server.
+        account: the usage of the stream's account.
+        storage: where the stream keeps its messages.
+    """
+
+    def __init__(self, server: Usage, account: Usage, storage: StorageType) -> None:
+        self._server = server
+        self._account = account
+        self._storage = storage
+        self._used = 0
+        self._reserved = 0
+
+    def set_used(self, count: int) -> None:
+        """Set the bytes that the stream's messages take."""
+        change = count - self._used
+        if change:
+            self._used = count
+            self._account.add(self._storage, change)
+            self._server.add(self._storage, change)
+
+    def set_reserved(self, count: int) -> None:
+        """Set the bytes that the stream reserves: its `max_bytes`."""
+        change = max(count, 0) - self._reserved
+        if change:
+            self._reserved += change
+            self._account.reserve(self._storage, change)
+            self._server.reserve(self._storage, change)
+
+    def has_room(self, count: int) -> bool:
+        """Return whether `count` more bytes fit below the limits of account and server."""
+        return all(room is None or room >= count for room in (self.server_room, self.account_room))
+
+    @property
+    def server_room(self) -> int | None:
+        """Bytes left below the server's limit; None without a limit."""
+        return self._server.room(self._storage)
+
+    @property
+    def account_room(self) -> int | None:
+        """Bytes left below the account's limit; None without a limit."""
+        return self._account.room(self._storage)

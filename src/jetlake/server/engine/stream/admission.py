@@ -1,7 +1,7 @@
-"""The rules that a message has to pass before it goes into a stream; each check says which step of the order it is.
+"""Admission: the checks that a published message has to pass, numbered in the order of nats-server.
 
-The order is the server's: the first rule that is broken answers. Every check returns the error or None; nothing is
-raised, because a full stream may refuse as many messages as others store.
+The first failed check decides the answer. A check returns the error or None and raises nothing, because a full stream
+may refuse as many messages a second as another one stores.
 """
 
 from __future__ import annotations
@@ -11,44 +11,60 @@ from typing import TYPE_CHECKING
 from jetlake.errors import ApiError, api_error
 from jetlake.model.enums import DiscardPolicy, StorageType
 from jetlake.server.engine.stream.counters import check_increment
-from jetlake.server.engine.stream.expectations import check_last_message_id, check_sequences, check_stream
-from jetlake.server.engine.stream.message_headers import BATCH_ID, ROLLUP, SOURCE, check_schedule
+from jetlake.server.engine.stream.message_headers import (
+    BATCH_ID,
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    EXPECTED_STREAM,
+    ROLLUP,
+    SCHEDULE,
+    SCHEDULER,
+    SOURCE,
+)
 from jetlake.server.engine.stream.message_lifetimes import check_lifetime
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.stream.stream import Stream
+    from jetlake.model.stream import StreamConfig
+    from jetlake.server.engine.core.usage import StreamUsage
+    from jetlake.store.interface import MessageStore
 
 __all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission"]
 
 HEADER_BYTES_MAX = 65_535
-"""The longest header block that a stream takes."""
+"""Longest header block that a stream accepts."""
 RECORD_BYTES_MAX = 65 * 1024 * 1024
-"""The longest record that a stream takes: the highest `max_payload` that goes with JetStream, and a subject."""
+"""Longest record that a stream accepts: the highest `max_payload` that JetStream allows, and a subject."""
 
-# Bytes that a message takes in the store besides its own: without headers, with headers.
+# Record overhead in bytes: without headers, with headers.
 _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}
 
-# With more room than this per message the limits of account and server need no look at each one.
+# With more room than this per message, account and server limits are not checked message by message.
 _AMPLE_ROOM = 2 * 1024 * 1024
 
 
 class Admission:
-    """The rules of one stream.
+    """The checks of one stream.
+
+    Args:
+        store: the stream's messages.
+        usage: the stream's share of account and server usage.
 
     Attributes:
         largest: bytes of header and payload that a message may have.
         refuses_when_full: a full stream refuses new messages.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._store = stream.store
-        self.configure()
+    def __init__(self, config: StreamConfig, store: MessageStore, usage: StreamUsage) -> None:
+        self._store = store
+        self._usage = usage
+        self.configure(config)
 
-    def configure(self) -> None:
-        """Read the stream's configuration, new or changed."""
-        config = self._config = self._stream.config
+    def configure(self, config: StreamConfig) -> None:
+        """Apply the stream's configuration, new or changed."""
+        self._config = config
         self._name = config.name.encode()
         self._overhead, self._overhead_with_header = _RECORD_OVERHEAD[config.storage]
         self.largest = config.max_msg_size if config.max_msg_size >= 0 else RECORD_BYTES_MAX
@@ -57,33 +73,33 @@ class Admission:
         )
 
     def record_size(self, subject: bytes, header: bytes, payload: bytes) -> int:
-        """The bytes that the message will take in the store."""
+        """Return the bytes that the message will take in the store."""
         overhead = self._overhead_with_header if header else self._overhead
         return overhead + len(subject) + len(header) + len(payload)
 
     def check_record(self, size: int) -> ApiError | None:
-        """Steps 2 and 3: no record is too long, and the stream takes any at all."""
+        """Steps 2 and 3: the record is not too long, and the stream is not sealed."""
         if size > RECORD_BYTES_MAX:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 
-    def check_wishes(self, wishes: dict[bytes, bytes], subject: bytes, payload: bytes) -> ApiError | None:
-        """Steps 4 to 10: what the headers expect, before the look for duplicates."""
-        if BATCH_ID in wishes:
+    def check_control_headers(self, control: dict[bytes, bytes], subject: bytes, payload: bytes) -> ApiError | None:
+        """Steps 4 to 10: the control headers, before deduplication."""
+        if BATCH_ID in control:
             return api_error(10174)
         return (
-            check_increment(wishes, payload, self._config)
-            or check_stream(wishes, self._name)
-            or check_lifetime(wishes, self._config)
-            or check_sequences(wishes, subject, self._store)
-            or check_schedule(wishes)
-            or (api_error(10227) if SOURCE in wishes else None)
+            check_increment(control, payload, self._config)
+            or _check_stream(control, self._name)
+            or check_lifetime(control, self._config)
+            or _check_sequences(control, subject, self._store)
+            or _check_schedule(control)
+            or (api_error(10227) if SOURCE in control else None)
         )
 
-    def check_replacement(self, wishes: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
-        """Steps 12 and 13: the last message's id, and whether the message may replace others."""
-        error = check_last_message_id(wishes, last_message_id)
-        rollup = wishes.get(ROLLUP)
+    def check_replacement(self, control: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
+        """Steps 12 and 13: the expected id of the last message, and rollup."""
+        error = _check_last_message_id(control, last_message_id)
+        rollup = control.get(ROLLUP)
         if error is not None or rollup is None:
             return error
         if not self._config.allow_rollup_hdrs or self._config.deny_purge:
@@ -93,7 +109,7 @@ class Admission:
         return None
 
     def check_size(self, header: bytes, payload: bytes) -> ApiError | None:
-        """Steps 15 and 16: the message is no longer than the stream allows, nor its header than any does."""
+        """Steps 15 and 16: the stream's `max_msg_size`, and the longest header block."""
         if len(header) + len(payload) > self.largest:
             return api_error(10054)
         return api_error(10097) if len(header) > HEADER_BYTES_MAX else None
@@ -101,27 +117,22 @@ class Admission:
     # Room
 
     def has_ample_room(self, count: int) -> bool:
-        """Whether account and server have so much room that so many messages cannot fill it."""
-        storage = self._config.storage
-        for usage in (self._stream.engine.usage, self._stream.jetstream.usage):
-            room = usage.room(storage)
-            if room is not None and room < count * _AMPLE_ROOM:
-                return False
-        return True
+        """Return whether so many messages cannot exceed the limits of account and server."""
+        return self._usage.has_room(count * _AMPLE_ROOM)
 
     def check_server_room(self) -> ApiError | None:
         """Step 17: the server's storage is not full."""
-        self._stream.account_for_bytes()
-        room = self._stream.engine.usage.room(self._config.storage)
+        self._usage.set_used(self._store.bytes)
+        room = self._usage.server_room
         return api_error(10023) if room is not None and room < 0 else None
 
     def check_account_room(self, size: int) -> ApiError | None:
-        """Step 19: the message fits into what the account may use."""
-        room = self._stream.jetstream.usage.room(self._config.storage)
+        """Step 19: the message fits the account's limit."""
+        room = self._usage.account_room
         return api_error(10002) if room is not None and room < size else None
 
     def check_full(self, subject: bytes, size: int, rollup: bytes) -> ApiError | None:
-        """Step 21, discard new: a full stream refuses, unless the message will push out one of its own subject."""
+        """Step 21, discard new: a full stream refuses, unless the message displaces one of its own subject."""
         config = self._config
         store = self._store
         displaces = False
@@ -137,9 +148,50 @@ class Admission:
         return None
 
     def _oldest_size(self, subject: bytes) -> int:
-        """Bytes of the subject's oldest message, which the next one will push out."""
+        """Return the record size of the subject's oldest message, which the next one displaces."""
         run = self._store.read(self._store.first_sequence, SubjectFilter([subject]), 1, RECORD_BYTES_MAX)
         if not run.messages:
             return 0
         message = run.messages[0]
         return self.record_size(message.subject, message.header, message.payload)
+
+
+def _check_stream(control: dict[bytes, bytes], name: bytes) -> ApiError | None:
+    """Check the expected stream name."""
+    expected = control.get(EXPECTED_STREAM)
+    return api_error(10060) if expected is not None and expected != name else None
+
+
+def _check_sequences(control: dict[bytes, bytes], subject: bytes, store: MessageStore) -> ApiError | None:
+    """Check the expected last sequences, of the subject (or of a pattern named instead) and of the stream."""
+    expected = control.get(EXPECTED_LAST_SUBJECT_SEQUENCE)
+    if expected is not None:
+        actual = store.last_sequence_for(control.get(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject))
+        if _number(expected) != actual:
+            return api_error(10071, seq=actual)
+    elif EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in control:
+        return api_error(10193)
+    expected = control.get(EXPECTED_LAST_SEQUENCE)
+    if expected is not None and _number(expected) != store.last_sequence:
+        return api_error(10071, seq=store.last_sequence)
+    return None
+
+
+def _check_last_message_id(control: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
+    """Check the expected id of the newest message."""
+    expected = control.get(EXPECTED_LAST_MSG_ID)
+    if expected is None or expected == last_message_id:
+        return None
+    return api_error(10070, id=last_message_id.decode("utf-8", "replace"))
+
+
+def _number(text: bytes) -> int:
+    """Parse a sequence; malformed ones become -1, which no sequence equals."""
+    return int(text) if text.isdigit() and len(text) <= 20 else -1
+
+
+def _check_schedule(control: dict[bytes, bytes]) -> ApiError | None:
+    """Refuse schedules, and messages that claim to come from one, as a stream with schedules turned off does."""
+    if any(key in control for key in SCHEDULE):
+        return api_error(10188)
+    return api_error(10212) if any(key in control for key in SCHEDULER) else None

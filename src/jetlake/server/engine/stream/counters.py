@@ -1,6 +1,6 @@
-"""Counters: on streams of them a message is an increment, and what is stored is the sum on its subject.
+"""Counters: in a counter stream a published message is an increment, and the subject's new total is stored.
 
-The newest message of a subject holds its total as `{"val":"5"}`: whole numbers of any size, and no state of their own.
+The newest message of a subject holds its total as `{"val":"5"}`, an integer of any size; there is no other state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_increment", "count"]
 
-# What an increment, which any order must leave with the same sum, cannot go with.
+# Conditions that depend on the order of messages: increments must commute, so they are refused together.
 _CONDITIONS = (
     EXPECTED_STREAM,
     EXPECTED_LAST_SEQUENCE,
@@ -36,15 +36,15 @@ _CONDITIONS = (
     ROLLUP,
 )
 
-# Longer numbers take the interpreter longer to read than anybody should wait.
+# Bounds the time that Python needs to parse a number.
 _DIGITS_MAX = 4000
 _LARGEST = 10**_DIGITS_MAX
 _is_whole_number = re.compile(rb"[+-]?\d{1,%d}\Z" % _DIGITS_MAX).match
 
 
-def check_increment(wishes: dict[bytes, bytes], payload: bytes, config: StreamConfig) -> ApiError | None:
-    """Refuse an increment that is no whole number, or where there are no counters, or that is more than that."""
-    increment = wishes.get(INCREMENT)
+def check_increment(control: dict[bytes, bytes], payload: bytes, config: StreamConfig) -> ApiError | None:
+    """Refuse an increment that is no integer, has a payload or conditions, or goes to a stream without counters."""
+    increment = control.get(INCREMENT)
     if increment is None:
         return None
     if not _is_whole_number(increment):
@@ -53,12 +53,12 @@ def check_increment(wishes: dict[bytes, bytes], payload: bytes, config: StreamCo
         return api_error(10168)
     if payload:
         return api_error(10170)
-    return api_error(10171) if any(key in wishes for key in _CONDITIONS) else None
+    return api_error(10171) if any(key in control for key in _CONDITIONS) else None
 
 
-def count(store: MessageStore, subject: bytes, wishes: dict[bytes, bytes] | None) -> bytes | ApiError:
-    """The subject's total, as digits, with the increment that the message asks for; or why there is none."""
-    increment = wishes.get(INCREMENT) if wishes else None
+def count(store: MessageStore, subject: bytes, control: dict[bytes, bytes]) -> bytes | ApiError:
+    """Return the subject's new total as digits, or the error that refuses the increment."""
+    increment = control.get(INCREMENT)
     if increment is None:
         return api_error(10169)
     before = _total(store, subject)
@@ -69,7 +69,7 @@ def count(store: MessageStore, subject: bytes, wishes: dict[bytes, bytes] | None
 
 
 def _total(store: MessageStore, subject: bytes) -> int | None:
-    """What the newest message of the subject says; None when it holds no total or cannot be read."""
+    """Return the subject's current total; None when its newest message holds none or cannot be read."""
     sequence = store.last_sequence_for(subject)
     if not sequence:
         return 0

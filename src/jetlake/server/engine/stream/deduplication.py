@@ -1,4 +1,4 @@
-"""The deduplication window: which message ids a stream has seen lately, and under which sequence."""
+"""The deduplication window: recent message ids and the sequences that they were stored under."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Deduplication:
         return len(self._sequences)
 
     def find(self, message_id: bytes, now_ns: int) -> int:
-        """The sequence under which the id was stored within the window; 0 = not seen."""
+        """Return the sequence under which the id was stored within the window; 0 = not seen."""
         if not self._sequences:
             return 0
         self.forget_expired(now_ns)
         return self._sequences.get(message_id, 0)
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
-        """The id was stored; the window starts."""
+        """Remember the id of a stored message; its window starts."""
         if not self.window_ns:
             return
         groups = self._groups
@@ -51,7 +51,7 @@ class Deduplication:
         self._sequences[message_id] = sequence
 
     def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
-        """These ids were stored, none of which was known."""
+        """Remember the ids of a run of stored messages, none of which was known."""
         if not self.window_ns or not sequences:
             return
         groups = self._groups
@@ -61,7 +61,7 @@ class Deduplication:
         self._sequences.update(sequences)
 
     def known(self, now_ns: int) -> Mapping[bytes, int]:
-        """The ids within the window with their sequences, to look up many at once."""
+        """Return the ids within the window with their sequences, to look up many at once."""
         self.forget_expired(now_ns)
         return self._sequences
 
@@ -81,7 +81,7 @@ class Deduplication:
                 del self._sequences[message_id]
 
     def next_expiry_ns(self) -> int | None:
-        """When the oldest group of ids can be dropped; None when there is nothing to drop."""
+        """Return the time at which the oldest group of ids expires; None for an empty window."""
         return self._end_of_first_group() + self.window_ns if self._groups else None
 
     def _end_of_first_group(self) -> int:
@@ -91,7 +91,7 @@ class Deduplication:
         return min(latest_ns, groups[1][0]) if len(groups) > 1 else latest_ns
 
     def forget_from(self, first_sequence: int) -> None:
-        """Messages from that sequence on were never stored after all."""
+        """Forget the ids of undone messages, from the sequence on."""
         for _, ids in reversed(self._groups):
             while ids and self._sequences[ids[-1]] >= first_sequence:
                 del self._sequences[ids.pop()]
@@ -99,7 +99,7 @@ class Deduplication:
                 return
 
     def between(self, first_sequence: int, last_sequence: int) -> list[tuple[bytes, int, int]]:
-        """What is known of the messages with these sequences: id, sequence and time, in their order."""
+        """Return id, sequence and time of the known ids in a range of sequences, in order."""
         sequence_of = self._sequences.__getitem__
         found: list[tuple[bytes, int, int]] = []
         for time_ns, ids in self._groups:

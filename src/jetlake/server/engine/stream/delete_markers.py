@@ -1,10 +1,12 @@
-"""Delete markers: when the last message of a subject grows too old, a short-lived note of that takes its place.
+"""Delete markers: tombstones for subjects whose last message expired.
 
-Watchers of key-value buckets hear of a key's end by it. A marker is an ordinary message with three headers.
+Watchers of key-value buckets learn of a key's expiry by them. A marker is an ordinary message with three headers and a
+TTL of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,10 @@ from jetlake.protocol.headers import append_pair, find_value, remove_key
 from jetlake.server.engine.stream.message_lifetimes import FOREVER, TTL, parse_lifetime
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.core.timers import Timer
-    from jetlake.server.engine.stream.stream import Stream
+    from jetlake.model.stream import StreamConfig
+    from jetlake.server.engine.core.receive_queue import ReceiveQueue
+    from jetlake.server.engine.core.timers import Timer, Timers
+    from jetlake.store.interface import MessageStore
     from jetlake.store.message import StoredMessage
 
 __all__ = ["DeleteMarkers"]
@@ -23,58 +27,79 @@ __all__ = ["DeleteMarkers"]
 _REASON = b"Nats-Marker-Reason"
 _OPERATION = b"KV-Operation"
 
-# What is about to go is read in pieces of this size.
+# Expiring messages are read in pieces of this size.
 _READ_MESSAGES = 1024
 _READ_BYTES = 4 * 1024 * 1024
 
 
 class DeleteMarkers:
-    """The markers of one stream; without `subject_delete_marker_ttl` there are none, and nothing is read for them."""
+    """The markers of one stream; without `subject_delete_marker_ttl` none are left, and nothing is read for them.
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._ended: dict[bytes, bool] = {}  # subject -> whether its newest message that went leaves a marker
+    Args:
+        store: the stream's messages.
+        timers: schedules the markers of messages that exceed the stream's `max_age`.
+        received: messages of all streams that are not stored yet.
+        publish: publishes a marker into the stream, by subject and header.
+
+    Attributes:
+        life_ns: the markers' TTL; 0 = no markers.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        timers: Timers,
+        received: ReceiveQueue,
+        publish: Callable[[bytes, bytes], None],
+    ) -> None:
+        self.life_ns = 0
+        self._store = store
+        self._timers = timers
+        self._received = received
+        self._publish = publish
+        self._max_age = 0
+        self._keeps_one = False
+        self._expired: dict[bytes, bool] = {}  # subject -> whether its newest expired message leaves a marker
         self._timer: Timer | None = None
+        self._is_closed = False
 
-    @property
-    def life_ns(self) -> int:
-        """How long a marker stays; 0 = there are none."""
-        return self._stream.config.subject_delete_marker_ttl
+    def configure(self, config: StreamConfig) -> None:
+        """Apply the stream's configuration, new or changed."""
+        self.life_ns = config.subject_delete_marker_ttl
+        self._max_age = config.max_age
+        self._keeps_one = config.max_msgs_per_subject == 1
 
     def prolong(self, header: bytes, lifetime: bytes) -> bytes:
-        """The header, with a life no shorter than a marker's.
+        """Return the header with a TTL no shorter than a marker's.
 
-        Where a subject has several messages, the end of the newest would otherwise bring an older one back.
+        Where a subject has several messages, the expiry of the newest would otherwise bring an older one back.
         """
         lifetime_ns = parse_lifetime(lifetime)
-        config = self._stream.config
-        if config.max_msgs_per_subject == 1 or lifetime_ns in (None, FOREVER) or (lifetime_ns or 0) >= self.life_ns:
+        if self._keeps_one or lifetime_ns in (None, FOREVER) or (lifetime_ns or 0) >= self.life_ns:
             return header
         return append_pair(remove_key(header, TTL), TTL, b"%d" % (self.life_ns // NANOSECONDS_PER_SECOND))
 
-    # What goes
-
     def expect_aged(self, now_ns: int) -> None:
-        """Look at the messages that the stream's age is about to take; what cannot be read leaves no marker."""
-        max_age, store = self._stream.config.max_age, self._stream.store
-        if not self.life_ns or not max_age or not 0 < store.aging_time_ns <= now_ns - max_age:
+        """Note the subjects of messages that `max_age` is about to remove; unreadable messages leave no marker."""
+        store = self._store
+        if not self.life_ns or not self._max_age or not 0 < store.aging_time_ns <= now_ns - self._max_age:
             return
         with suppress(StoreError):
-            self._read(store.aging_sequence, store.first_at_or_after(now_ns - max_age + 1) - 1)
-        if self._ended and self._timer is None:
-            self._timer = self._stream.engine.timers.schedule(now_ns, self._on_time)
+            self._read(store.aging_sequence, store.first_at_or_after(now_ns - self._max_age + 1) - 1)
+        if self._expired and self._timer is None:
+            self._timer = self._timers.schedule(now_ns, self._on_timer)
 
     def expect(self, sequence: int) -> None:
-        """Look at a message whose own life is over."""
+        """Note the subject of a message whose TTL is over."""
         if self.life_ns:
             with suppress(StoreError):
-                message = self._stream.store.get(sequence)
+                message = self._store.get(sequence)
                 if message is not None:
                     self._expect(message)
 
     def _read(self, sequence: int, last: int) -> None:
         while sequence <= last:
-            run = self._stream.store.read(sequence, None, _READ_MESSAGES, _READ_BYTES, last)
+            run = self._store.read(sequence, None, _READ_MESSAGES, _READ_BYTES, last)
             for message in run.messages:
                 self._expect(message)
             if run.next_sequence <= sequence:
@@ -86,30 +111,28 @@ class DeleteMarkers:
         is_marker = bool(header) and (
             find_value(header, _REASON) is not None or find_value(header, _OPERATION) == b"PURGE"
         )
-        self._ended[message.subject] = not is_marker
+        self._expired[message.subject] = not is_marker
 
-    # What comes
-
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self.leave()
+        self.publish_expected()
 
-    def leave(self) -> None:
-        """Store a marker for every subject that has ended, unless it has a message again."""
-        if not self._ended or self._stream.is_closed:
+    def publish_expected(self) -> None:
+        """Publish a marker for every noted subject that has no message left."""
+        if not self._expired or self._is_closed:
             return
-        ended, self._ended = self._ended, {}
-        stream = self._stream
-        # A marker takes the place of all that its subject has: what waits to be stored comes first.
-        stream.engine.store_received()
+        expired, self._expired = self._expired, {}
+        # A marker rolls up its subject: messages that are not stored yet must come before it.
+        self._received.store_all()
         life = format_duration(self.life_ns).encode()
         header = b"NATS/1.0\r\n%b: MaxAge\r\n%b: %b\r\nNats-Rollup: sub\r\n\r\n" % (_REASON, TTL, life)
-        for subject, is_marked in ended.items():
-            if is_marked and not stream.store.last_sequence_for(subject):
-                stream.intake.receive(subject, b"", header, b"", None)
-        stream.engine.store_received()
+        for subject, is_marked in expired.items():
+            if is_marked and not self._store.last_sequence_for(subject):
+                self._publish(subject, header)
+        self._received.store_all()
 
     def close(self) -> None:
-        """Nothing ends any more."""
-        self._stream.engine.timers.cancel(self._timer)
+        """Publish no more markers."""
+        self._is_closed = True
+        self._timers.cancel(self._timer)
         self._timer = None

@@ -1,7 +1,8 @@
-"""The message ids of one stream: the window in which they count as seen, kept across restarts."""
+"""The message ids of one stream: the deduplication window, kept across restarts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,67 +10,78 @@ from typing import TYPE_CHECKING
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.core.commit import Action
-from jetlake.server.engine.storage.storage import SavedIds
+from jetlake.server.engine.storage.storage import SavedIds, StreamHome
 from jetlake.server.engine.stream.deduplication import Deduplication
 from jetlake.server.engine.stream.message_headers import MSG_ID
 from jetlake.store.journal.id_log import IdEntry, IdLog
 
 if TYPE_CHECKING:
+    from jetlake.server.engine.core.services import Services
     from jetlake.server.engine.core.timers import Timer
-    from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["MessageIds"]
 
-# Ids are dropped in groups; the sweeps are at least this far apart.
+# Expired ids are dropped in groups; sweeps are at least this far apart.
 _SWEEP_PAUSE_NS = 50_000_000
 
 
 class MessageIds:
-    """Which ids a stream has seen.
+    """The ids of one stream's messages.
 
-    A stream that never saw an id is not searched for them when it is opened: the first id leaves a file behind before
-    its message is stored. A clean stop writes all ids into that file. After a crash, the records of the log tell the
-    ids that came later, those of removed messages as well; before such a record goes, its id is in the id log.
+    The first id creates the id file before its message is stored; without that file, opening a stream searches for no
+    ids. A clean stop writes all ids into the file. After a crash, the ids of later messages are read from the log's
+    records, those of removed messages included; before such a record is deleted, its id is in the id log.
+
+    Args:
+        home: loads and saves ids, and has the store and the id log.
+        services: the engine's clock, timers and commit.
+        window_ns: the stream's deduplication window.
+        clean_up_later: schedules a clean-up of the store, once ids are safe without their records.
 
     Attributes:
         last: the id of the newest message; empty when it has none.
         window: the ids that count as seen.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(
+        self, home: StreamHome, services: Services, window_ns: int, clean_up_later: Callable[[], None]
+    ) -> None:
         self.last = b""
-        self.window = Deduplication(stream.config.duplicate_window)
-        self._stream = stream
-        self._store = stream.store
-        self._engine = stream.engine
-        self._log = stream.home.id_log
+        self.window = Deduplication(window_ns)
+        self._home = home
+        self._store = home.store
+        self._clock = services.clock
+        self._timers = services.timers
+        self._commit = services.commit
+        self._clean_up_later = clean_up_later
+        self._log = home.id_log
         self._are_used = self._are_recovered = False
         self._sweep_timer: Timer | None = None
-        # Ranges of the log whose records are about to go: which sequences the id log has (None: all that there will
-        # ever be), and where that is safe.
+        # Ranges of the log whose records are to be deleted: the sequences whose ids the id log has (None: all that
+        # there will ever be), and the ranges whose ids are durable there.
         self._appended: dict[tuple[int, int], set[int] | None] = {}
         self._waiting: set[tuple[int, int]] = set()
         self._safe: set[tuple[int, int]] = set()
         self._store.may_forget = self._may_forget
 
     def expect(self) -> None:
-        """An id is about to be stored.
+        """Create the id file before the stream's first id is stored.
 
         Raises:
-            StoreError: the disk refused to note that there are ids.
+            StoreError: the file could not be written.
         """
         if not self._are_used:
-            self._stream.home.save_ids(SavedIds())
+            self._home.save_ids(SavedIds())
             self._are_used = True
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
-        """The id was stored."""
+        """Remember the id of a stored message."""
         self.window.remember(message_id, sequence, now_ns)
         if self._sweep_timer is None:
             self._arm_sweep()
 
     def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
-        """These ids were stored."""
+        """Remember the ids of a run of stored messages."""
         self.window.remember_run(sequences, now_ns)
         if self._sweep_timer is None:
             self._arm_sweep()
@@ -77,13 +89,13 @@ class MessageIds:
     def _arm_sweep(self) -> None:
         expiry_ns = self.window.next_expiry_ns()
         if expiry_ns is not None:
-            # A little later than due: a sweep takes several groups of ids, not one at a time.
+            # Later than due, so that a sweep drops several groups of ids at once.
             pause_ns = max(self.window.window_ns // 8, _SWEEP_PAUSE_NS)
-            self._sweep_timer = self._engine.timers.schedule(expiry_ns + pause_ns, self._sweep)
+            self._sweep_timer = self._timers.schedule(expiry_ns + pause_ns, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_timer = None
-        now_ns = self._engine.clock.now_ns()
+        now_ns = self._clock.now_ns()
         self.window.forget_expired(now_ns)
         if self._log is not None:
             self._log.forget_before(self._horizon_ns(now_ns))
@@ -93,30 +105,30 @@ class MessageIds:
         self._arm_sweep()
 
     def _horizon_ns(self, now_ns: int) -> int:
-        """Ids whose times are older have expired; the time that is kept is that of an id's group."""
+        """Return the time before which saved ids have expired; a saved id has the time of its group."""
         window_ns = self.window.window_ns
         return now_ns - window_ns - window_ns // 50
 
-    # Ids of messages whose records are gone
+    # Ids of messages whose records are deleted
 
     def keep(self, entries: list[IdEntry]) -> bool:
-        """Have these ids in the id log with this cycle; False where nothing survives anyway."""
+        """Append ids to the id log, flushed with this cycle; False for a stream in memory."""
         if self._log is None or not self.window.window_ns:
             return False
         self._log.append(entries)
-        self._engine.commit.mark(self._log)
+        self._commit.mark(self._log)
         return True
 
     def when_kept(self, action: Action) -> None:
-        """Run `action` when the ids that were to be kept, and all that was appended so far, are durable."""
+        """Run `action` when the id log and the store are durable."""
         assert self._log is not None
-        self._engine.commit.when_all_durable([self._log, self._store], action)
+        self._commit.when_all_durable([self._log, self._store], action)
 
     def keep_at_once(self, sequence: int) -> None:
-        """Have the id of this message on the disk: its record is about to be overwritten.
+        """Write and sync the id of a message whose record is about to be overwritten.
 
         Raises:
-            StoreError: the disk refused.
+            StoreError: the id log could not be written.
         """
         entries = self.window.between(sequence, sequence)
         if entries and self.keep(entries):
@@ -125,7 +137,7 @@ class MessageIds:
             self._log.sync()
 
     def _may_forget(self, first: int, last: int) -> bool:
-        """Whether the ids of removed messages with these sequences are safe without their records."""
+        """Return whether the ids of removed messages in this range are durable without their records."""
         log = self._log
         if not self._are_recovered:
             return False
@@ -137,16 +149,16 @@ class MessageIds:
         if self._append_gone(log, place) and (place in self._safe or place not in self._appended):
             return True
         self._waiting.add(place)
-        self._engine.commit.mark_now(log)
-        self._engine.commit.when_durable(log, partial(self._on_kept, place))
+        self._commit.mark_now(log)
+        self._commit.when_durable(log, partial(self._on_kept, place))
         return False
 
     def _append_gone(self, log: IdLog, place: tuple[int, int]) -> bool:
-        """Append the ids of removed messages in this range to the id log, but for those it has; whether it had all."""
+        """Append the ids of removed messages in this range to the id log; True when it had them all."""
         appended = self._appended.get(place, set())
         if appended is None:
             return True
-        self.window.forget_expired(self._engine.clock.now_ns())
+        self.window.forget_expired(self._clock.now_ns())
         entries = self.window.between(*place)
         gone = [entry for entry in entries if not self._store.has(entry[1])]
         fresh = [entry for entry in gone if entry[1] not in appended]
@@ -162,31 +174,31 @@ class MessageIds:
         self._waiting.discard(place)
         if error is None:
             self._safe.add(place)
-            self._stream.clean_up_later()
+            self._clean_up_later()
 
     # Across restarts
 
     def recover(self) -> None:
-        """Know again what was known before the stop."""
+        """Restore the window from the id file, the id log and the headers of newer messages."""
         self._are_recovered = True
         store = self._store
         newest = store.get(store.last_sequence) if store.last_sequence else None
         if newest is not None and newest.header:
             self.last = find_value(newest.header, MSG_ID) or b""
-        saved = self._stream.home.load_ids()
+        saved = self._home.load_ids()
         if saved is None:
             return
         self._are_used = True
         window = self.window
         if not window.window_ns:
             return
-        now_ns = self._engine.clock.now_ns()
+        now_ns = self._clock.now_ns()
         horizon_ns = self._horizon_ns(now_ns)
         kept = self._log.load() if self._log is not None else []
         found = {
             sequence: (message_id, time_ns)
             for message_id, sequence, time_ns in (*saved.entries, *kept)
-            # A later sequence is that of a message which was never stored after all.
+            # A higher sequence belongs to a message that was lost in a crash.
             if time_ns >= horizon_ns and sequence <= store.last_sequence
         }
         for sequence, time_ns, header in store.headers_since(now_ns - window.window_ns):
@@ -198,23 +210,23 @@ class MessageIds:
         self._arm_sweep()
 
     def save(self) -> None:
-        """Keep the ids for the next start; when the disk refuses, that start finds them elsewhere."""
+        """Write the id file; when that fails, the next start reads the headers and the id log instead."""
         if self._are_used and self._store.failure is None:
             with suppress(StoreError):
-                self._stream.home.save_ids(SavedIds(self._store.last_sequence, self.window.entries()))
+                self._home.save_ids(SavedIds(self._store.last_sequence, self.window.entries()))
                 if self._log is not None:
                     self._log.clear()
 
     def close(self) -> None:
-        """The stream is closed."""
-        self._engine.timers.cancel(self._sweep_timer)
+        """Cancel the sweep timer."""
+        self._timers.cancel(self._sweep_timer)
         self._sweep_timer = None
 
     def close_log(self) -> None:
-        """Give back what the id log holds open; what is not yet in it is tried once more."""
+        """Flush and close the id log."""
         log = self._log
         if log is not None:
-            self._engine.commit.forget(log)
+            self._commit.forget(log)
             with suppress(StoreError):
                 log.flush()
                 log.sync()

@@ -1,8 +1,9 @@
-"""Messages with a life of their own: `Nats-TTL` in a header says how long, and the stream lets go of them in time."""
+"""Per-message TTL: the `Nats-TTL` header, and the deadlines by which a stream removes such messages."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -10,24 +11,24 @@ from typing import TYPE_CHECKING
 from jetlake.errors import ApiError, ConfigError, StoreError, api_error
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
 from jetlake.protocol.headers import find_value
-from jetlake.server.engine.storage.storage import SavedLifetimes
+from jetlake.server.engine.storage.storage import SavedLifetimes, StreamHome
 
 if TYPE_CHECKING:
     from jetlake.model.stream import StreamConfig
+    from jetlake.server.engine.core.services import Services
     from jetlake.server.engine.core.timers import Timer
-    from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["FOREVER", "TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
 
 TTL = b"Nats-TTL"
 FOREVER = -1
-"""What `never` means: no life of its own ends the message."""
+"""TTL `never`: exempt from the stream's `max_age` as well."""
 
-# Messages that end close together are removed together, and a disk that refused is tried again after this.
+# Messages that expire close together are removed together; after a store error the next try waits longer.
 _PAUSE_NS = 10_000_000
 _DISK_PAUSE_NS = NANOSECONDS_PER_SECOND
 
-# When so many messages are ageless, those that have gone meanwhile are forgotten.
+# When the list of ageless messages has grown to this length, removed ones are dropped from it.
 _AGELESS_MIN = 4096
 
 # Recovery reads this much at once.
@@ -36,7 +37,7 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 def parse_lifetime(text: bytes) -> int | None:
-    """The nanoseconds that `90`, `2m` or `never` (`FOREVER`) stand for; None for what is no time or under a second."""
+    """Parse `90`, `2m` or `never` (`FOREVER`) into nanoseconds; None when malformed or under a second."""
     if text == b"never":
         return FOREVER
     if text.isdigit():
@@ -49,9 +50,9 @@ def parse_lifetime(text: bytes) -> int | None:
     return lifetime_ns if lifetime_ns >= NANOSECONDS_PER_SECOND else None
 
 
-def check_lifetime(wishes: dict[bytes, bytes], config: StreamConfig) -> ApiError | None:
-    """Refuse a life of its own where the stream allows none, or where it makes no sense."""
-    text = wishes.get(TTL)
+def check_lifetime(control: dict[bytes, bytes], config: StreamConfig) -> ApiError | None:
+    """Refuse a malformed TTL, and any TTL on a stream without `allow_msg_ttl`."""
+    text = control.get(TTL)
     if text is None:
         return None
     lifetime_ns = parse_lifetime(text)
@@ -61,14 +62,33 @@ def check_lifetime(wishes: dict[bytes, bytes], config: StreamConfig) -> ApiError
 
 
 class MessageLifetimes:
-    """The deadlines of one stream's messages that have one; `max_age` applies to them as to all others.
+    """The TTL deadlines of one stream's messages; `max_age` applies to these messages as well.
+
+    Args:
+        home: loads and saves deadlines, and has the store.
+        services: the engine's clock and timers.
+        before_removal: called with the sequence of each message that expires.
+        after_removal: called after expired messages were removed.
 
     Attributes:
-        ageless: the messages that are to stay whatever their age, ascending; some may have gone for other reasons.
+        is_enabled: the stream allows per-message TTLs.
+        ageless: sequences of messages that `max_age` spares, ascending; some may have been removed since.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        home: StreamHome,
+        services: Services,
+        before_removal: Callable[[int], None],
+        after_removal: Callable[[], None],
+    ) -> None:
+        self.is_enabled = False
+        self._home = home
+        self._store = home.store
+        self._clock = services.clock
+        self._timers = services.timers
+        self._before_removal = before_removal
+        self._after_removal = after_removal
         self.ageless: list[int] = []
         self._ageless_max = _AGELESS_MIN
         self._heap: list[tuple[int, int]] = []
@@ -78,13 +98,13 @@ class MessageLifetimes:
         return len(self._heap)
 
     def recover(self) -> None:
-        """Know the deadlines of what is stored: those of the last clean stop, and by its headers what came since."""
-        if not self._stream.config.allow_msg_ttl:
+        """Restore the deadlines saved by the last clean stop, and read those of newer messages from their headers."""
+        if not self.is_enabled:
             return
-        store = self._stream.store
-        saved = self._stream.home.load_lifetimes()
+        store = self._store
+        saved = self._home.load_lifetimes()
         if saved is None or saved.last_sequence > store.last_sequence:
-            # Also when the log has lost its end since: who knows what those sequences are now.
+            # Also when the log has lost its tail: those sequences may belong to other messages now.
             self._read_headers(store.first_sequence)
             self.save()
             return
@@ -96,7 +116,7 @@ class MessageLifetimes:
         self._read_headers(max(saved.last_sequence + 1, store.first_sequence))
 
     def _read_headers(self, sequence: int) -> None:
-        store = self._stream.store
+        store = self._store
         while sequence <= store.last_sequence:
             run = store.read(sequence, None, _READ_MESSAGES, _READ_BYTES)
             for message in run.messages:
@@ -107,7 +127,7 @@ class MessageLifetimes:
             sequence = run.next_sequence
 
     def stored(self, sequence: int, header: bytes, stored_ns: int) -> None:
-        """A message was stored; remember its deadline if it has one."""
+        """Remember the deadline of a stored message that has a TTL."""
         text = find_value(header, TTL)
         lifetime_ns = parse_lifetime(text) if text else None
         if lifetime_ns == FOREVER:
@@ -119,50 +139,45 @@ class MessageLifetimes:
             self._arm()
 
     def _forget_gone(self) -> None:
-        self.ageless = [sequence for sequence in self.ageless if self._stream.store.has(sequence)]
+        self.ageless = [sequence for sequence in self.ageless if self._store.has(sequence)]
         self._ageless_max = max(2 * len(self.ageless), _AGELESS_MIN)
 
     def forget_from(self, sequence: int) -> None:
-        """What was stored from here on is undone; other messages will have these sequences."""
+        """Forget undone messages from the sequence on; other messages will get these sequences."""
         del self.ageless[bisect_left(self.ageless, sequence) :]
         if any(entry[1] >= sequence for entry in self._heap):
             self._heap = [entry for entry in self._heap if entry[1] < sequence]
             heapify(self._heap)
 
     def save(self) -> None:
-        """Keep the deadlines for the next start; when the disk refuses, that start finds them in the headers."""
-        if self._stream.config.allow_msg_ttl:
+        """Write the deadlines for the next start; when that fails, the next start reads the headers."""
+        if self.is_enabled:
             with suppress(StoreError):
-                self._stream.home.save_lifetimes(
-                    SavedLifetimes(self._stream.store.last_sequence, self._heap, self.ageless)
-                )
+                self._home.save_lifetimes(SavedLifetimes(self._store.last_sequence, self._heap, self.ageless))
 
     def close(self) -> None:
-        """Nothing is removed any more."""
-        self._stream.engine.timers.cancel(self._timer)
+        """Remove no more messages."""
+        self._timers.cancel(self._timer)
         self._timer = None
         self._heap.clear()
 
     def _arm(self, not_before_ns: int = 0) -> None:
-        timers = self._stream.engine.timers
         deadline_ns = max(self._heap[0][0], not_before_ns)
         if self._timer is None or deadline_ns < self._timer.deadline_ns:
-            timers.cancel(self._timer)
-            self._timer = timers.schedule(deadline_ns, self._remove_ended)
+            self._timers.cancel(self._timer)
+            self._timer = self._timers.schedule(deadline_ns, self._remove_expired)
 
-    def _remove_ended(self) -> None:
+    def _remove_expired(self) -> None:
         self._timer = None
-        stream = self._stream
-        now_ns = stream.engine.clock.now_ns()
+        now_ns = self._clock.now_ns()
         pause_ns = _PAUSE_NS
         try:
             while self._heap and self._heap[0][0] <= now_ns:
-                stream.markers.expect(self._heap[0][1])
-                stream.store.remove(self._heap[0][1])
+                self._before_removal(self._heap[0][1])
+                self._store.remove(self._heap[0][1])
                 heappop(self._heap)
         except StoreError:
             pause_ns = _DISK_PAUSE_NS
-        stream.touched()
-        stream.markers.leave()
+        self._after_removal()
         if self._heap:
             self._arm(now_ns + pause_ns)

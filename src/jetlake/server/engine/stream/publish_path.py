@@ -1,12 +1,13 @@
-"""A stream's way in: messages are received, checked, stored as a batch, and acknowledged.
+"""The publish path of a stream: messages are received, checked, stored as a batch, and acknowledged.
 
-`receive` only collects; `store_received` does the work once per cycle of the engine. Messages that ask for nothing, on
-a stream without special rules, take the short path: one call of the store for all of them, and acknowledgements that
-are made when they leave. They leave when their batch is durable; until then nobody sees its messages.
+`receive` only collects; `store_received` does the work once per cycle of the engine. Messages without control headers,
+in a stream without special rules, take the short path: one call of the store for all of them, and PubAcks that are
+formatted when they are sent. PubAcks are sent when their batch is durable; until then no reader sees its messages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,45 +18,55 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.counters import count
-from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_id, read_wishes
-from jetlake.server.engine.stream.message_ids import MessageIds
+from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
 from jetlake.server.engine.stream.message_lifetimes import TTL
 from jetlake.server.engine.stream.republish import Republisher
 from jetlake.store.interface import Incoming
 from jetlake.store.subject_filter import SubjectFilter
 
 if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
+    from jetlake.model.stream import StreamConfig
+    from jetlake.server.engine.core.services import Services
+    from jetlake.server.engine.core.usage import StreamUsage
+    from jetlake.server.engine.routing.account import Account
     from jetlake.server.engine.routing.subscription import Subscriber
-    from jetlake.server.engine.stream.stream import Stream
+    from jetlake.server.engine.stream.consumer_contract import StreamConsumer
+    from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+    from jetlake.server.engine.stream.limits import Limits
+    from jetlake.server.engine.stream.message_ids import MessageIds
+    from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
+    from jetlake.server.engine.stream.retention import Retention
+    from jetlake.store.interface import MessageStore
 
-__all__ = ["Batch", "Intake"]
+__all__ = ["Batch", "PublishPath"]
 
-# Messages that may wait for the disk; what comes beyond is refused rather than kept in memory.
+# Messages that may wait for the disk; more are refused.
 WAITING_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 
-# What a message of a counter says.
+# The payload of a counter's message.
 _TOTAL = b'{"val":"%b"}'
+
+_NO_CONTROL: dict[bytes, bytes] = {}
 
 _TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 
 
 class Batch:
-    """What one cycle stored, and who hears of it when it is durable.
+    """The messages that one cycle stored in a stream, and their acknowledgements.
 
     Attributes:
-        acks: where each acknowledgement goes, and what it says; of messages that were looked at one by one.
-        replies: where the acknowledgements go of messages that were stored as one run; empty for those without.
-        first_sequence: of the run's first message.
-        subjects: of the messages stored, for the consumers to count.
-        announced: so many of them were counted.
-        bytes: what the messages take.
-        republished: what is to be published again.
-        interested: the consumers that have something new to see.
-        last_sequence: the stream's, when all of them were stored.
-        keeps_ids: ids of messages that nobody wanted are to be durable as well.
-        checks_room: account or server are so full that every message is measured.
+        acks: reply subject and PubAck of each message that was checked one by one.
+        replies: reply subjects of the messages that were stored as one run; empty where a message has none.
+        first_sequence: sequence of the run's first message.
+        subjects: subjects of the stored messages, for consumers to count.
+        announced: number of subjects that consumers have counted.
+        bytes: bytes that the messages take in the store.
+        republished: subject, header and payload of messages to republish.
+        interested: consumers with new messages.
+        last_sequence: the stream's last sequence after the batch.
+        keeps_ids: the id log has ids of messages that were not stored for lack of interest.
+        checks_room: account or server are so full that every message's size is checked.
     """
 
     __slots__ = (
@@ -80,39 +91,82 @@ class Batch:
         self.announced = 0
         self.bytes = 0
         self.republished: list[tuple[bytes, bytes, bytes]] = []
-        self.interested: dict[Consumer, None] = {}
+        self.interested: dict[StreamConsumer, None] = {}
         self.last_sequence = 0
         self.keeps_ids = False
         self.checks_room = checks_room
 
 
-class Intake:
+class PublishPath:
     """The publish path of one stream.
 
-    Attributes:
-        ids: the message ids that the stream has seen.
+    Args:
+        config: the stream's configuration.
+        store: the stream's messages.
+        services: the engine's commit, receive queue and options.
+        account: sends PubAcks and republished messages.
+        usage: the stream's share of account and server usage.
+        consumers: the stream's consumers by name.
+        ids: the stream's message ids.
+        lifetimes: the stream's TTL deadlines.
+        markers: the stream's delete markers.
+        retention: knows which subjects consumers want.
+        limits: removes what the new messages displace.
+        show: makes messages up to a sequence visible.
+        wake: makes consumers ready that wait for new messages.
+        on_undone: called after appended messages were undone.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self.ids = MessageIds(stream)
-        self._stream = stream
-        self._store = stream.store
-        self._engine = stream.engine
-        self._admission = Admission(stream)
-        self._received: list[Incoming] = []  # the second of each is its reply
-        self._has_ids = False  # something received has a message id
-        self._asks = False  # something received asks for more than that by its headers, or is too large
+    def __init__(
+        self,
+        config: StreamConfig,
+        store: MessageStore,
+        services: Services,
+        account: Account,
+        usage: StreamUsage,
+        *,
+        consumers: Mapping[str, StreamConsumer],
+        ids: MessageIds,
+        lifetimes: MessageLifetimes,
+        markers: DeleteMarkers,
+        retention: Retention,
+        limits: Limits,
+        show: Callable[[int], None],
+        wake: Callable[[Iterable[StreamConsumer]], None],
+        on_undone: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._account = account
+        self._commit = services.commit
+        self._queue = services.received
+        self._domain = services.options.domain
+        self._usage = usage
+        self._admission = Admission(config, store, usage)
+        self._consumers = consumers
+        self._ids = ids
+        self._lifetimes = lifetimes
+        self._markers = markers
+        self._retention = retention
+        self._limits = limits
+        self._show = show
+        self._wake = wake
+        self._on_undone = on_undone
+        self._is_closed = False
+        self._received: list[Incoming] = []  # The second field of each is its reply.
+        self._has_ids = False  # A received message has a message id.
+        self._has_control = False  # A received message has other control headers, or is too large.
         self._waiting = 0
         self._waiting_bytes = 0
-        self.configure()
+        self.configure(config)
 
-    def configure(self) -> None:
-        """Read the stream's configuration, new or changed, into what the path looks at for each message."""
-        config = self._stream.config
-        self.ids.window.resize(config.duplicate_window)
-        self._admission.configure()
+    def configure(self, config: StreamConfig) -> None:
+        """Apply the stream's configuration, new or changed."""
+        self._name = config.name
+        self._acknowledges = not config.no_ack
+        self._ids.window.resize(config.duplicate_window)
+        self._admission.configure(config)
         self._largest = self._admission.largest
-        self._ack_prefix = pub_ack_prefix(config.name, self._engine.options.domain)
+        self._ack_prefix = pub_ack_prefix(config.name, self._domain)
         template = self._ack_prefix.replace(b"%", b"%%")
         self._ack_template = template + b"%d}"
         self._duplicate_template = template + b"%d" + DUPLICATE_SUFFIX
@@ -127,67 +181,70 @@ class Intake:
             config.sealed or self._counts or self._admission.refuses_when_full or self._transform or self._republisher
         )
 
-    # In
-
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
-        """Take one published message; it is stored with the rest of its cycle."""
+        """Collect one published message; `store_received` stores it."""
         received = self._received
         if not received:
-            self._engine.received(self)
+            self._queue.add(self)
         if header:
             if header[8:9] == b" " or len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
-                self._asks = True
+                self._has_control = True
             elif header.find(b"\r\nNats-") >= 0:  # half the price of `in`
                 if has_only_id(header):
                     self._has_ids = True
                 else:
-                    self._asks = True
+                    self._has_control = True
         elif len(payload) > self._largest:
-            self._asks = True
+            self._has_control = True
         received.append((subject, reply, header, payload))
 
     def store_received(self, now_ns: int) -> None:
-        """Store everything received so far as one batch, and have it acknowledged when it is durable."""
+        """Store all messages received so far as one batch, acknowledged when the batch is durable."""
         received, self._received = self._received, []
-        asks, self._asks = self._asks, False
+        has_control, self._has_control = self._has_control, False
         has_ids, self._has_ids = self._has_ids, False
         if not received:
             return
         if self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
-            self._refuse_flood(received)
+            self._refuse_overload(received)
             return
         store = self._store
         now_ns = max(now_ns, store.last_time_ns)
         last_before, bytes_before = store.last_sequence, store.bytes
         batch = Batch(checks_room=not self._admission.has_ample_room(len(received)))
         try:
-            if asks or self._has_rules or batch.checks_room or (self._is_interest and not self._are_wanted(received)):
+            if (
+                has_control
+                or self._has_rules
+                or batch.checks_room
+                or (self._is_interest and not self._are_wanted(received))
+            ):
                 for subject, reply, header, payload in received:
-                    self._take(subject, reply, header, payload, now_ns, batch)
+                    self._store_checked(subject, reply, header, payload, now_ns, batch)
             elif has_ids:
                 self._store_run_with_ids(received, now_ns, batch)
             else:
                 self._store_run(received, now_ns, batch)
-                self.ids.last = b""
+                self._ids.last = b""
             batch.bytes = max(store.bytes - bytes_before, 0)
             self._settle(batch, now_ns)
         except StoreError as error:
             self._refuse_all(received, error)
             return
         batch.last_sequence = store.last_sequence
-        self._stream.account_for_bytes()
-        self._commit(batch, len(received), has_stored=batch.last_sequence != last_before)
+        self._usage.set_used(store.bytes)
+        self._release_when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
 
     def _store_run(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
-        """The short path: messages that ask for nothing, and no rule that one of them could break."""
+        """Store messages without control headers, in a stream without rules, with one call of the store."""
         batch.first_sequence = self._store.append_run(received, now_ns)
         batch.replies = [message[1] for message in received]
-        if self._stream.consumers:
+        if self._consumers:
             batch.subjects = [message[0] for message in received]
 
     def _store_run_with_ids(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
-        """The same for messages of which some have ids: those that are known are left out and told so."""
-        ids = self.ids
+        """Store a run of messages of which some have ids; duplicates are acknowledged as such."""
+        ids = self._ids
         ids.expect()
         known = ids.window.known(now_ns)
         counts = ids.window.window_ns > 0
@@ -210,12 +267,12 @@ class Intake:
             ids.remember_run(sequences, now_ns)
 
     def _are_wanted(self, received: list[Incoming]) -> bool:
-        """Whether some consumer wants each of the messages."""
-        is_wanted = self._stream.retention.is_wanted
+        """Return whether each message has an interested consumer."""
+        is_wanted = self._retention.is_wanted
         return all(is_wanted(subject) for subject in {message[0] for message in received})
 
-    def _commit(self, batch: Batch, count: int, *, has_stored: bool) -> None:
-        commit = self._engine.commit
+    def _release_when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
+        commit = self._commit
         if not self._waits_for_disk:
             if self._store.durable:
                 commit.mark(self._store)
@@ -227,100 +284,129 @@ class Intake:
             commit.mark(self._store)
         release = partial(self._release_waiting, count, batch)
         if batch.keeps_ids:
-            self.ids.when_kept(release)
+            self._ids.when_kept(release)
         else:
             commit.when_durable(self._store, release)
 
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
-        """The disk refused: what was appended since the last flush is undone, in this batch and in those before it."""
-        self._engine.commit.fail(self._store, error)
-        self._engine.commit.failed(self._store, error)
+        """Refuse a batch after a store error, which undid all that was appended since the last flush."""
+        self._commit.fail(self._store, error)
+        self._commit.failed(self._store, error)
         batch = Batch()
         for _, reply, _, _ in received:
             self._refuse(reply, api_error(10077, err=str(error)), batch)
         self._release(batch, error)
 
-    def _refuse_flood(self, received: list[Incoming]) -> None:
-        refusal = encode_pub_ack_error(self._stream.name, api_error(10167))
+    def _refuse_overload(self, received: list[Incoming]) -> None:
+        refusal = encode_pub_ack_error(self._name, api_error(10167))
         for _, reply, _, _ in received:
-            if reply and not self._stream.config.no_ack:
-                self._stream.account.publish(reply, b"", _TOO_MANY_REQUESTS, refusal)
+            if reply and self._acknowledges:
+                self._account.publish(reply, b"", _TOO_MANY_REQUESTS, refusal)
 
-    # One message by the rules
+    # Messages with control headers, or in a stream with rules
 
-    def _take(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int, batch: Batch) -> None:
-        """Check one message in the server's order and store it; the first failure answers and stops."""
+    def _store_checked(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int, batch: Batch
+    ) -> None:
+        """Check one message in nats-server's order and store it; the first failed check decides the answer."""
         admission = self._admission
         if self._transform is not None:
             subject = self._transform.apply(subject) or subject
-        wishes: dict[bytes, bytes] | None = None
+        control = _NO_CONTROL
         if header:
             if header[8:9] == b" ":
                 header = strip_status(header)
-            wishes = read_wishes(header)
+            control = read_control_headers(header)
         size = admission.record_size(subject, header, payload)
         error = admission.check_record(size)
-        message_id = rollup = b""
-        if wishes and error is None:
-            message_id = wishes.get(MSG_ID, b"")
-            has_more = len(wishes) > 1 or not message_id
-            if has_more:
-                rollup = wishes.get(ROLLUP, b"").lower()
-                if batch.subjects and self._stream.has_limits:
-                    # What the limits would have removed by now must not be found by an expectation.
-                    self._settle(batch, now_ns)
-                error = admission.check_wishes(wishes, subject, payload)
-            if message_id and error is None:
-                sequence = self.ids.window.find(message_id, now_ns)
-                if sequence:
-                    if reply:
-                        batch.acks.append((reply, self._duplicate_template % sequence))
-                    return
-            if has_more and error is None:
-                error = admission.check_replacement(wishes, self.ids.last)
+        if control and error is None:
+            error, duplicate = self._check_control(control, subject, payload, now_ns, batch)
+            if duplicate:
+                if reply:
+                    batch.acks.append((reply, self._duplicate_template % duplicate))
+                return
         total = b""
         if self._counts and error is None:
-            counted = count(self._store, subject, wishes)
+            counted = count(self._store, subject, control)
             if isinstance(counted, ApiError):
                 error = counted
             else:
                 total, payload = counted, _TOTAL % counted
                 size = admission.record_size(subject, header, payload)
+        is_wanted = not self._is_interest or self._retention.is_wanted(subject)
         if error is None:
-            error = admission.check_size(header, payload)
-        if error is None and batch.checks_room:
-            error = admission.check_server_room()
-        is_wanted = not self._is_interest or self._stream.retention.is_wanted(subject)
-        if error is None and is_wanted:
-            error = self._check_room(subject, size, rollup, now_ns, batch)
+            error = admission.check_size(header, payload) or self._check_room(
+                subject, size, control, now_ns, batch, is_wanted=is_wanted
+            )
         if error is not None:
             self._refuse(reply, error, batch)
             return
-        if message_id:
-            self.ids.expect()
-        if wishes and TTL in wishes and self._stream.markers.life_ns:
-            header = self._stream.markers.prolong(header, wishes[TTL])
-        if is_wanted:
-            sequence = self._append(subject, header, payload, rollup, now_ns, batch)
-        else:
-            self._store.skip()
-            sequence = self._store.last_sequence
-            if message_id:
-                batch.keeps_ids |= self.ids.keep([(message_id, sequence, now_ns)])
-        self.ids.last = message_id
-        if message_id:
-            self.ids.remember(message_id, sequence, now_ns)
+        sequence = self._store_one(subject, header, payload, control, now_ns, batch, is_wanted=is_wanted)
         if reply:
             ack = self._total_template % (sequence, total) if total else self._ack_template % sequence
             batch.acks.append((reply, ack))
 
-    def _check_room(self, subject: bytes, size: int, rollup: bytes, now_ns: int, batch: Batch) -> ApiError | None:
-        error = self._admission.check_account_room(size) if batch.checks_room else None
-        if error is None and self._admission.refuses_when_full:
+    def _check_control(
+        self, control: dict[bytes, bytes], subject: bytes, payload: bytes, now_ns: int, batch: Batch
+    ) -> tuple[ApiError | None, int]:
+        """Check the control headers; return the error, and the sequence of the original when this is a duplicate."""
+        message_id = control.get(MSG_ID)
+        has_more = len(control) > 1 or not message_id
+        if has_more:
+            if batch.subjects and self._limits.store_limits is not None:
+                # An expectation must not meet messages that the limits would have removed by now.
+                self._settle(batch, now_ns)
+            error = self._admission.check_control_headers(control, subject, payload)
+            if error is not None:
+                return error, 0
+        if message_id and (sequence := self._ids.window.find(message_id, now_ns)):
+            return None, sequence
+        return self._admission.check_replacement(control, self._ids.last) if has_more else None, 0
+
+    def _check_room(
+        self, subject: bytes, size: int, control: dict[bytes, bytes], now_ns: int, batch: Batch, *, is_wanted: bool
+    ) -> ApiError | None:
+        """Check the limits of server, account and stream; a message without interest takes no room of the last two."""
+        admission = self._admission
+        error = admission.check_server_room() if batch.checks_room else None
+        if error is not None or not is_wanted:
+            return error
+        if batch.checks_room:
+            error = admission.check_account_room(size)
+        if error is None and admission.refuses_when_full:
             if batch.subjects:
                 self._settle(batch, now_ns)
-            error = self._admission.check_full(subject, size, rollup)
+            error = admission.check_full(subject, size, control.get(ROLLUP, b""))
         return error
+
+    def _store_one(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        control: dict[bytes, bytes],
+        now_ns: int,
+        batch: Batch,
+        *,
+        is_wanted: bool,
+    ) -> int:
+        """Store one message with its id, or skip its sequence for lack of interest; return the sequence."""
+        message_id = control.get(MSG_ID, b"")
+        if message_id:
+            self._ids.expect()
+        if TTL in control and self._markers.life_ns:
+            header = self._markers.prolong(header, control[TTL])
+        if is_wanted:
+            sequence = self._append(subject, header, payload, control.get(ROLLUP, b"").lower(), now_ns, batch)
+        else:
+            self._store.skip()
+            sequence = self._store.last_sequence
+            if message_id:
+                batch.keeps_ids |= self._ids.keep([(message_id, sequence, now_ns)])
+        self._ids.last = message_id
+        if message_id:
+            self._ids.remember(message_id, sequence, now_ns)
+        return sequence
 
     def _append(self, subject: bytes, header: bytes, payload: bytes, rollup: bytes, now_ns: int, batch: Batch) -> int:
         store = self._store
@@ -328,8 +414,8 @@ class Intake:
         previous = store.last_sequence_for(subject) if republisher is not None else 0
         sequence = store.append(subject, header, payload, now_ns)
         batch.subjects.append(subject)
-        if header and self._stream.config.allow_msg_ttl:
-            self._stream.lifetimes.stored(sequence, header, now_ns)
+        if header and self._lifetimes.is_enabled:
+            self._lifetimes.stored(sequence, header, now_ns)
         if rollup:
             self._announce(batch)
             subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None
@@ -341,58 +427,55 @@ class Intake:
         return sequence
 
     def _announce(self, batch: Batch) -> None:
-        """Have consumers count what was stored; before anything of it can be removed, or they would count wrong."""
-        if self._stream.consumers and len(batch.subjects) > batch.announced:
+        """Let consumers count the stored messages, before any of these can be removed and counted as removed."""
+        if self._consumers and len(batch.subjects) > batch.announced:
             news = batch.subjects[batch.announced :] if batch.announced else batch.subjects
-            batch.interested.update(self._stream.retention.announce(news))
+            batch.interested.update(self._retention.announce(news))
         batch.announced = len(batch.subjects)
 
     def _settle(self, batch: Batch, now_ns: int) -> None:
-        """Bring the stream to where its limits want it after what was stored so far."""
+        """Enforce the stream's limits after the messages stored so far."""
         self._announce(batch)
-        self._stream.enforce_limits(now_ns)
+        self._limits.enforce(now_ns)
 
     def _refuse(self, reply: bytes, error: ApiError, batch: Batch) -> None:
         if reply:
-            batch.acks.append((reply, encode_pub_ack_error(self._stream.name, error)))
+            batch.acks.append((reply, encode_pub_ack_error(self._name, error)))
 
-    # Out
+    # Acknowledgements
 
     def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._release(batch, error)
-        if self._store.needs_flush() and not self._stream.is_closed:
-            # What the limits removed is only written down now that the messages which caused it are safe.
-            self._engine.commit.mark(self._store)
+        if self._store.needs_flush() and not self._is_closed:
+            # Removals are written only after the messages that caused them are durable.
+            self._commit.mark(self._store)
 
     def _release(self, batch: Batch, error: JetlakeError | None) -> None:
-        """The batch is durable, or never will be: answer its publishers, and show it to readers or to nobody."""
-        stream = self._stream
+        """Acknowledge a durable batch and show it to readers, or refuse a failed one."""
         if error is not None:
             self._turn_into_refusals(batch, error)
-        elif not stream.is_closed:
-            stream.show(batch.last_sequence)
-        if not stream.config.no_ack:
+        elif not self._is_closed:
+            self._show(batch.last_sequence)
+        if self._acknowledges:
             if batch.replies:
-                stream.account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
+                self._account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
             if batch.acks:
-                stream.account.answer(batch.acks)
+                self._account.answer(batch.acks)
         if error is None:
             for subject, header, payload in batch.republished:
-                stream.account.publish(subject, b"", header, payload)
-            stream.wake(batch.interested)
+                self._account.publish(subject, b"", header, payload)
+            self._wake(batch.interested)
 
     def _turn_into_refusals(self, batch: Batch, error: JetlakeError) -> None:
-        refusal = encode_pub_ack_error(self._stream.name, api_error(10077, err=str(error)))
+        refusal = encode_pub_ack_error(self._name, api_error(10077, err=str(error)))
         batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
         batch.acks += [(reply, refusal) for reply in batch.replies if reply]
         batch.replies = []
-        self.ids.window.forget_from(self._store.last_sequence + 1)
-        self._stream.lifetimes.forget_from(self._store.last_sequence + 1)
-        self._stream.recount()
+        self._on_undone()
 
     def close(self) -> None:
-        """Nothing comes in any more."""
+        """Store and acknowledge nothing more."""
+        self._is_closed = True
         self._received.clear()
-        self.ids.close()

@@ -1,59 +1,74 @@
-"""Retention by interest: which consumers want which subjects, and which messages nobody needs any more."""
+"""Retention by interest: which consumers want which subjects, and which messages no consumer needs any more."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Set
 
 from jetlake.model.enums import RetentionPolicy
+from jetlake.server.engine.stream.consumer_contract import StreamConsumer
+from jetlake.store.interface import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.consumer.consumer import Consumer
-    from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["Retention"]
 
-# Subjects whose interested consumers are kept ready; a full table is emptied.
+# Subjects whose interested consumers are cached; a full cache is emptied.
 _SUBJECTS_MAX = 65_536
 
-# A sweep over a stream reads this much at once.
+# A sweep reads this much of the stream at once.
 _SWEEP_MESSAGES = 4096
 _SWEEP_BYTES = 8 * 1024 * 1024
 
 
 class Retention:
-    """What one stream's consumers mean for its messages.
+    """The retention policy of one stream, applied to its consumers' interest and acknowledgements.
 
-    With retention `limits` it only tells consumers about new messages. With `interest` a message goes when every
-    consumer that wants its subject is done with it, and one that nobody wants is never stored. With `workqueue` it goes
-    when the one consumer of its subject is done with it.
+    With `limits`, consumers are only told of new messages. With `interest`, a message is removed when every consumer
+    that wants its subject is done with it, and a message without interest is never stored. With `workqueue`, a message
+    is removed when the one consumer of its subject is done with it.
+
+    Args:
+        policy: the stream's retention policy.
+        store: the stream's messages.
+        consumers: the stream's consumers by name.
+        missing: consumers that could not be opened; while there are any, nothing is removed for lack of interest.
+        after_removal: called after messages were removed; `soon` when no one waits for the log.
     """
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._interested: dict[bytes, tuple[Consumer, ...]] = {}
+    def __init__(
+        self,
+        policy: RetentionPolicy,
+        store: MessageStore,
+        consumers: Mapping[str, StreamConsumer],
+        missing: Set[str],
+        after_removal: Callable[[bool], None],
+    ) -> None:
+        self.policy = policy
+        self._store = store
+        self._consumers = consumers
+        self._missing = missing
+        self._after_removal = after_removal
+        self._interested: dict[bytes, tuple[StreamConsumer, ...]] = {}
         self._has_filters = False
 
-    def interested(self, subject: bytes) -> tuple[Consumer, ...]:
-        """The consumers whose filters match the subject."""
+    def interested(self, subject: bytes) -> tuple[StreamConsumer, ...]:
+        """Return the consumers whose filters match the subject."""
         interested = self._interested.get(subject)
         if interested is None:
             if len(self._interested) >= _SUBJECTS_MAX:
                 self._interested.clear()
-            consumers = self._stream.consumers.values()
-            interested = tuple([consumer for consumer in consumers if consumer.wants(subject)])
+            interested = tuple([consumer for consumer in self._consumers.values() if consumer.wants(subject)])
             self._interested[subject] = interested
         return interested
 
     def is_wanted(self, subject: bytes) -> bool:
-        """Whether some consumer wants the subject, or one that could not be opened may."""
-        return bool(self.interested(subject) or self._stream.home.missing)
+        """Return whether a consumer wants the subject, or a consumer that could not be opened may want it."""
+        return bool(self.interested(subject) or self._missing)
 
-    def announce(self, subjects: list[bytes]) -> dict[Consumer, None]:
-        """Messages with these subjects were stored: tell those who count them, once each, and say who they are."""
-        counts: dict[Consumer, int] = {}
-        if not self._stream.consumers:
+    def announce(self, subjects: list[bytes]) -> dict[StreamConsumer, None]:
+        """Tell each interested consumer how many messages with these subjects were stored; return those consumers."""
+        counts: dict[StreamConsumer, int] = {}
+        if not self._consumers:
             return {}
         for subject, count in Counter(subjects).items():
             for consumer in self.interested(subject):
@@ -62,76 +77,71 @@ class Retention:
             consumer.on_stored(count)
         return dict.fromkeys(counts)
 
-    def consumed(self, consumer: Consumer, sequence: int) -> None:
-        """The consumer is done with the message: remove it unless another one still needs it."""
-        stream = self._stream
-        policy = stream.config.retention
-        if policy is RetentionPolicy.LIMITS:
+    def consumed(self, consumer: StreamConsumer, sequence: int) -> None:
+        """Remove a message that the consumer is done with, unless another consumer still needs it."""
+        if self.policy is RetentionPolicy.LIMITS:
             return
-        if policy is RetentionPolicy.INTEREST and self._is_needed_by_others(consumer, sequence):
+        if self.policy is RetentionPolicy.INTEREST and self._is_needed_by_others(consumer, sequence):
             return
-        if stream.store.remove(sequence):
-            # Soon is soon enough: after a crash the consumer's journal tells that the message is done.
-            stream.touched(soon=True)
+        if self._store.remove(sequence):
+            # The log may follow later: after a crash the consumer's journal still says that the message is done.
+            self._after_removal(True)
 
-    def _is_needed_by_others(self, consumer: Consumer, sequence: int) -> bool:
-        consumers = self._stream.consumers
-        if self._stream.home.missing:
+    def _is_needed_by_others(self, consumer: StreamConsumer, sequence: int) -> bool:
+        if self._missing:
             return True
-        if len(consumers) < 2:
+        if len(self._consumers) < 2:
             return False
         subject = b""
         if self._has_filters:
-            message = self._stream.store.get(sequence)
+            message = self._store.get(sequence)
             if message is None:
                 return False
             subject = message.subject
-        return any(other is not consumer and other.needs(sequence, subject) for other in consumers.values())
+        return any(other is not consumer and other.needs(sequence, subject) for other in self._consumers.values())
 
-    def changed(self) -> None:
-        """A consumer came, went or changed its filters."""
+    def on_consumers_changed(self) -> None:
+        """Forget the cached interest: a consumer was added, removed or given other filters."""
         self._interested.clear()
-        self._has_filters = any(consumer.config.filters for consumer in self._stream.consumers.values())
+        self._has_filters = any(consumer.config.filters for consumer in self._consumers.values())
 
     def sweep(self) -> None:
-        """Remove what no consumer needs: after one went, after a change of policy, after a restart.
+        """Remove what no consumer needs: after a consumer was removed, a change of policy, or a restart.
 
-        A work queue keeps what no consumer has asked for yet; an interest stream does not. While a consumer is missing
-        nobody knows what it needs, and nothing goes.
+        A work queue keeps messages that no consumer wants yet; an interest stream does not.
         """
-        stream = self._stream
-        policy = stream.config.retention
-        if policy is RetentionPolicy.LIMITS or not stream.store.messages or stream.home.missing:
+        if self.policy is RetentionPolicy.LIMITS or not self._store.messages or self._missing:
             return
-        if policy is RetentionPolicy.INTEREST:
-            if not stream.consumers:
-                stream.store.purge()
+        if self.policy is RetentionPolicy.INTEREST:
+            if not self._consumers:
+                self._store.purge()
             elif self._has_filters:
                 self._remove_unwanted_subjects()
-        if stream.consumers:
+        if self._consumers:
             self._remove_done(self._sweep_limit())
-        stream.touched()
+        self._after_removal(False)
 
     def _remove_unwanted_subjects(self) -> None:
-        store = self._stream.store
-        unwanted = [subject for subject in store.subjects() if not self.interested(subject)]
+        unwanted = [subject for subject in self._store.subjects() if not self.interested(subject)]
         if unwanted:
-            store.purge(SubjectFilter(unwanted))
+            self._store.purge(SubjectFilter(unwanted))
 
     def _sweep_limit(self) -> int:
-        """Behind this sequence every message is needed: by a consumer without filters that has yet to deliver it, or,
-        because nobody has delivered it, by whoever wants its subject."""
-        consumers = self._stream.consumers.values()
-        furthest = max(consumer.ack_tracker.delivered_stream for consumer in consumers)
+        """Return the last sequence that a sweep has to look at.
+
+        Every later message is needed: by a consumer without filters that has yet to deliver it or, because no consumer
+        has delivered it, by whichever wants its subject.
+        """
+        consumers = self._consumers.values()
+        furthest = max(consumer.delivered_sequence for consumer in consumers)
         slowest = min(
-            (consumer.ack_tracker.delivered_stream for consumer in consumers if not consumer.config.filters),
-            default=furthest,
+            (consumer.delivered_sequence for consumer in consumers if not consumer.config.filters), default=furthest
         )
         return min(furthest, slowest)
 
     def _remove_done(self, last_sequence: int) -> None:
-        """Remove messages up to there that nobody needs; a work queue keeps those that nobody wants yet."""
-        store = self._stream.store
+        """Remove messages up to the sequence that have interest, all of it done."""
+        store = self._store
         sequence = store.first_sequence
         while sequence <= last_sequence:
             run = store.read(sequence, None, _SWEEP_MESSAGES, _SWEEP_BYTES, last_sequence)

@@ -1,289 +1,238 @@
-"""A stream: its configuration, its messages, its consumers, and what they see of each other."""
+"""A stream: its configuration, its messages, its consumers, and the parts that keep it within its rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.encoding.times import ZERO_TIME, format_time
 from jetlake.model.enums import RetentionPolicy
+from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import LostData, StreamConfig, StreamState
+from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.usage import StreamUsage
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Capture
+from jetlake.server.engine.storage.storage import StreamHome
+from jetlake.server.engine.stream.cleanup import Cleanup
+from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.limits import Limits
+from jetlake.server.engine.stream.message_ids import MessageIds
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
-from jetlake.server.engine.stream.publish_path import Intake
+from jetlake.server.engine.stream.publish_path import PublishPath
 from jetlake.server.engine.stream.retention import Retention
-from jetlake.store.interface import MessageStore, StoreLimits
+from jetlake.store.interface import MessageStore
 from jetlake.store.steps import Steps
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.api.jetstream import JetStream
-    from jetlake.server.engine.consumer.consumer import Consumer
-    from jetlake.server.engine.core.commit import Syncable
-    from jetlake.server.engine.core.services import Services
-    from jetlake.server.engine.core.timers import Timer
-    from jetlake.server.engine.routing.account import Account
-    from jetlake.server.engine.routing.subscription import Capture
-    from jetlake.server.engine.storage.storage import StreamHome
-    from jetlake.store.subject_filter import SubjectFilter
+from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Stream"]
 
-# Expired messages are removed in groups at least this far apart.
-_MAX_AGE_PAUSE_NS = 10_000_000
-# When the disk refused, the next try comes after this.
-_DISK_PAUSE_NS = 1_000_000_000
-
-# The store cleans up this long after a removal, and goes on in small steps while there is more.
-_CLEAN_UP_PAUSE_NS = 1_000_000_000
-_CLEAN_UP_STEP_NS = 20_000_000
+ConsumerType = TypeVar("ConsumerType", bound=StreamConsumer)
 
 
-class Stream:
+class Stream(Generic[ConsumerType]):
     """One stream of one account.
 
     Attributes:
-        visible_sequence: the newest message that is durable; nobody is shown a newer one, so that a sequence that
-            anyone has seen is never given to another message.
-        hungry: consumers that have delivered all they may see and wait for more.
-        is_purged: a purge is under way, and its consumers deliver nothing until it is done.
+        visible_sequence: the newest durable message. Readers see no newer one, so that a sequence that anyone has seen
+            is never given to another message.
+        consumers, consumers_by_token: the consumers, by name and by name as it stands in subjects.
+        caught_up: consumers that have delivered all visible messages and wait for more.
+        is_purging: a purge is under way, and consumers deliver nothing until it is done.
 
     Args:
-        jetstream: the JetStream of its account.
-        config: with all defaults filled in.
-        created_ns: when it was created.
-        home: where it is kept.
+        services: the engine's services.
+        account: the subject space that the stream captures from and acknowledges to.
+        captured: subjects that the account's streams capture; the stream adds its own.
+        usage: the stream's share of account and server usage.
+        config: the configuration with all defaults filled in.
+        created_ns: when the stream was created.
+        home: where the stream is stored.
     """
 
-    def __init__(self, jetstream: JetStream, config: StreamConfig, created_ns: int, home: StreamHome) -> None:
-        self.jetstream = jetstream
-        self.engine = jetstream.engine
-        self.services: Services = jetstream.services
-        self.account: Account = jetstream.account
-        self.name: str = config.name
-        self.config: StreamConfig = config
+    def __init__(
+        self,
+        services: Services,
+        account: Account,
+        captured: PatternSet,
+        usage: StreamUsage,
+        config: StreamConfig,
+        created_ns: int,
+        home: StreamHome,
+    ) -> None:
+        self.services = services
+        self.account = account
+        self.name = config.name
+        self.config = config
         self.created_ns = created_ns
-        self.home: StreamHome = home
+        self.home = home
         self.store: MessageStore = home.store
         self.visible_sequence = self.store.last_sequence
-        self.consumers: dict[str, Consumer] = {}
-        self.consumers_by_token: dict[bytes, Consumer] = {}
-        self.hungry: set[Consumer] = set()
+        self.consumers: dict[str, ConsumerType] = {}
+        self.consumers_by_token: dict[bytes, ConsumerType] = {}
+        self.caught_up: set[StreamConsumer] = set()
         self.is_closed = False
-        self.is_purged = False
-        self.retention = Retention(self)
-        self.lifetimes = MessageLifetimes(self)
-        self.markers = DeleteMarkers(self)
-        self.intake = Intake(self)
+        self.is_purging = False
+        self._captured = captured
         self._captures: dict[str, Capture] = {}
-        self._limits = _store_limits(config)
-        self._accounted_bytes = 0
-        self._age_timer: Timer | None = None
-        self._clean_up_timer: Timer | None = None
+        self._usage = usage
+        self.cleanup = Cleanup(self.store, services, usage)
+        self.retention = Retention(
+            config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal
+        )
+        self.markers = DeleteMarkers(self.store, services.timers, services.received, self._publish_marker)
+        self.lifetimes = MessageLifetimes(home, services, self.markers.expect, self._after_expiry)
+        self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
+        self.ids = MessageIds(home, services, config.duplicate_window, self.cleanup.schedule)
+        self.publish_path = PublishPath(
+            config,
+            self.store,
+            services,
+            account,
+            usage,
+            consumers=self.consumers,
+            ids=self.ids,
+            lifetimes=self.lifetimes,
+            markers=self.markers,
+            retention=self.retention,
+            limits=self.limits,
+            show=self.show,
+            wake=self.wake,
+            on_undone=self._forget_undone,
+        )
+        self._configure(config)
         self.store.on_purged = self._on_purged
         self.store.on_undone = self._on_undone
 
-    # Life
+    def _configure(self, config: StreamConfig) -> None:
+        self.retention.policy = config.retention
+        self.markers.configure(config)
+        self.lifetimes.is_enabled = config.allow_msg_ttl
+        self.limits.configure(config)
 
-    def open(self) -> None:
-        """Begin to capture its subjects and to let go of what is too old."""
+    def open(self, now_ns: int) -> None:
+        """Recover ids and deadlines, capture the stream's subjects and enforce its limits."""
         with self.services.report_store_errors(f"recovering the message ids of stream {self.name}"):
-            self.intake.ids.recover()
+            self.ids.recover()
         with self.services.report_store_errors(f"recovering the lifetimes of messages of stream {self.name}"):
             self.lifetimes.recover()
-        self._reserve(max(self.config.max_bytes, 0))
+        self._usage.set_reserved(self.config.max_bytes)
         self._capture(self.config.subjects)
         with self.services.report_store_errors(f"applying the limits of stream {self.name}"):
-            self.enforce_limits(self.services.clock.now_ns())
-        self.account_for_bytes()
+            self.limits.enforce(now_ns)
+        self._usage.set_used(self.store.bytes)
 
     def begin_at(self, first_sequence: int) -> None:
-        """Let its first message have this sequence."""
+        """Let the first message have this sequence."""
         self.store.advance_to(first_sequence)
         self.visible_sequence = self.store.last_sequence
-        self.touched()
+        self.cleanup.after_removal()
 
     def update(self, config: StreamConfig) -> None:
-        """Take on a changed configuration, which has been checked; tighter limits apply at once.
+        """Apply a changed configuration, which has been checked; tighter limits are enforced at once.
 
         Raises:
-            StoreError: the disk refused, and nothing has changed.
+            StoreError: the configuration could not be written, and nothing has changed.
         """
         self.home.save(config, self.created_ns)
         if self.home.place is not None:
             self.services.commit.mark_now(self.home.place)
         old, self.config = self.config, config
-        self._reserve(max(config.max_bytes, 0) - max(old.max_bytes, 0))
-        self._limits = _store_limits(config)
+        self._usage.set_reserved(config.max_bytes)
+        self._configure(config)
         self._capture(config.subjects)
-        self.intake.configure()
-        self.services.timers.cancel(self._age_timer)
-        self._age_timer = None  # A shorter age comes due sooner.
-        self.enforce_limits(self.services.clock.now_ns())
+        self.publish_path.configure(config)
+        self.limits.enforce(self.services.clock.now_ns())
         if config.retention is not old.retention:
             self.retention.sweep()
-        self.touched()
+        self.cleanup.after_removal()
 
     def close(self) -> None:
-        """Let go of everything but the files."""
+        """Release everything but the files."""
         self.lifetimes.save()
         self._detach()
-        self._forget_files()
         try:
             self.home.close()
-            self.intake.ids.save()
+            self.ids.save()
         finally:
-            self.intake.ids.close_log()
+            self.ids.close_log()
 
     def delete(self) -> Syncable | None:
-        """Remove the files, then let go of everything; returns what is durable when the stream is gone for good.
+        """Remove the files and release everything; return what is durable once the stream is gone for good.
 
         Raises:
-            StoreError: the disk refused, and nothing has changed.
+            StoreError: the files could not be removed, and nothing has changed.
         """
         removal = self.home.delete()
         self._detach()
-        self._forget_files()
-        self.intake.ids.close_log()
-        self._reserve(-max(self.config.max_bytes, 0))
-        self._account_bytes(-self._accounted_bytes)
+        self.ids.close_log()
+        self._usage.set_reserved(0)
+        self._usage.set_used(0)
         return removal
-
-    def _forget_files(self) -> None:
-        self.services.commit.forget(self.store)
-        if self.home.place is not None:
-            self.services.commit.forget(self.home.place)
 
     def _detach(self) -> None:
         self.is_closed = True
         self.lifetimes.close()
         self.markers.close()
-        self.intake.close()
-        self.services.timers.cancel(self._age_timer)
-        self.services.timers.cancel(self._clean_up_timer)
+        self.publish_path.close()
+        self.ids.close()
+        self.limits.close()
+        self.cleanup.close()
         self._capture(())
+        self.services.commit.forget(self.store)
+        if self.home.place is not None:
+            self.services.commit.forget(self.home.place)
 
     def _capture(self, subjects: Sequence[str]) -> None:
-        """Let these subjects, and no others, come in."""
+        """Capture these subjects and no others."""
         captures = self._captures
         for subject in captures.keys() - set(subjects):
             self.account.release(captures.pop(subject))
-            self.jetstream.captured.remove(subject.encode())
+            self._captured.remove(subject.encode())
         for subject in subjects:
             if subject not in captures:
-                captures[subject] = self.account.capture(subject.encode(), self.intake)
-                self.jetstream.captured.add(subject.encode())
+                captures[subject] = self.account.capture(subject.encode(), self.publish_path)
+                self._captured.add(subject.encode())
 
-    # Limits
+    def _publish_marker(self, subject: bytes, header: bytes) -> None:
+        self.publish_path.receive(subject, b"", header, b"", None)
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether something can grow too many, too large or too old."""
-        return self._limits is not None
+    def _after_expiry(self) -> None:
+        self.cleanup.after_removal()
+        self.markers.publish_expected()
 
-    def enforce_limits(self, now_ns: int) -> None:
-        """Remove what is over the limits, oldest first, and wait for the next message to grow too old."""
-        limits = self._limits
-        if limits is None:
-            return
-        self.markers.expect_aged(now_ns)
-        if self.store.enforce(limits, now_ns, self.lifetimes.ageless):
-            self.clean_up_later()
-        if self.config.max_age and self._age_timer is None and (oldest_ns := self.store.aging_time_ns):
-            deadline_ns = max(oldest_ns + self.config.max_age, now_ns + _MAX_AGE_PAUSE_NS)
-            self._age_timer = self.services.timers.schedule(deadline_ns, self._remove_expired)
-
-    def _remove_expired(self) -> None:
-        self._age_timer = None
-        now_ns = self.services.clock.now_ns()
-        try:
-            self.enforce_limits(now_ns)
-        except StoreError as error:
-            # Old messages stay a little longer.
-            self.services.report(f"JetStream - {error}")
-            self._age_timer = self.services.timers.schedule(now_ns + _DISK_PAUSE_NS, self._remove_expired)
-        self.touched()
-        self.markers.leave()
-
-    def touched(self, *, soon: bool = False) -> None:
-        """Messages were removed: the store's log and the account's numbers follow.
-
-        Args:
-            soon: nobody waits for the log.
-        """
-        if self.store.durable:
-            if soon:
-                self.services.commit.mark_soon(self.store)
-            else:
-                self.services.commit.mark(self.store)
-        self.account_for_bytes()
-        self.clean_up_later()
-
-    def clean_up_later(self, pause_ns: int = _CLEAN_UP_PAUSE_NS) -> None:
-        """Have the store clean up when the pause is over."""
-        if self._clean_up_timer is None and not self.is_closed:
-            deadline_ns = self.services.clock.now_ns() + pause_ns
-            self._clean_up_timer = self.services.timers.schedule(deadline_ns, self._clean_up)
-
-    def _clean_up(self) -> None:
-        """One bounded piece of the store's house-keeping, and the next one soon when there is more."""
-        self._clean_up_timer = None
-        try:
-            more = self.store.compact_step()
-        except StoreError:
-            # Nothing is lost but space, and the next removal tries again; unless it was a sync that failed.
-            self.services.commit.failed(self.store, self.store.failure)
-            return
-        if self.store.durable and self.store.needs_flush():
-            self.services.commit.mark(self.store)
-        if more:
-            self.clean_up_later(_CLEAN_UP_STEP_NS)
-
-    def account_for_bytes(self) -> None:
-        """Bring the numbers of account and server up to date with what the store holds."""
-        change = self.store.bytes - self._accounted_bytes
-        if change:
-            self._account_bytes(change)
-
-    def _account_bytes(self, change: int) -> None:
-        self._accounted_bytes += change
-        self.jetstream.usage.add(self.config.storage, change)
-        self.engine.usage.add(self.config.storage, change)
-
-    def _reserve(self, count: int) -> None:
-        if count:
-            self.jetstream.usage.reserve(self.config.storage, count)
-            self.engine.usage.reserve(self.config.storage, count)
-
-    # What readers see
+    # Readers
 
     def show(self, sequence: int) -> None:
-        """Everything up to that sequence is durable."""
+        """Make messages up to the sequence visible: they are durable."""
         self.visible_sequence = max(self.visible_sequence, sequence)
 
     def show_all(self, last_sequence: int, error: JetlakeError | None) -> None:
-        """What was written before trouble with the disk is durable, though nobody was told then; or it is not."""
+        """Show messages up to the sequence that became durable after an earlier failure, unless that failed again."""
         if error is None:
             self.show(last_sequence)
-            self.wake(tuple(self.hungry))
+            self.wake(tuple(self.caught_up))
 
-    def wake(self, consumers: Iterable[Consumer]) -> None:
-        """These consumers have something new to see."""
-        hungry = self.hungry
+    def wake(self, consumers: Iterable[StreamConsumer]) -> None:
+        """Make those of the consumers ready that wait for new messages."""
+        caught_up = self.caught_up
         for consumer in consumers:
-            if consumer in hungry:
-                hungry.discard(consumer)
+            if consumer in caught_up:
+                caught_up.discard(consumer)
                 self.services.deliveries.make_ready(consumer)
 
     def when_visible(self, action: Callable[[], None]) -> None:
-        """Run `action` once everything stored so far can be seen; at once when it can."""
+        """Run `action` once all messages stored so far are visible, at once when they are."""
         if self.visible_sequence >= self.store.last_sequence:
             action()
         else:
             self.services.commit.when_durable(self.store, lambda _error: action())
 
     def state(self) -> StreamState:
-        """What it holds, without the lists of subjects and deleted sequences."""
+        """Return the state, without the lists of subjects and deleted sequences."""
         store = self.store
         return StreamState(
             messages=store.messages,
@@ -302,105 +251,107 @@ class Stream:
 
     # Consumers
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        """A consumer came."""
+    def add_consumer(self, consumer: ConsumerType) -> None:
+        """Register a new consumer."""
         self.consumers[consumer.name] = consumer
         self.consumers_by_token[consumer.name.encode()] = consumer
         self._listen_for_removals()
-        self.retention.changed()
+        self.retention.on_consumers_changed()
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """A consumer went; what only it needed goes with it."""
+    def remove_consumer(self, consumer: ConsumerType) -> None:
+        """Unregister a deleted consumer, and remove the messages that only it needed."""
         self.consumers.pop(consumer.name, None)
         self.consumers_by_token.pop(consumer.name.encode(), None)
-        self.hungry.discard(consumer)
+        self.caught_up.discard(consumer)
         self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
-        self.retention.changed()
+        self.retention.on_consumers_changed()
         if not self.is_closed and self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
 
     def interest_changed(self) -> None:
-        """A consumer changed its filters; what nobody needs any more goes."""
-        self.retention.changed()
+        """Apply a consumer's changed filters or position, and remove the messages that no consumer needs any more."""
+        self.retention.on_consumers_changed()
         if self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
 
-    def consumed(self, consumer: Consumer, sequence: int) -> None:
-        """The consumer is done with a message; it goes when retention says so and nobody else needs it."""
+    def consumed(self, consumer: StreamConsumer, sequence: int) -> None:
+        """Remove a message that the consumer is done with, if the retention policy says so."""
         self.retention.consumed(consumer, sequence)
 
+    # Removals
+
     def purge(self, subject_filter: SubjectFilter | None, below: int | None, keep: int | None) -> Steps[int]:
-        """Remove messages on request, and say how many there were; consumers wait, and go on behind them.
+        """Remove messages on request and return their number; consumers wait for the end and continue behind them.
 
         Raises:
-            StoreError: the disk refused.
+            StoreError: the messages could not be removed.
         """
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
         self.store.flush()
         self.store.on_removed = self.store.on_purged = None
-        self.is_purged = True
+        self.is_purging = True
         try:
             return (yield from self._remove_in_steps(self.store.purge_in_steps(subject_filter, below=below, keep=keep)))
         finally:
-            self.is_purged = False
-            self.wake(tuple(self.hungry))
+            self.is_purging = False
+            self.wake(tuple(self.caught_up))
             self.store.on_purged = self._on_purged
             self._listen_for_removals()
             self._on_purged()
             self._removed_on_request()
 
     def _remove_in_steps(self, steps: Steps[int]) -> Steps[int]:
-        """Take the steps of a purge, and have the log written with each, which would take long at the end."""
+        """Run a purge, flushing the log after each step rather than all of it at the end."""
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 return int(end.value)
-            self.touched()
+            self.cleanup.after_removal()
             yield
 
     def remove(self, sequence: int, *, erase: bool) -> bool:
         """Remove one message on request; False when there is none.
 
         Raises:
-            StoreError: the disk refused; the message is gone, but may be back after a crash.
+            StoreError: the removal could not be written; the message is gone, but may be back after a crash.
         """
         if erase:
-            self.intake.ids.keep_at_once(sequence)
+            self.ids.keep_at_once(sequence)
         try:
             return self.store.remove(sequence, erase=erase)
         finally:
             self._removed_on_request()
 
     def _removed_on_request(self) -> None:
-        """Have the removal in the log before consumers' journals tell that they have passed it."""
+        """Order the removal in the log before the consumers' journals that count on it."""
         if self.store.durable:
             for consumer in self.consumers.values():
-                consumer.journal.write_after(self.store)
-        self.touched()
-
-    def recount(self) -> None:
-        """The store is not what consumers were told: they count anew.
-
-        During a purge that waits for its end: they would pass messages whose removal the log may not have.
-        """
-        self.account_for_bytes()
-        if not self.is_purged:
-            self._on_purged()
+                consumer.write_after(self.store)
+        self.cleanup.after_removal()
 
     def _on_undone(self, error: StoreError) -> None:
-        """Take back what the disk refused, whoever flushed: its sequences go to other messages."""
-        last_sequence = self.store.last_sequence
-        self.visible_sequence = min(self.visible_sequence, last_sequence)
-        self.intake.ids.window.forget_from(last_sequence + 1)
-        self.lifetimes.forget_from(last_sequence + 1)
+        """Forget messages that the store could not write, whose sequences go to other messages."""
+        self.visible_sequence = min(self.visible_sequence, self.store.last_sequence)
         self.services.commit.fail(self.store, error)
-        self.recount()
+        self._forget_undone()
+
+    def _forget_undone(self) -> None:
+        """Forget ids and deadlines of undone messages, and let consumers recount.
+
+        During a purge the recount waits for its end: consumers would pass messages whose removal the log may not have.
+        """
+        first_undone = self.store.last_sequence + 1
+        self.ids.window.forget_from(first_undone)
+        self.lifetimes.forget_from(first_undone)
+        self._usage.set_used(self.store.bytes)
+        if not self.is_purging:
+            self._on_purged()
 
     def _listen_for_removals(self) -> None:
-        # Without consumers the store need not report what the limits remove, message by message.
-        self.store.on_removed = self._on_removed if self.consumers and not self.is_purged else None
+        # Without consumers the store need not report messages that the limits remove one by one.
+        self.store.on_removed = self._on_removed if self.consumers and not self.is_purging else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
         for consumer in self.retention.interested(subject):
@@ -409,15 +360,3 @@ class Stream:
     def _on_purged(self) -> None:
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
-
-
-def _store_limits(config: StreamConfig) -> StoreLimits | None:
-    """What the store has to watch; None when there is nothing."""
-    limits = StoreLimits(
-        max_messages=config.max_msgs,
-        max_bytes=config.max_bytes,
-        max_per_subject=config.max_msgs_per_subject,
-        max_age_ns=config.max_age,
-    )
-    watches = max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) > 0
-    return limits if watches else None

@@ -99,7 +99,7 @@ class MessageTrace:
                 self._note_kept(stream, "")
             self._report()
 
-    def _publish_message(self, stream: Stream | None) -> bool:
+    def _publish_message(self, stream: Stream[Any] | None) -> bool:
         """Deliver the message to everybody; whether a stream has to be waited for."""
         subject, reply, header, payload = self._message
         account = self._account
@@ -117,7 +117,13 @@ class MessageTrace:
         return True
 
     def _on_answer(
-        self, stream: Stream, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
+        self,
+        stream: Stream[Any],
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
     ) -> None:
         """The stream has acknowledged the message or refused it: pass that on, and report."""
         self._stop()
@@ -138,7 +144,7 @@ class MessageTrace:
         taker = _describe(subscription.subscriber)
         self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
 
-    def _note_kept(self, stream: Stream, error: str) -> None:
+    def _note_kept(self, stream: Stream[Any], error: str) -> None:
         subject = self._message[0]
         transform = stream.config.subject_transform
         if transform is not None:
@@ -161,7 +167,7 @@ class MessageTrace:
             return _DENIED
         return ""
 
-    def _stream_of(self, subject: bytes) -> Stream | None:
+    def _stream_of(self, subject: bytes) -> Stream[Any] | None:
         engine = self._server.engine
         jetstream = engine.jetstreams.get(self._account.name) if engine is not None else None
         for stream in jetstream.streams.values() if jetstream is not None else ():

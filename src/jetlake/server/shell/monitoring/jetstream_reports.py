@@ -136,7 +136,7 @@ def _account(
     return report
 
 
-def _stream(server: Server, stream: Stream, with_consumers: bool, with_config: bool) -> dict[str, Any]:
+def _stream(server: Server, stream: Stream[Any], with_consumers: bool, with_config: bool) -> dict[str, Any]:
     report: dict[str, Any] = {
         "name": stream.name,
         "created": format_time(stream.created_ns),

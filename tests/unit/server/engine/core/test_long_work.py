@@ -191,7 +191,7 @@ class Slow:
 def test_a_cycle_delivers_for_a_while_and_lets_each_have_its_turn(harness):
     consumers = [Slow(harness.clock) for _ in range(10)]
     for consumer in consumers:
-        harness.engine.make_ready(consumer)
+        harness.engine.deliveries.make_ready(consumer)
     harness.engine.flush()
     assert [consumer.runs for consumer in consumers] == [1] * 3 + [0] * 7
     for _ in range(9):

@@ -1,18 +1,17 @@
-"""Advisories: what happens to streams, consumers and the API is published, if someone listens."""
+"""Advisories: events of streams, consumers and the API, published where a subscriber listens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import ActionKind
 from jetlake.model.events import ApiAudit, ClientInfo, Event, StreamActionAdvisory, event_subject
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.api.jetstream import JetStream
-    from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
 
 __all__ = ["Advisories"]
 
@@ -25,18 +24,23 @@ _STREAM_KINDS = {
 
 
 class Advisories:
-    """The events of one account."""
+    """The events of one account.
 
-    def __init__(self, jetstream: JetStream) -> None:
-        self._account = jetstream.account
-        self._services = jetstream.services
+    Args:
+        account: where events are published.
+        services: the engine's clock, ids and options.
+    """
+
+    def __init__(self, account: Account, services: Services) -> None:
+        self._account = account
+        self._services = services
 
     def publish(self, subject: bytes, kind: type[Event], fields: Callable[[], dict[str, Any]] | dict[str, Any]) -> None:
-        """Publish an event of that kind; nothing is built when nobody listens.
+        """Publish an event, unless its subject has no subscriber.
 
         Args:
             subject: as `event_subject` makes it.
-            fields: what the event has besides id, time and domain, or what makes them.
+            fields: the event's fields besides id, time and domain, or a function that returns them.
         """
         if not self._account.has_interest(subject):
             return
@@ -47,12 +51,12 @@ class Advisories:
         self._account.publish(subject, b"", b"", encode(event))
 
     def stream_action(self, stream: str, action: ActionKind) -> None:
-        """A stream was made, changed or deleted."""
+        """Publish that a stream was created, updated or deleted."""
         subject = event_subject(_STREAM_KINDS[action], stream)
         self.publish(subject, StreamActionAdvisory, {"stream": stream, "action": action})
 
     def api_audit(self, subject: bytes, request: bytes, response: bytes, origin: Subscriber | None) -> None:
-        """An API request was answered."""
+        """Publish an API request with its answer."""
 
         def fields() -> dict[str, Any]:
             client = origin.client_info() if origin is not None else {}

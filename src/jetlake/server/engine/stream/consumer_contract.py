@@ -1,0 +1,57 @@
+"""The contract between a stream and its consumers: all that a stream knows of them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.server.engine.core.commit import Syncable
+
+__all__ = ["StreamConsumer"]
+
+
+class StreamConsumer(Protocol):
+    """A consumer as its stream sees it."""
+
+    @property
+    def name(self) -> str:
+        """Name within the stream."""
+        ...
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """Configuration with all defaults filled in."""
+        ...
+
+    @property
+    def delivered_sequence(self) -> int:
+        """Highest stream sequence delivered so far."""
+        ...
+
+    def wants(self, subject: bytes) -> bool:
+        """Return whether the consumer's filters match the subject."""
+        ...
+
+    def needs(self, sequence: int, subject: bytes) -> bool:
+        """Return whether a message is undelivered or unacknowledged."""
+        ...
+
+    def on_stored(self, count: int) -> None:
+        """Count newly stored messages that match the filters; the stream wakes the consumer once they are durable."""
+        ...
+
+    def on_removed(self, sequence: int, subject: bytes) -> None:
+        """Forget a message that was removed by a limit, a request or retention."""
+        ...
+
+    def on_purged(self) -> None:
+        """Recount after many messages were removed at once, or the newest were undone."""
+        ...
+
+    def write_after(self, store: Syncable) -> None:
+        """Hold back the consumer's journal until everything written to the store so far is on disk."""
+        ...
+
+    def deliver(self, now_ns: int) -> bool:
+        """Deliver one bounded run; True when more can be delivered right away."""
+        ...

@@ -1,0 +1,91 @@
+"""The limits of a stream: messages over them are removed, oldest first, when they are exceeded or grow too old."""
+
+from __future__ import annotations
+
+from jetlake.errors import StoreError
+from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.stream.cleanup import Cleanup
+from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
+from jetlake.store.interface import MessageStore, StoreLimits
+
+__all__ = ["Limits"]
+
+# Expired messages are removed in groups at least this far apart; after a store error the next try waits longer.
+_PAUSE_NS = 10_000_000
+_RETRY_NS = 1_000_000_000
+
+
+class Limits:
+    """Keeps one stream within `max_msgs`, `max_bytes`, `max_msgs_per_subject` and `max_age`.
+
+    Args:
+        store: the stream's messages.
+        services: the engine's clock, timers and error log.
+        lifetimes: knows the messages that `max_age` spares.
+        markers: leaves markers for subjects whose last message expires.
+        cleanup: follows removals.
+
+    Attributes:
+        store_limits: the limits as the store enforces them; None without any.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        services: Services,
+        lifetimes: MessageLifetimes,
+        markers: DeleteMarkers,
+        cleanup: Cleanup,
+    ) -> None:
+        self.store_limits: StoreLimits | None = None
+        self._store = store
+        self._services = services
+        self._lifetimes = lifetimes
+        self._markers = markers
+        self._cleanup = cleanup
+        self._max_age = 0
+        self._timer: Timer | None = None
+
+    def configure(self, config: StreamConfig) -> None:
+        """Apply the stream's configuration, new or changed; `enforce` follows."""
+        has_limits = max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) > 0
+        self.store_limits = None
+        if has_limits:
+            self.store_limits = StoreLimits(
+                max_messages=config.max_msgs,
+                max_bytes=config.max_bytes,
+                max_per_subject=config.max_msgs_per_subject,
+                max_age_ns=config.max_age,
+            )
+        self._max_age = config.max_age
+        self.close()  # A shorter age comes due sooner.
+
+    def enforce(self, now_ns: int) -> None:
+        """Remove what is over the limits, oldest first, and set the timer for the next message to expire."""
+        if self.store_limits is None:
+            return
+        self._markers.expect_aged(now_ns)
+        if self._store.enforce(self.store_limits, now_ns, self._lifetimes.ageless):
+            self._cleanup.schedule()
+        if self._max_age and self._timer is None and (oldest_ns := self._store.aging_time_ns):
+            deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS)
+            self._timer = self._services.timers.schedule(deadline_ns, self._remove_expired)
+
+    def _remove_expired(self) -> None:
+        self._timer = None
+        now_ns = self._services.clock.now_ns()
+        try:
+            self.enforce(now_ns)
+        except StoreError as error:
+            self._services.report(f"JetStream - {error}")
+            self._timer = self._services.timers.schedule(now_ns + _RETRY_NS, self._remove_expired)
+        self._cleanup.after_removal()
+        self._markers.publish_expected()
+
+    def close(self) -> None:
+        """Cancel the timer."""
+        self._services.timers.cancel(self._timer)
+        self._timer = None
