@@ -46,9 +46,6 @@ class PublishOptions(TypedDict, total=False):
     """How often to publish again, a quarter of a second apart, when no stream listens. Default 2."""
 
 
-_OPTIONS = frozenset(PublishOptions.__annotations__)
-
-
 class OutgoingMessage(Struct, frozen=True, gc=False):
     """A message as it is sent, checked.
 
@@ -83,56 +80,56 @@ def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> O
         payload = payload_bytes(payload)
     if not options:
         return OutgoingMessage(raw_subject, b"", payload)
-    return OutgoingMessage(
-        raw_subject,
-        publish_header(options),
-        payload,
-        options.get("msg_id") is not None,
-        timeout_s(options.get("timeout")),
-        options.get("retries"),
-    )
+    header = publish_header(**options)
+    has_id = options.get("msg_id") is not None
+    if "timeout" in options or "retries" in options:
+        wait_s = timeout_s(options.get("timeout"))
+        return OutgoingMessage(raw_subject, header, payload, has_id, wait_s, options.get("retries"))
+    return OutgoingMessage(raw_subject, header, payload, has_id)
 
 
-def publish_header(options: PublishOptions) -> bytes:
-    """Encode the header block of a message: the publisher's own headers, then those that the options stand for.
+def publish_header(
+    *,
+    headers: HeadersLike | None = None,
+    msg_id: str | None = None,
+    expected_stream: str | None = None,
+    expected_last_sequence: int | None = None,
+    expected_last_subject_sequence: int | None = None,
+    expected_last_subject_sequence_subject: str | None = None,
+    expected_last_msg_id: str | None = None,
+    ttl: Seconds | str | None = None,
+    timeout: Seconds | None = None,
+    retries: int | None = None,
+) -> bytes:
+    """Encode the header block of a message from `PublishOptions`: the publisher's own headers, then the options'.
 
     Raises:
         BadHeaderError: a value would break the block.
         InvalidOptionError: an expectation that cannot be meant.
-        TypeError: an option that does not exist.
     """
-    if not _OPTIONS.issuperset(options):
-        raise TypeError(f"publishing takes no argument {min(options.keys() - _OPTIONS)!r}")
     added: list[tuple[str, str]] = []
-    msg_id = options.get("msg_id")
     if msg_id is not None:
         if not msg_id:
             raise InvalidOptionError("msg_id is empty; leave it out for no deduplication")
         added.append(("Nats-Msg-Id", msg_id))
-    expected_stream = options.get("expected_stream")
     if expected_stream is not None:
         added.append(("Nats-Expected-Stream", expected_stream))
-    last_subject_sequence = options.get("expected_last_subject_sequence")
-    for option, key, number in (
-        ("expected_last_sequence", "Nats-Expected-Last-Sequence", options.get("expected_last_sequence")),
-        ("expected_last_subject_sequence", "Nats-Expected-Last-Subject-Sequence", last_subject_sequence),
-    ):
-        if number is not None:
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
-            added.append((key, str(number)))
-    pattern = options.get("expected_last_subject_sequence_subject")
-    if pattern is not None:
-        if last_subject_sequence is None:
+    if expected_last_sequence is not None:
+        number = _sequence_text("expected_last_sequence", expected_last_sequence)
+        added.append(("Nats-Expected-Last-Sequence", number))
+    if expected_last_subject_sequence is not None:
+        number = _sequence_text("expected_last_subject_sequence", expected_last_subject_sequence)
+        added.append(("Nats-Expected-Last-Subject-Sequence", number))
+    if expected_last_subject_sequence_subject is not None:
+        if expected_last_subject_sequence is None:
             raise InvalidOptionError("expected_last_subject_sequence_subject needs expected_last_subject_sequence")
-        added.append(("Nats-Expected-Last-Subject-Sequence-Subject", subscribe_subject(pattern).decode()))
-    last_msg_id = options.get("expected_last_msg_id")
-    if last_msg_id is not None:
-        added.append(("Nats-Expected-Last-Msg-Id", last_msg_id))
-    ttl = options.get("ttl")
+        pattern = subscribe_subject(expected_last_subject_sequence_subject).decode()
+        added.append(("Nats-Expected-Last-Subject-Sequence-Subject", pattern))
+    if expected_last_msg_id is not None:
+        added.append(("Nats-Expected-Last-Msg-Id", expected_last_msg_id))
     if ttl is not None:
         added.append(("Nats-TTL", ttl if isinstance(ttl, str) else format_duration(nanoseconds(ttl))))
-    header = header_bytes(options.get("headers"))
+    header = header_bytes(headers)
     if not added:
         return header
     checked = header_bytes(dict(added))
@@ -141,3 +138,9 @@ def publish_header(options: PublishOptions) -> bytes:
     for name, value in added:
         header = append_pair(header, name.encode(), value.encode())
     return header
+
+
+def _sequence_text(option: str, number: int) -> str:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InvalidOptionError(f"{option} is a sequence of 0 or more, not {number!r}")
+    return str(number)

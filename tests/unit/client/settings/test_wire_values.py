@@ -73,7 +73,7 @@ def test_headers():
 
 
 def header(headers=None, **options):
-    return Headers(publish_header({"headers": headers, **options})).items()
+    return Headers(publish_header(headers=headers, **options)).items()
 
 
 def test_what_publishers_may_expect():
