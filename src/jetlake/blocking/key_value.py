@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Self
 
 from jetlake.blocking.facade import Call, Facade, Made
 from jetlake.blocking.stream import Stream
-from jetlake.blocking.taking import Taking
+from jetlake.blocking.taking import ContinuousTaking
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
 from jetlake.client.kv.entry import Entry
 from jetlake.client.kv.watch import KeyWatch as AsyncKeyWatch
-from jetlake.errors import ConnectionClosedError
 
 __all__ = ["KeyValue", "KeyWatch"]
 
 
-class KeyWatch(Taking[Entry]):
+class KeyWatch(ContinuousTaking[Entry]):
     """The blocking form of `jetlake.client.kv.KeyWatch`: use it as a context manager and iterate over it."""
 
     _inner: AsyncKeyWatch
@@ -38,24 +36,6 @@ class KeyWatch(Taking[Entry]):
 
     async def _take_current(self) -> None:
         self._taken.extend(await self._inner.current())
-
-    def start(self) -> Self:
-        """Begin; entering the context manager, `current` and iterating do it too."""
-
-        async def start() -> None:
-            self._inner.start()
-
-        self._thread.call(start())
-        return self
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.stop()
-        except ConnectionClosedError:
-            pass
 
 
 class KeyValue(Facade):

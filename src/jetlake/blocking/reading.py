@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, cast
 
 from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
-from jetlake.blocking.taking import Taking
+from jetlake.blocking.taking import ContinuousTaking, Taking
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
 from jetlake.client.messages.message import give_back
 from jetlake.client.ordered.ordered_consume import OrderedConsume
@@ -117,7 +117,7 @@ class Subscription(Taking[Message]):
             self.unsubscribe()
 
 
-class Reading(Taking[Message]):
+class Reading(ContinuousTaking[Message]):
     """Messages of a consumer, without end: use it as a context manager and iterate over it, or over `batches()`.
 
     With a handler, `concurrency` threads call it; `wait` waits for the end.
@@ -140,11 +140,7 @@ class Reading(Taking[Message]):
 
     def start(self) -> Self:
         """Subscribe and pull; entering the context manager or iterating does it too."""
-
-        async def start() -> None:
-            self._inner.start()
-
-        self._thread.call(start())
+        super().start()
         self._is_started = True
         with self._lock:
             while self._handler is not None and len(self._workers) < self._concurrency:
@@ -255,12 +251,3 @@ class Reading(Taking[Message]):
     def is_stopped(self) -> bool:
         """Whether no more messages will come."""
         return self._inner.is_stopped
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.stop()
-        except ConnectionClosedError:
-            pass

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from jetlake.blocking.facade import Facade
 from jetlake.blocking.latch import Latch
 from jetlake.blocking.loop_port import Submitted
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.client.settings.options import duration_s
-from jetlake.errors import InvalidOptionError, RequestTimeoutError, SubscriptionClosedError
+from jetlake.errors import ConnectionClosedError, InvalidOptionError, RequestTimeoutError, SubscriptionClosedError
 from jetlake.model.encoding.durations import Seconds
 
-__all__ = ["Taking"]
+__all__ = ["ContinuousTaking", "Taking"]
 
 T = TypeVar("T")
 
@@ -178,3 +179,29 @@ class Taking(Facade, Generic[T]):
             self._fill = None
         more, self._more = self._more, Latch()
         more.set()
+
+
+class ContinuousTaking(Taking[T]):
+    """A read that begins with `start` and ends with `stop`; usable as a context manager."""
+
+    def start(self) -> Self:
+        """Begin; entering the context manager and iterating do it too."""
+
+        async def start() -> None:
+            self._inner.start()
+
+        self._thread.call(start())
+        return self
+
+    @abstractmethod
+    def stop(self) -> object:
+        """End the read."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stop()
+        except ConnectionClosedError:
+            pass

@@ -14,7 +14,7 @@ from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, Start
-from jetlake.client.api.consumer_api import create_consumer
+from jetlake.client.api.consumer_api import create_consumer, pause_consumer
 from jetlake.errors import SubscribeMismatchError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
@@ -324,7 +324,7 @@ async def next_message(
     """Take messages from pull consumer NAME on STREAM."""
     received = 0
     async with session.jetstream() as js:
-        handle = await (await js.stream(stream)).consumer(name)
+        handle = await js.consumer(stream, name)
         async for message in handle.fetch(count, expires=wait / NANOSECONDS_PER_SECOND, group=group):
             received += 1
             _print_message(message, raw)
@@ -354,7 +354,7 @@ async def subscribe(
                 raise SubscribeMismatchError(f"{stream} > {name} has a subscriber already")
             messages: Any = await client.subscribe(info.config.deliver_subject, queue=info.config.deliver_group)
         else:
-            handle = await (await js.stream(stream)).consumer(name)
+            handle = await js.consumer(stream, name)
             messages = handle.consume(group=group, max_messages=min(count or 500, 500))
         received = 0
         async with messages as incoming:
@@ -406,7 +406,7 @@ async def pause(session: Session, stream: str, name: str, until: str, as_json: b
     """Deliver nothing from consumer NAME on STREAM for a while, like 1h, or until a time."""
     end: Any = until if "T" in until else DURATION.convert(until, None, None) / NANOSECONDS_PER_SECOND
     async with session.jetstream() as js:
-        reply = await (await (await js.stream(stream)).consumer(name)).pause(end)
+        reply = await pause_consumer(js.api, stream, name, end)
     output.print_json(reply) if as_json else click.echo(
         f"{stream} > {name} is paused until {output.when(reply.pause_until)}"
     )
@@ -420,7 +420,7 @@ async def pause(session: Session, stream: str, name: str, until: str, as_json: b
 async def resume(session: Session, stream: str, name: str, as_json: bool) -> None:
     """Deliver from consumer NAME on STREAM again."""
     async with session.jetstream() as js:
-        reply = await (await (await js.stream(stream)).consumer(name)).resume()
+        reply = await pause_consumer(js.api, stream, name, None)
     output.print_json(reply) if as_json else click.echo(f"{stream} > {name} delivers again")
 
 
@@ -434,7 +434,7 @@ async def resume(session: Session, stream: str, name: str, as_json: bool) -> Non
 async def reset(session: Session, stream: str, name: str, sequence: int, force: bool, as_json: bool) -> None:
     """Move consumer NAME on STREAM to another place."""
     async with session.jetstream() as js:
-        handle = await (await js.stream(stream)).consumer(name)
+        handle = await js.consumer(stream, name)
         confirm(f"Move {stream} > {name} to {f'sequence {sequence}' if sequence else 'its ack floor'}?", force)
         reply = await handle.reset(sequence)
     output.print_json(reply) if as_json else click.echo(f"{stream} > {name} goes on from sequence {reply.reset_seq}")
@@ -449,7 +449,7 @@ async def reset(session: Session, stream: str, name: str, sequence: int, force: 
 async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool) -> None:
     """Take the pin of consumer NAME on STREAM from its client, so that another gets it."""
     async with session.jetstream() as js:
-        handle = await (await js.stream(stream)).consumer(name)
+        handle = await js.consumer(stream, name)
         groups = handle.config.priority_groups
         if not group and not groups:
             fail(f"{stream} > {name} has no priority group", EXIT_USAGE)

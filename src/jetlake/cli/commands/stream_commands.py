@@ -179,7 +179,7 @@ def _row(info: StreamInfo) -> list[str]:
 async def info(session: Session, name: str, as_json: bool) -> None:
     """Show the configuration and state of stream NAME."""
     async with session.jetstream() as js:
-        _print_info(await (await js.stream(name)).info(), as_json, f"Stream {name}, made {{created}}")
+        _print_info((await js.stream(name)).cached_info, as_json, f"Stream {name}, made {{created}}")
 
 
 def _print_info(info: StreamInfo, as_json: bool, title: str) -> None:

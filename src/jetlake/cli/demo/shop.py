@@ -94,7 +94,7 @@ class Shop:
 
     async def stored(self) -> int:
         """Messages that the stream of orders holds."""
-        return (await (await self.js.stream(STREAM)).info()).state.messages
+        return (await self.js.stream(STREAM)).cached_info.state.messages
 
     async def unsettled(self) -> int:
         """Orders that the consumer still owes somebody."""

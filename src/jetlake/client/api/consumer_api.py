@@ -1,7 +1,8 @@
-"""Creating consumers: the configuration that options describe, and the request for it."""
+"""Requests about consumers: creating one from the options that describe it, pausing and resuming one."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,12 +11,14 @@ from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import configured
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.durations import Seconds
+from jetlake.model.encoding.times import time_text
 from jetlake.model.enums import AckPolicy, ConsumerAction
-from jetlake.model.replies import ConsumerCreateReply
-from jetlake.model.requests import ConsumerCreateRequest
+from jetlake.model.replies import ConsumerCreateReply, ConsumerPauseReply
+from jetlake.model.requests import ConsumerCreateRequest, ConsumerPauseRequest
 from jetlake.protocol.nuid import next_nuid
 
-__all__ = ["consumer_config", "create_consumer"]
+__all__ = ["consumer_config", "create_consumer", "pause_consumer"]
 
 
 def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
@@ -42,3 +45,20 @@ async def create_consumer(api: ApiCaller, stream: str, config: ConsumerConfig, a
         stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
     )
     return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request)
+
+
+async def pause_consumer(
+    api: ApiCaller, stream: str, name: str, until: datetime | str | Seconds | None
+) -> ConsumerPauseReply:
+    """Pause a consumer until a time or for some seconds; None resumes it.
+
+    Raises:
+        ConsumerNotFoundError: no consumer has that name.
+    """
+    if isinstance(until, (int, float)):
+        until = timedelta(seconds=until)
+    if isinstance(until, timedelta):
+        until = datetime.now(UTC) + until
+    body = ConsumerPauseRequest() if until is None else ConsumerPauseRequest(pause_until=time_text(until))
+    check_name("stream", stream)
+    return await api.call(ConsumerPauseReply, "CONSUMER.PAUSE", stream, check_name("consumer", name), body=body)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.api.consumer_api import pause_consumer
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume, PinnedCallback, UnpinnedCallback
 from jetlake.client.pull.fetch import Fetch
@@ -22,14 +23,13 @@ from jetlake.client.settings.options import EventCallback
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
-from jetlake.model.encoding.times import time_text
 from jetlake.model.enums import PriorityPolicy
 from jetlake.model.replies import (
     ConsumerPauseReply,
     ConsumerResetReply,
     ConsumerUnpinReply,
 )
-from jetlake.model.requests import ConsumerPauseRequest, ConsumerResetRequest, ConsumerUnpinRequest
+from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest
 
 __all__ = ["Consumer"]
 
@@ -249,18 +249,11 @@ class Consumer:
         Args:
             until: the time, or seconds from now.
         """
-        if isinstance(until, (int, float)):
-            until = timedelta(seconds=until)
-        if isinstance(until, timedelta):
-            until = datetime.now(UTC) + until
-        request = ConsumerPauseRequest(pause_until=time_text(until))
-        return await self._api.call(ConsumerPauseReply, "CONSUMER.PAUSE", self.stream_name, self.name, body=request)
+        return await pause_consumer(self._api, self.stream_name, self.name, until)
 
     async def resume(self) -> ConsumerPauseReply:
         """Go on delivering."""
-        return await self._api.call(
-            ConsumerPauseReply, "CONSUMER.PAUSE", self.stream_name, self.name, body=ConsumerPauseRequest()
-        )
+        return await pause_consumer(self._api, self.stream_name, self.name, None)
 
     async def reset(self, sequence: int = 0) -> ConsumerResetReply:
         """Deliver again from a stream sequence, or from the first message that is not acknowledged."""
