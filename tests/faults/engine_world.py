@@ -33,7 +33,13 @@ class SmallConsumerFolder(ConsumerFolder):
 
     def open_journal(self, note):
         return FileJournal(
-            self.disk, self.path, grown_bytes=400, owner=self.owner, note=note, before_sync=self.ensure_made
+            self.disk,
+            self.path,
+            grown_bytes=400,
+            owner=self.owner,
+            note=note,
+            before_write=self.make,
+            before_sync=self.ensure_made,
         )
 
 
@@ -48,7 +54,7 @@ class SmallStreamFolder(StreamFolder):
         return store
 
     def consumer(self, name):
-        return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names)
+        return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names, self.is_gone, self.make)
 
     def consumers(self, note):
         return [SmallConsumerFolder(self.disk, folder.path, self.names) for folder in super().consumers(note)]

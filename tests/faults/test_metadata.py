@@ -100,12 +100,12 @@ class Machine:
                 return
 
     @contextmanager
-    def no_sync_allowed(self):
+    def not_allowed(self, operations):
         """Fail when the thread that serves clients waits for the disk."""
         waited = []
 
         def fault(operation, path):
-            if operation in SYNCS:
+            if operation in operations:
                 waited.append((operation, str(path)))
 
         self.disk.fault = fault
@@ -142,12 +142,40 @@ REQUESTS = [
 def test_no_request_about_streams_and_consumers_syncs_on_the_loop():
     machine = Machine()
     for verb, body in REQUESTS:
-        with machine.no_sync_allowed():
+        with machine.not_allowed(SYNCS):
             inbox = machine.ask("$JS.API." + verb, body)
             machine.engine.flush()
         machine.settle()
         assert "error" not in machine.client.answers[inbox], (verb, machine.client.answers[inbox])
     assert machine.reports == []
+
+
+def test_a_new_stream_or_consumer_changes_nothing_on_the_disk_before_its_sync():
+    machine = Machine()
+    for verb, body in (REQUESTS[0], *REQUESTS[2:5]):
+        with machine.not_allowed(SYNCS | {"create", "write", "truncate", "add_folder", "replace"}):
+            inbox = machine.ask("$JS.API." + verb, body)
+            machine.engine.flush()
+        machine.settle()
+        assert "error" not in machine.client.answers[inbox]
+    machine.crash(power=True)
+    assert set(machine.jetstream.streams["A"].consumers) == {"c", "e"}
+
+
+@pytest.mark.parametrize("what", ["stream", "consumer"])
+def test_a_folder_that_has_the_name_of_a_new_one_stays(what):
+    machine = Machine()
+    verb, body = "STREAM.CREATE.A", stream_config("A")
+    folder = Path("/data/jetstream/$G/streams/A")
+    if what == "consumer":
+        machine.api(verb, body)
+        verb, body, folder = "CONSUMER.DURABLE.CREATE.A.c", consumer_body("A", "c"), folder / "consumers/c"
+    machine.disk.make_folder(folder)
+    machine.disk.close(machine.disk.open(folder / "of somebody else", create=True))
+    assert machine.api(verb, body)["error"]["err_code"] == 10077
+    assert machine.disk.names(folder) == ["of somebody else"]
+    machine.disk.remove(folder / "of somebody else")
+    assert "error" not in machine.api(verb, body), "an empty one is taken for what a crash left"
 
 
 @pytest.mark.parametrize("interval_ns", [0, 120 * 10**9])
@@ -363,7 +391,7 @@ def test_a_removal_that_was_refused_takes_no_new_consumer_along():
     assert "c" in machine.jetstream.streams["A"].consumers
 
 
-@pytest.mark.parametrize("operation", ["sync", "sync_folder", "replace"])
+@pytest.mark.parametrize("operation", ["sync", "sync_folder", "replace", "add_folder", "create", "write"])
 @pytest.mark.parametrize("what", ["stream", "consumer"])
 def test_what_the_disk_refuses_to_make_durable_is_not_there(what, operation):
     machine = Machine()

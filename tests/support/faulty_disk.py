@@ -92,6 +92,7 @@ class FaultyDisk:
         if node is None:
             if not create:
                 raise _error(errno.ENOENT, path)
+            self._before("create", path)
             self._change("create", path)
             node = _File()
             self._folder(path.parent).change({path.name: node})

@@ -48,6 +48,7 @@ META_VERSION = 1
 _META = "meta.json"
 _META_COPY = "meta.copy.json"
 _CONSUMERS = "consumers"
+_MESSAGES = "msgs"
 _DELETED = ".deleted"
 # Two, so that the next one can be written while the one before is synced.
 _ASIDE = (_META + ASIDE_SUFFIX, f"{_META}.2{ASIDE_SUFFIX}")
@@ -76,6 +77,11 @@ class _Staged(NamedTuple):
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
+def _sealed(meta: bytes) -> bytes:
+    checksum = xxh3_64_hexdigest(meta).encode()
+    return b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
+
+
 def folder_name(name: str) -> str:
     """A name as that of a folder: it stays within its parent, and different names stay different."""
     safe = _escape.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
@@ -89,9 +95,14 @@ def _ignore(_text: str) -> None:
 
 
 class _Folder:
-    """A folder with a meta file; what is staged becomes durable by `sync`, with a group commit."""
+    """A folder with a meta file; what is staged becomes durable by `sync`, with a group commit.
+
+    A new folder is made by the thread that syncs it, or by whoever has to write into it before that.
+    """
 
     layout: Layout
+    inner: tuple[str, ...] = ()
+    """The folders that a new one has from the beginning."""
 
     failure: StoreError | None = None
 
@@ -106,12 +117,14 @@ class _Folder:
         self.path = path
         self._parent_is_gone = parent_is_gone
         self.names = names or UnsyncedNames(disk)
-        # The lock guards what the thread that syncs touches as well; nobody waits for the disk under it.
+        # The lock guards what the thread that syncs touches as well.
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._staged: _Staged | None = None
         self._in_sync: Path | None = None
         self._is_new = False
+        self._is_made = True
+        self._is_own = True  # not somebody else's that has the same name
         self._stillborn: StoreError | None = None
         self._gone = threading.Event()
 
@@ -128,6 +141,11 @@ class _Folder:
         self.stage_meta(meta)
         self.sync()
 
+    def stage_new(self, meta: bytes) -> None:
+        """Stage the meta file of a folder that is not there yet, without a look at the disk."""
+        self._staged = _Staged(_sealed(meta), None)
+        self._is_new, self._is_made, self._is_own = True, False, False
+
     def stage_meta(self, meta: bytes) -> None:
         """Write this JSON beside the one that is kept, in a new folder if there is none; `sync` puts it in its place.
 
@@ -136,27 +154,69 @@ class _Folder:
         Raises:
             StoreError: the disk refused; the old one is still there.
         """
-        checksum = xxh3_64_hexdigest(meta).encode()
-        data = b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
         try:
-            if not self.exists():
-                self._make()
+            if self._is_made and not self.exists():
+                self.stage_new(meta)
+            self.make()
             with self._lock:
+                data = _sealed(meta)
                 self._staged = _Staged(data, self._write_aside(data))
             self.names.changed(self.path)
         except OSError as error:
             raise StoreError.of(f"write {self.path / _META}", error) from error
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Make the folder if it is a new one; may run in any thread.
+
+        The meta file that waits comes before all else in the folder: it shows that the folder was never finished.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._is_made:
+            return
+        with self._lock:
+            if self._is_made or self._gone.is_set() or self._parent_is_gone():
+                return
+            if not self._is_own:
+                self._make_own()
+                self._is_own = True
+            if self._staged is not None:
+                self._staged = _Staged(self._staged.data, self._write_aside(self._staged.data))
+            for name in self.inner:
+                with suppress(FileExistsError):
+                    self.disk.add_folder(self.path / name)
+            self.names.changed(self.path)
+            self._is_made = True
+
+    def _make_own(self) -> None:
+        try:
+            self._add_folder()
+        except FileExistsError:
+            # What is left of one that could not be made, or somebody else's.
+            if not self.remove_stillborn():
+                raise
+            self._add_folder()
+        self.names.changed(self.path.parent)
+
+    def _add_folder(self) -> None:
         missing = [self.path]
         while missing:
             try:
                 self.disk.add_folder(missing[-1])
             except FileNotFoundError:
+                if not self._may_make(missing[-1].parent):
+                    raise
                 missing.append(missing[-1].parent)
+            except FileExistsError:
+                if missing.pop() == self.path:
+                    raise
             else:
                 self.names.changed(missing.pop().parent)
-        self._is_new = True
+
+    def _may_make(self, _folder: Path) -> bool:
+        """Whether a folder above may be made as well."""
+        return True
 
     def _write_aside(self, data: bytes) -> Path:
         aside = next(path for name in _ASIDE if (path := self.path / name) != self._in_sync)
@@ -167,7 +227,7 @@ class _Folder:
         return aside
 
     def flush(self) -> None:
-        """Nothing waits for a write: `stage_meta` has written."""
+        """Nothing waits for a write: `stage_meta` has written, or `sync` will."""
 
     def sync(self) -> None:
         """Put what was staged in its place; it is on disk when this returns. May run in another thread.
@@ -176,18 +236,21 @@ class _Folder:
             StoreError: the disk refused; the next sync tries again, unless the folder is a new one.
         """
         with self._sync_lock:
-            with self._lock:
-                if self._stillborn is not None:
-                    raise self._stillborn
-                staged, self._staged = self._staged, None
-                if staged is None or self._gone.is_set():
-                    return
-                self._in_sync = staged.aside
+            if self._stillborn is not None:
+                raise self._stillborn
+            staged = None
             try:
+                self.make()
+                with self._lock:
+                    staged, self._staged = self._staged, None
+                    if staged is None or self._gone.is_set():
+                        return
+                    self._in_sync = staged.aside
                 self._put_in_place(staged)
             except OSError as error:
                 with self._lock:
-                    self._staged = self._staged or _Staged(staged.data, None)
+                    if staged is not None:
+                        self._staged = self._staged or _Staged(staged.data, None)
                 if self.is_gone():
                     return
                 refusal = StoreError.of(f"write {self.path / _META}", error)
@@ -287,9 +350,12 @@ class _Folder:
         """The folder's way out; its name is free once that is flushed."""
         return Removal(self.path, self.names, self._move_aside)
 
-    def _move_aside(self) -> Path:
-        target = _free_name(self.disk, self.path)
+    def _move_aside(self) -> Path | None:
         with self._lock:
+            if not self._is_own:
+                self._gone.set()
+                return None
+            target = _free_name(self.disk, self.path)
             self.names.move(self.path, lambda: self.disk.replace(self.path, target), self.path / _CONSUMERS)
             self._gone.set()
         return target
@@ -308,12 +374,27 @@ class _Folder:
 
 
 class ConsumerFolder(_Folder):
-    """The files of one consumer."""
+    """The files of one consumer.
+
+    Args:
+        make_stream: makes the folder of a new stream.
+    """
 
     layout = CONSUMER_FILES
 
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        names: UnsyncedNames | None = None,
+        parent_is_gone: Callable[[], bool] = lambda: False,
+        make_stream: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(disk, path, names, parent_is_gone)
+        self._make_stream = make_stream
+
     def open_journal(self, note: Callable[[str], None] = _ignore) -> FileJournal:
-        """The consumer's journal; the folder must be there.
+        """The consumer's journal.
 
         Args:
             note: told when there are files and none tells where the consumer stood.
@@ -323,9 +404,18 @@ class ConsumerFolder(_Folder):
             self.path,
             owner=self.owner,
             note=note,
+            before_write=self.make,
             before_sync=self.ensure_made,
             is_gone=self.is_gone,
         )
+
+    def _add_folder(self) -> None:
+        self._make_stream()
+        super()._add_folder()
+
+    def _may_make(self, folder: Path) -> bool:
+        # The stream's own folder may be gone, and its name another stream's.
+        return folder == self.path.parent
 
     @property
     def owner(self) -> str:
@@ -341,6 +431,7 @@ class StreamFolder(_Folder):
     """
 
     layout = STREAM_FILES
+    inner = (_MESSAGES,)
 
     def __init__(
         self, disk: Disk, path: Path, open_files: OpenFiles | None = None, names: UnsyncedNames | None = None
@@ -365,29 +456,24 @@ class StreamFolder(_Folder):
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.
         """
-        folder = self.path / "msgs"
-        try:
-            if self._is_new:
-                self.disk.add_folder(folder)
-                self.names.changed(self.path)
-        except OSError as error:
-            raise StoreError.of(f"make the folder {folder}", error) from error
         return FileStore(
             self.disk,
-            folder,
+            self.path / _MESSAGES,
             segment_bytes=segment_bytes,
             tail_bytes=tail_bytes,
             open_files=self._open_files,
             segment_list=self.path / "segments",
             note=note,
             report=report,
+            before_write=None if self._is_made else self.make,
             before_sync=self.ensure_made,
             is_gone=self.is_gone,
         )
 
     def consumer(self, name: str) -> ConsumerFolder:
         """The place of a consumer, which may not be there yet."""
-        return ConsumerFolder(self.disk, self.path / _CONSUMERS / folder_name(name), self.names, self.is_gone)
+        path = self.path / _CONSUMERS / folder_name(name)
+        return ConsumerFolder(self.disk, path, self.names, self.is_gone, self.make)
 
     def consumers(self, note: Callable[[str], None] = _ignore) -> list[ConsumerFolder]:
         """The places of all consumers; what a crash left half removed goes.

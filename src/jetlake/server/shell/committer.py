@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -59,23 +59,27 @@ class Committer:
         self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
         self._is_woken = False
         self._busy = 0
-        self._threads: list[threading.Thread] = []
+        self._threads = 0
+        self._ended: SimpleQueue[None] = SimpleQueue()
 
     def kick(self) -> None:
         """Begin the syncs that are due, as far as there are threads for them."""
         if self._busy < _THREADS_MAX:
             for syncable in self._commit.begin(_THREADS_MAX - self._busy):
                 self._busy += 1
-                if self._busy > len(self._threads):
-                    self._start_thread()
+                if self._busy > self._threads:
+                    self._threads += 1
+                    # Not a `Thread`, whose start waits until the other one runs.
+                    start_new_thread(self._run, ())
                 self._work.put(syncable)
 
-    def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"jetlake-commit-{len(self._threads)}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
     def _run(self) -> None:
+        try:
+            self._sync_all()
+        finally:
+            self._ended.put(None)
+
+    def _sync_all(self) -> None:
         done = self._done
         while (syncable := self._work.get()) is not None:
             started = time.perf_counter()
@@ -105,7 +109,7 @@ class Committer:
         """End the threads; syncs under way are waited for, and their waiters are released, first."""
         while self._busy:
             await asyncio.sleep(0.001)
-        for _ in self._threads:
+        for _ in range(self._threads):
             self._work.put(None)
-        for thread in self._threads:
-            thread.join()
+        for _ in range(self._threads):
+            self._ended.get()

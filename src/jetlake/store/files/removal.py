@@ -21,15 +21,15 @@ class Removal:
 
     Args:
         path: of the folder; its name is free after `flush`.
-        rename: moves the folder aside and returns its new path.
+        rename: moves the folder aside and returns its new path; None when there is nothing to move.
     """
 
     failure: StoreError | None = None
 
-    def __init__(self, path: Path, names: UnsyncedNames, rename: Callable[[], Path]) -> None:
+    def __init__(self, path: Path, names: UnsyncedNames, rename: Callable[[], Path | None]) -> None:
         self.path = path
         self.aside: Path | None = None
-        """Where the folder is until it is removed; None before `flush`, and when it went with one above it."""
+        """Where the folder is until it is removed; None before `flush`, and when there is none."""
         self.is_moved = False
         """Whether the folder's name is free, and whatever has it now is another one's."""
         self._names = names

@@ -169,11 +169,12 @@ class FileJournal:
     old one goes when the new one is safe.
 
     Args:
-        folder: where its files are; it must be there.
+        folder: where its files are.
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
         owner: names the stream and consumer, so that another's journal is not believed.
         note: told when there are files and none tells where the consumer stood.
+        before_write: called before a file is made.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
     """
@@ -189,6 +190,7 @@ class FileJournal:
         random_bytes: Callable[[int], bytes] = os.urandom,
         owner: str = "",
         note: Callable[[str], None] = lambda _text: None,
+        before_write: Callable[[], None] = lambda: None,
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -199,6 +201,7 @@ class FileJournal:
         self._folder = folder
         self._grown_bytes = grown_bytes
         self._random_bytes = random_bytes
+        self._before_write = before_write
         self._before_sync = before_sync
         self._is_gone = is_gone
         self._key = 0
@@ -330,6 +333,7 @@ class FileJournal:
         data = journal_format.pack_header(key, number, self._owner) + snapshot
         if entries:
             data += journal_format.pack_record(entries, seed)
+        self._before_write()
         handle = self._create(self._path(number), data)
         with self._lock:
             if self._handle is not None:

@@ -61,6 +61,7 @@ class FileStore(LoggedStore):
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: told of what recovery removed, and of what is not the store's.
         report: told of messages that are found to be lost.
+        before_write: makes a folder that is not there, before the first write; None when it is to be made at once.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
 
@@ -81,6 +82,7 @@ class FileStore(LoggedStore):
         segment_list: Path | None = None,
         note: Callable[[str], None] = lambda _text: None,
         report: Callable[[str], None] = lambda _text: None,
+        before_write: Callable[[], None] | None = None,
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -90,7 +92,7 @@ class FileStore(LoggedStore):
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
         listed = segments.read()
         try:
-            if not disk.is_folder(folder):
+            if before_write is None and not disk.is_folder(folder):
                 if listed is not None and listed.segments:
                     raise StoreError(f"read {folder}", "it is gone, though there were messages in it")
                 disk.make_folder(folder)
@@ -117,6 +119,7 @@ class FileStore(LoggedStore):
             segment_bytes=segment_bytes,
             tail_bytes=tail_bytes,
             random_bytes=random_bytes,
+            before_write=before_write,
         )
         self._durability.is_gone = is_gone
         self._snapshot_bytes = snapshot_bytes

@@ -45,6 +45,7 @@ class LoggedStore(IndexedStore[Segment]):
         segments: the list of them all.
         next_number: that of the segment after all that are there.
         taken_numbers: those that a file has which is not the store's.
+        before_write: called before the first write.
     """
 
     durable = True
@@ -60,6 +61,7 @@ class LoggedStore(IndexedStore[Segment]):
         segment_bytes: int,
         tail_bytes: int,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        before_write: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(segment)
         self._disk: Disk = segment.disk
@@ -72,6 +74,7 @@ class LoggedStore(IndexedStore[Segment]):
         self._tail_bytes = tail_bytes
         self._random_bytes = random_bytes
         self._durability = Durability(self._disk, self._folder, mark, segments)
+        self._before_write = before_write
         self._removals = Removals()
         # What changed since the last flush.
         self._unflushed: list[Segment] = []
@@ -304,8 +307,11 @@ class LoggedStore(IndexedStore[Segment]):
         self._queue_tombstones(due)
         written = self._unflushed
         sizes = [segment.size for segment in written]
-        self._about_to_write(written)
         try:
+            if self._before_write is not None:
+                self._before_write()
+                self._before_write = None
+            self._about_to_write(written)
             for segment in written:
                 segment.write_pending(self._tail_bytes)
         except OSError as error:

@@ -128,7 +128,6 @@ def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConf
         # The same for a power cut: nothing tells of the consumer before the log has those messages.
         stream.services.commit.order(stream.store, home.place)
         consumer.journal.write_after(stream.store)
-    consumer.journal.rewrite()
     _add(stream, consumer)
     _make_durable(consumer)
     if had_missing:

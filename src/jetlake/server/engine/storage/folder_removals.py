@@ -51,11 +51,14 @@ class FolderRemovals:
         self.commit.when_durable(removal, partial(self._go_on, removal))
         return removal
 
-    def make_way(self, folder: ConsumerFolder, store: MessageStore) -> None:
+    def make_way(self, folder: ConsumerFolder, store: MessageStore, *, is_missing: bool) -> None:
         """Free the folder's name for a new one.
 
         A consumer that was deleted a moment ago may wait for the stream's log: that is waited for here, since the new
         one cannot be before the old one is gone.
+
+        Args:
+            is_missing: a consumer that could not be opened is known to have the name.
 
         Raises:
             StoreError: the disk refused; the folder is still there.
@@ -66,17 +69,18 @@ class FolderRemovals:
             store.sync()
             waiting.flush()
             del self._waiting[folder.path]
-        elif folder.exists():
+        elif is_missing and folder.exists():
             self.remove(folder, None)
 
     def _go_on(self, removal: Removal | None, error: JetlakeError | None) -> None:
         """Remove some more files, once nothing can bring them back."""
         if error is not None:
             return  # What is left is removed at the next start.
-        if removal is not None and removal.aside is not None:
-            if self._waiting.get(removal.path) is removal:
+        if removal is not None:
+            if removal.is_moved and self._waiting.get(removal.path) is removal:
                 del self._waiting[removal.path]
-            self._remover.add(removal.aside)
+            if removal.aside is not None:
+                self._remover.add(removal.aside)
         if self._remover.has_more():
             self.commit.mark_now(self._remover)
             self.commit.when_durable(self._remover, partial(self._go_on, None))

@@ -127,6 +127,7 @@ class _StreamHome:
     def _save(self, name: str, body: bytes) -> None:
         path = self._folder.path / name
         try:
+            self._folder.make()
             replace_file(self._folder.disk, path, xxh3_64_digest(body) + body)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
@@ -135,9 +136,9 @@ class _StreamHome:
         if record.config.mem_storage:
             self.remove_missing(record.name)
             return TransientHome()
-        self._removals.make_way(self._folder.consumer(record.name), self.store)
-        folder = self._folder.consumer(record.name)
-        folder.stage_meta(encode(record))
+        old, folder = self._folder.consumer(record.name), self._folder.consumer(record.name)
+        self._removals.make_way(old, self.store, is_missing=old.path.name in self.missing)
+        folder.stage_new(encode(record))
         self.missing.discard(folder.path.name)
         return _ConsumerHome(folder, self._removals, self._note)
 
@@ -170,7 +171,7 @@ class _StreamHome:
         folder = self._folder.consumer(name)
         if folder.path.name not in self.missing:
             return False
-        self._removals.make_way(folder, self.store)
+        self._removals.make_way(folder, self.store, is_missing=True)
         self.missing.discard(folder.path.name)
         return True
 
@@ -218,10 +219,11 @@ class FolderStorage:
             StoreError: the disk refused.
         """
         folder = self._folder.stream(account, config.name)
-        self._check_free(folder)
+        if (account, "") in self.set_aside or (account, folder.path.name) in self.set_aside:
+            self._check_free(folder)
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
-        folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
+        folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)))
         return _StreamHome(folder, self._removals, self._report, self._note)
 
     def _check_free(self, folder: StreamFolder) -> None:
