@@ -14,7 +14,8 @@ from random import Random
 from jetlake.errors import JetlakeError
 from jetlake.model.account import AccountLimits
 from jetlake.protocol.nuid import Nuid
-from jetlake.server.engine.api.jetstream import DisabledJetStream, JetStream
+from jetlake.server.engine.api.jetstream import JetStream
+from jetlake.server.engine.api.router import DisabledJetStream, JetStreamRouter
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
@@ -94,9 +95,9 @@ class Engine:
 
     def enable(self, account: Account, limits: AccountLimits | None = None) -> JetStream:
         """Give the account its JetStream and recover the streams it had."""
-        jetstream = JetStream(self, account, limits or AccountLimits())
+        jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits())
         self.jetstreams[account.name] = jetstream
-        account.js = jetstream
+        account.js = JetStreamRouter(jetstream, self.long_work)
         jetstream.recover()
         return jetstream
 
@@ -222,10 +223,3 @@ class Engine:
     def _sync_interval_passed(self) -> None:
         self.commit.interval_passed()
         self._arm_sync()
-
-    # Answers
-
-    def when_settled(self, action: Callable[[], None]) -> None:
-        """Run `action` when everything written so far is as durable as the policy promises: answers show nothing that
-        a crash could undo."""
-        self.commit.when_durable(None, lambda _error: action())

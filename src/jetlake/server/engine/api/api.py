@@ -1,78 +1,52 @@
-"""The JSON API: a request's subject finds its handler, its body is read, and the answer leaves in its envelope.
+"""The dispatcher of the JSON API: finds a request's handler by its subject, decodes the body and sends the answer.
 
-Handlers return the reply or raise the `ApiError`; they are listed by verb, one table for streams and one for consumers.
-An answer leaves when everything written before it is durable, so that it shows nothing that a crash could undo.
-A handler that may take long returns steps, between which others go first; requests about the same stream wait then,
-so that nobody is told of a stream that is half purged.
+Handlers return the reply or raise an `ApiError`; they are listed by verb, one table for streams and one for consumers.
+An answer is sent when everything written before it is durable, so that it shows nothing that a crash could undo.
+A handler that may take long returns steps, between which other work runs; later requests about the same stream wait
+meanwhile, so that no answer describes a half purged stream.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
 from jetlake.model.api import Body, Match, Route, encode_error, match
 from jetlake.model.encoding.codec import decode, decode_strict, encode
 from jetlake.model.encoding.fields import Value
+from jetlake.server.engine.api.consumer_api import HANDLERS as CONSUMER_HANDLERS
+from jetlake.server.engine.api.jetstream import JetStream
+from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object
+from jetlake.server.engine.api.stream_api import HANDLERS as STREAM_HANDLERS
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.core.commit import Action, Syncable
+from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps
 
-if TYPE_CHECKING:
-    from jetlake.server.engine.api.jetstream import JetStream
-    from jetlake.server.engine.stream.stream import Stream
+__all__ = ["Api"]
 
-__all__ = ["Api", "ApiRequest", "Handler", "is_empty_object", "page"]
+_HANDLERS: dict[str, Handler] = {**STREAM_HANDLERS, **CONSUMER_HANDLERS}
 
-# Verbs whose body is only read when it looks like JSON at all; anything else counts as empty.
+# Verbs whose body is ignored unless it looks like JSON.
 _MAY_BE_ANYTHING = frozenset({"STREAM.INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.PURGE"})
 
-
-# Verbs whose success is no news: the audit tells of their failures only.
+# Verbs that are audited only when they fail.
 _UNAUDITED = frozenset({"STREAM.MSG.GET", "CONSUMER.RESET"})
 
-# Verbs whose success is a promise about the stream's log.
+# Verbs whose answer waits for the removals to be in the stream's log.
 _REMOVES_MESSAGES = frozenset({"STREAM.PURGE", "STREAM.MSG.DELETE"})
 
 
-class ApiRequest(msgspec.Struct, frozen=True):
-    """A request, as far as it could be read."""
-
-    jetstream: JetStream
-    stream: str
-    """Name of the stream in the subject, or empty."""
-    consumer: str
-    """Name of the consumer in the subject, or empty."""
-    rest: str
-    """What the subject has beyond that."""
-    verb: str
-    """The words of the subject, such as `STREAM.INFO`."""
-    names: tuple[str, ...]
-    """Which names the subject has; tells apart the shapes of one verb."""
-    body: Any
-    """The request's Struct; None when the body was empty."""
-    payload: bytes
-    """The body as it came."""
-    reply: bytes
-    origin: Subscriber | None
-    awaits: list[Syncable | None] = msgspec.field(default_factory=list)
-    """What has to be durable before the answer leaves, added by the handler; None, for what is not kept, counts not."""
-
-
-Handler = Callable[[ApiRequest], Value | Steps[Value]]
-"""Does what a request asks and returns the reply, or steps that end with it; raises `ApiError` to refuse."""
-
-# Requests about one stream that wait for an earlier one; more are refused.
+# Most requests about one stream that wait for an earlier one; more are refused.
 _WAITING_MAX = 10_000
 
 
 class _Call(NamedTuple):
-    """A request as it came."""
+    """A received request."""
 
     found: Match
     subject: bytes
@@ -81,31 +55,27 @@ class _Call(NamedTuple):
     payload: bytes
     origin: Subscriber | None
     awaits: list[Syncable | None]
-    """What its answer waits for."""
+    """What must be durable before the answer is sent."""
 
 
 class Api:
     """The API of one account.
 
-    Attributes:
-        total: requests so far.
-        errors: those that were refused.
+    Args:
+        jetstream: the account's JetStream.
+        long_work: runs the steps of requests that take long.
     """
 
-    def __init__(self, jetstream: JetStream) -> None:
-        # Here, because the handlers' modules import this one.
-        from jetlake.server.engine.api.consumer_api import HANDLERS as CONSUMER_HANDLERS
-        from jetlake.server.engine.api.stream_api import HANDLERS as STREAM_HANDLERS
-
-        self.total = 0
-        self.errors = 0
+    def __init__(self, jetstream: JetStream, long_work: LongWork) -> None:
         self._jetstream = jetstream
-        self._handlers: dict[str, Handler] = {**STREAM_HANDLERS, **CONSUMER_HANDLERS}
-        # By the name of a stream about which a request is being worked on: those that came after it.
+        self._long_work = long_work
+        self._commit = jetstream.services.commit
+        self._counts = jetstream.api
+        # Per stream that a request in steps works on: the later requests about it.
         self._waiting: dict[str, deque[_Call]] = {}
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
-        """Answer a request; an unknown subject gets no answer at all, but was for the API all the same."""
+        """Answer a request; an unknown subject gets no answer. True: the subject belongs to the API."""
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
@@ -118,16 +88,15 @@ class Api:
                 self._respond(call, api_error(10008))
             return True
         work = self._serve(call)
-        long_work = self._jetstream.engine.long_work
-        if not long_work.advance(work):
+        if not self._long_work.advance(work):
             if found.stream:
                 self._waiting[found.stream] = deque()
                 work = self._serve_waiting(found.stream, work)
-            long_work.go_on_with(work)
+            self._long_work.go_on_with(work)
         return True
 
     def _serve(self, call: _Call) -> Steps[None]:
-        """Do what a request asks, in steps if it takes long, and answer it."""
+        """Execute and answer a request, in steps if it takes long."""
         try:
             outcome = self._handle(call)
             if isinstance(outcome, Generator):
@@ -139,7 +108,7 @@ class Api:
             self._respond(call, api_error(10077, err=str(error)))
 
     def _serve_waiting(self, stream: str, work: Steps[None]) -> Steps[None]:
-        """Finish a request about a stream, then those that have come since."""
+        """Finish a request about a stream, then those that were received meanwhile."""
         waiting = self._waiting[stream]
         try:
             yield from work
@@ -147,26 +116,26 @@ class Api:
                 yield
                 yield from self._serve(waiting.popleft())
         finally:
-            if waiting:  # A defect ended one of them; the others get their answers.
-                self._jetstream.engine.long_work.go_on_with(self._serve_waiting(stream, self._serve(waiting.popleft())))
+            if waiting:  # An unexpected exception ended one request; the others get their answers.
+                self._long_work.go_on_with(self._serve_waiting(stream, self._serve(waiting.popleft())))
             else:
                 del self._waiting[stream]
 
     def _respond(self, call: _Call, outcome: Value | ApiError) -> None:
-        """Answer when everything that the answer tells of is durable."""
+        """Send the answer when everything that it describes is durable."""
         found, subject, reply, _, payload, origin, awaits = call
         kind = found.route.reply
         assert kind is not None
         refused = isinstance(outcome, ApiError)
         response = encode_error(kind, outcome) if isinstance(outcome, ApiError) else encode(outcome)
         audited = refused or found.route.verb not in _UNAUDITED
-        self.errors += refused
-        self.total += 1
+        self._counts.errors += refused
+        self._counts.total += 1
 
         def answer(error: JetlakeError | None) -> None:
             said = response
             if error is not None:
-                self.errors += 1
+                self._counts.errors += 1
                 said = encode_error(kind, api_error(10077, err=str(error)))
             if reply:
                 self._jetstream.account.publish(reply, b"", b"", said)
@@ -175,16 +144,16 @@ class Api:
 
         stream = self._jetstream.streams.get(found.stream) if found.route.verb in _REMOVES_MESSAGES else None
         if stream is not None and stream.store.durable:
-            # What the disk could not be told may come back after a crash: nobody is told that it is gone.
+            # A removal that is not in the log may be undone by a crash.
             self._when_removed(stream, answer)
         elif any(awaits) and not refused:
-            self._jetstream.services.commit.when_all_durable([syncable for syncable in awaits if syncable], answer)
+            self._commit.when_all_durable([syncable for syncable in awaits if syncable], answer)
         else:
-            self._jetstream.engine.when_settled(lambda: answer(None))
+            self._commit.when_settled(lambda: answer(None))
 
     def _when_removed(self, stream: Stream[Any], answer: Action) -> None:
-        """Answer when the log has the removals, those included that waited for the messages which caused them."""
-        commit = self._jetstream.services.commit
+        """Answer when the log has the removals, also those that wait for the messages which caused them."""
+        commit = self._commit
 
         def first(error: JetlakeError | None) -> None:
             store = stream.store
@@ -201,9 +170,9 @@ class Api:
         route = found.route
         if requires_newer_api(header):
             raise api_error(10185)
-        handler = self._handlers.get(route.verb)
+        handler = _HANDLERS.get(route.verb)
         if handler is None:
-            raise api_error(10010)  # Everything else in the table is for clusters.
+            raise api_error(10010)  # All other verbs are for clusters.
         body = self._read_body(route, payload)
         request = ApiRequest(
             jetstream=self._jetstream,
@@ -239,15 +208,3 @@ class Api:
             return decode_strict(route.request, payload) if strict else decode(route.request, payload)
         except DecodeError as error:
             raise api_error(10025, err=str(error)) from None
-
-
-def page(items: list[Any], offset: int, limit: int) -> tuple[int, tuple[Any, ...]]:
-    """The offset within bounds, and the items of the page that starts there."""
-    offset = min(max(offset, 0), len(items))
-    return offset, tuple(items[offset : offset + limit])
-
-
-def is_empty_object(payload: bytes) -> bool:
-    """Whether the body is `{}`, with any blanks."""
-    stripped = payload.strip()
-    return stripped.startswith(b"{") and stripped[1:].strip() == b"}"

@@ -1,17 +1,13 @@
-"""The handlers of the consumer API, and how consumers come to be: created, found again, removed."""
+"""The handlers of the consumer API."""
 
 from __future__ import annotations
 
-from random import Random
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
-from jetlake.errors import JetlakeError, StoreError, api_error
+from jetlake.errors import api_error
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.enums import (
-    ActionKind,
     ConsumerAction,
     DeliverPolicy,
     RetentionPolicy,
@@ -42,39 +38,27 @@ from jetlake.model.rules.consumer_rules import (
     check_group_name,
     check_workqueue,
 )
-from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT, consumers_max
+from jetlake.model.rules.limits import consumers_max
 from jetlake.model.versioning import required_level
-from jetlake.server.engine.api.api import ApiRequest, Handler, page
+from jetlake.server.engine.api.consumer_creation import create_consumer
+from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
+from jetlake.server.engine.api.request import ApiRequest, Handler, page
 from jetlake.server.engine.consumer.consumer import Consumer
-from jetlake.server.engine.consumer.start_position import StartPosition, start_position
 from jetlake.server.engine.core.commit import Syncable
-from jetlake.server.engine.routing.advisories import Advisories
-from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps
 
-if TYPE_CHECKING:
-    from jetlake.server.engine.api.jetstream import JetStream
-
-__all__ = ["HANDLERS", "consumer_info", "recover_consumers"]
+__all__ = ["HANDLERS", "consumer_info"]
 
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
-
-_NAME_LENGTH = 8
-_NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-# Thresholds get up to this much on top, so that consumers made together are not removed together.
-_JITTER_MIN_NS = 100_000_000
-_JITTER_MAX_NS = 1_000_000_000
-
 
 # Create and update
 
 
 def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
-    """`CONSUMER.CREATE` in its three forms and `CONSUMER.DURABLE.CREATE`: create, or update what is there."""
+    """Handle `CONSUMER.CREATE` in its three forms and `CONSUMER.DURABLE.CREATE`: create or update a consumer."""
     body = request.body or ConsumerCreateRequest()
     config = check_consumer_request(
         body,
@@ -111,67 +95,29 @@ def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConf
         raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
-    # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
-    stream.store.flush()
-    start = yield from start_position(config, stream.store, stream.store.last_sequence)
-    record = ConsumerRecord(
-        name=config.name or _new_name(stream),
-        config=config,
-        created_ns=stream.services.clock.now_ns(),
-        start=start.sequence,
-        resume=start.resume,
-    )
-    had_missing = bool(stream.home.missing)
-    home = stream.home.create_consumer(record)
-    consumer = _make(stream, jetstream.advisories, record, home, start)
-    if home.place is not None and stream.visible_sequence < start.sequence - 1:
-        # The same for a power cut: nothing tells of the consumer before the log has those messages.
-        stream.services.commit.order(stream.store, home.place)
-        consumer.journal.write_after(stream.store)
-    _add(stream, consumer)
-    _make_durable(consumer)
-    if had_missing:
-        stream.retention.sweep()
-    consumer.events.action(ActionKind.CREATE)
-    return consumer
-
-
-def _make_durable(consumer: Consumer) -> None:
-    """Have a new consumer on disk, or have it no more when the disk refuses."""
-    place, commit = consumer.home.place, consumer.services.commit
-    if place is None:
-        return
-
-    def undo(error: JetlakeError | None) -> None:
-        if error is not None and not consumer.is_closed:
-            commit.forget(consumer.journal.file, error)
-            with consumer.services.report_store_errors(f"removing consumer {consumer.name}"):
-                consumer.close(deleted=True)
-
-    commit.mark_now(place)
-    commit.when_durable(place, undo)
+    return (yield from create_consumer(stream, jetstream.advisories, config))
 
 
 def _is_promised(consumer: Consumer) -> bool:
-    """Whether a consumer must survive a crash: one without a durable name must only where messages stay for it."""
+    """Return whether a consumer must survive a crash: a durable one, or one that the retention policy depends on."""
     return bool(consumer.config.durable_name) or consumer.stream.config.retention is not RetentionPolicy.LIMITS
 
 
 def _awaited(consumer: Consumer) -> list[Syncable | None]:
-    """What has to be durable before somebody is told of the consumer; nobody waits for one that is not promised."""
+    """Return what must be durable before an answer describes the consumer."""
     stream = consumer.stream
     shown = [stream.home.place, stream.store if stream.store.durable else None]
     return [*shown, consumer.home.place] if _is_promised(consumer) else shown
 
 
 def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig, rules: ConsumerRules) -> None:
-    """Whether creating the consumer again changes nothing.
+    """Check that creating the consumer again changes nothing.
 
-    As on other servers that is never so for one without a durable name whose lifetime was left to the server: two who
-    made up the same name shall not share a consumer unawares.
+    As in nats-server, an ephemeral consumer with the default inactive threshold always differs, so that two clients
+    that chose the same name do not share a consumer unawares.
 
     Raises:
-        ApiError: 10148.
+        ApiError: 10148, the consumer exists with another configuration.
     """
     is_chosen = (
         bool(new.durable_name) or max(asked.inactive_threshold, rules.stream.consumer_limits.inactive_threshold) > 0
@@ -194,47 +140,8 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
     return consumer
 
 
-def _make(
-    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, start: StartPosition
-) -> Consumer:
-    services = stream.services
-    jitter_ns = _jitter_ns(record.config, services.random)
-    return Consumer(stream, services, advisories, record, home, start, jitter_ns=jitter_ns)
-
-
-def _add(stream: Stream[Consumer], consumer: Consumer) -> None:
-    stream.add_consumer(consumer)
-    consumer.open()
-
-
-def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
-    """Bring back the consumers that the stream had, where they stood."""
-    for record, home in stream.home.recover_consumers():
-        consumer = _make(stream, advisories, record, home, StartPosition(record.start))
-        try:
-            consumer.restore(record.resume)
-        except StoreError as error:
-            stream.home.set_aside(record.name, str(error))
-            continue
-        _add(stream, consumer)
-
-
-def _new_name(stream: Stream[Consumer]) -> str:
-    while True:
-        name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
-        if name not in stream.consumers:
-            return name
-
-
-def _jitter_ns(config: ConsumerConfig, random: Random) -> int:
-    """What is added to the inactive threshold: nothing when a push consumer's was set on purpose."""
-    if config.is_push and config.inactive_threshold != INACTIVE_THRESHOLD_DEFAULT:
-        return 0
-    return random.randint(_JITTER_MIN_NS, _JITTER_MAX_NS)
-
-
 def _with_level(config: ConsumerConfig) -> ConsumerConfig:
-    """The configuration with the metadata that is kept: the API level that a server must have to run it."""
+    """Return the configuration with the metadata to store, which has the API level that it requires."""
     return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))
 
 
@@ -242,16 +149,16 @@ def _same_metadata(old: ConsumerConfig, new: ConsumerConfig) -> bool:
     return stored_metadata(old.metadata, 0) == stored_metadata(new.metadata, 0)
 
 
-# Questions
+# Info
 
 
 def consumer_info_reply(request: ApiRequest) -> ConsumerInfoReply:
-    """`CONSUMER.INFO`."""
+    """Handle `CONSUMER.INFO`."""
     return reply_of(ConsumerInfoReply, consumer_info(_consumer(request)))
 
 
 def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
-    """`CONSUMER.NAMES`."""
+    """Handle `CONSUMER.NAMES`."""
     body = request.body or ConsumerListRequest()
     names = sorted(request.jetstream.stream(request.stream).consumers)
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
@@ -259,7 +166,7 @@ def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
 
 
 def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
-    """`CONSUMER.LIST`."""
+    """Handle `CONSUMER.LIST`."""
     body = request.body or ConsumerListRequest()
     consumers = request.jetstream.stream(request.stream).consumers
     names = sorted(consumers)
@@ -273,16 +180,16 @@ def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
 
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:
-    """The consumer as answers about it alone describe it: its metadata says which server answers."""
+    """Return a consumer's info with the server's metadata, which lists leave out."""
     config = consumer.config
     return consumer.info(config=replace(config, metadata=served_metadata(config.metadata)))
 
 
-# Orders
+# Changes
 
 
 def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
-    """`CONSUMER.DELETE`, also of one that is there and could not be opened."""
+    """Handle `CONSUMER.DELETE`, also for a consumer that could not be opened."""
     stream = request.jetstream.stream(request.stream)
     if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
         stream.retention.sweep()
@@ -292,7 +199,7 @@ def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
 
 
 def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
-    """`CONSUMER.PAUSE`: until a time; without one, or with one that is past, the consumer goes on."""
+    """Handle `CONSUMER.PAUSE`; without a time, or with one that is past, the consumer resumes."""
     body = request.body or ConsumerPauseRequest()
     consumer = _consumer(request)
     until = None if body.pause_until == ZERO_TIME else body.pause_until
@@ -305,7 +212,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
 
 
 def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
-    """`CONSUMER.RESET`: begin again at a sequence that the deliver policy allows, or after the ack floor."""
+    """Handle `CONSUMER.RESET`: restart at a sequence that the deliver policy allows, or after the ack floor."""
     body = request.body or ConsumerResetRequest()
     consumer = _consumer(request)
     config = consumer.config
@@ -327,7 +234,7 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
 
 
 def consumer_unpin(request: ApiRequest) -> ConsumerUnpinReply:
-    """`CONSUMER.UNPIN`, with the group in the body or, as ADR-42 writes it, as the last token of the subject."""
+    """Handle `CONSUMER.UNPIN`, with the group in the body or, as in NATS ADR-42, as the last token of the subject."""
     body: ConsumerUnpinRequest | None = request.body
     group = request.rest
     if not group:

@@ -1,8 +1,9 @@
-"""Direct get: stored messages as messages, one or many, with where they come from in their headers."""
+"""Direct get: stored messages sent as messages, one or many, with stream, subject and sequence in their headers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -11,20 +12,18 @@ from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import StorageType
 from jetlake.model.requests import DirectGetRequest
+from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.core.api_level import requires_newer_api
+from jetlake.server.engine.routing.account import Message
+from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.api.jetstream import JetStream
-    from jetlake.server.engine.routing.account import Account, Message
-    from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["direct_get"]
 
 MULTI_LAST_MAX = 1024
 
-# What a batch sends in one turn of the loop; the rest follows in the next ones.
+# Most that a batch sends in one turn of the loop.
 _RUN_MESSAGES = 1024
 _RUN_BYTES = 1024 * 1024
 
@@ -38,7 +37,7 @@ _TOO_MANY_RESULTS = b"NATS/1.0 413 Too Many Results\r\n\r\n"
 
 
 def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
-    """Answer `$JS.API.DIRECT.GET.<stream>[.<subject>]`; False when no stream of that name takes such requests."""
+    """Answer `$JS.API.DIRECT.GET.<stream>[.<subject>]`; False when the stream is missing or has no direct get."""
     name, _, by_subject = subject.removeprefix(b"$JS.API.DIRECT.GET.").partition(b".")
     stream = jetstream.streams_by_token.get(name)
     if stream is None or not stream.config.allow_direct:
@@ -47,22 +46,17 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
         return True
     try:
         answer = _answer(stream, reply, by_subject, header, payload)
-    except ConfigError:  # a time that the calendar does not have
+    except ConfigError:  # an invalid time
         answer = [_MALFORMED_REQUEST]
     except StoreError as error:
         answer = [b"NATS/1.0 500 %b\r\n\r\n" % str(error).replace("\r", " ").replace("\n", " ").encode()]
-    engine = jetstream.engine
+    commit = jetstream.services.commit
     if isinstance(answer, _BatchDelivery):
-        delivery = answer
-        engine.when_settled(lambda: engine.deliveries.make_ready(delivery))
+        commit.when_settled(partial(jetstream.services.deliveries.make_ready, answer))
     else:
         messages = _messages(reply, answer)
-        engine.when_settled(lambda: _send(jetstream.account, reply, messages))
+        commit.when_settled(lambda: jetstream.account.send_to(reply, messages))
     return True
-
-
-def _send(account: Account, reply: bytes, messages: list[Message]) -> None:
-    account.send_to(reply, messages)
 
 
 # A status is its header block; a message is header and payload.
@@ -76,7 +70,7 @@ def _messages(reply: bytes, answers: list[_Answer]) -> list[Message]:
 def _answer(
     stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
 ) -> list[_Answer] | _BatchDelivery:
-    """What to send: all of it, or a batch that is sent in its own time."""
+    """Return the answers, or a batch delivery for a request that asks for many messages."""
     if requires_newer_api(header):
         return [_REQUIRED_API_LEVEL]
     stripped = payload.strip()
@@ -132,7 +126,7 @@ def _as_answer(stream: Stream[Any], message: StoredMessage, request: DirectGetRe
 
 
 def _origin(stream: Stream[Any], message: StoredMessage) -> bytes:
-    """The message's headers with where it comes from, but for the empty line at the end."""
+    """Return the message's headers with its stream, subject, sequence and time, without the empty line at the end."""
     return b"%bNats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n" % (
         message.header[:-2] if message.header else b"NATS/1.0\r\n",
         stream.name.encode(),
@@ -146,7 +140,7 @@ def _origin(stream: Stream[Any], message: StoredMessage) -> bytes:
 
 
 def _batch(stream: Stream[Any], reply: bytes, request: DirectGetRequest) -> list[_Answer] | _BatchDelivery:
-    """Up to `batch` messages from a place on; at least one, however many bytes it has."""
+    """Return the delivery of up to `batch` messages; at least one, whatever its size."""
     subject_filter = _filter(request)
     sequence = _first_sequence(stream, request)
     pending = stream.store.count(sequence, subject_filter)
@@ -156,7 +150,7 @@ def _batch(stream: Stream[Any], reply: bytes, request: DirectGetRequest) -> list
 
 
 class _BatchDelivery:
-    """A batch on its way: a bounded run in each turn of the loop, as fast as the taker takes them."""
+    """A batch in delivery: a bounded run in each turn of the loop, paused while the subscriber is congested."""
 
     def __init__(
         self,
@@ -176,7 +170,7 @@ class _BatchDelivery:
         self._batch = _Batch(stream, request, pending)
 
     def deliver(self, now_ns: int) -> bool:
-        """Send the next run; whether there is more."""
+        """Send the next run; True when more follow."""
         stream = self._stream
         route = stream.account.route(self._reply)
         if stream.is_closed or not route.takers:
@@ -203,12 +197,12 @@ class _BatchDelivery:
 
 
 def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Answer]:
-    """The newest message of every subject that matches, by sequence, as of a sequence or time."""
+    """Return the newest message of every matching subject, in the order of sequences, as of a sequence or time."""
     store = stream.store
     up_to = request.up_to_seq or store.last_sequence
     if request.up_to_time is not None:
         up_to = store.first_at_or_after(parse_time(request.up_to_time)) - 1
-    # A place that is not reached yet is no place in a file; in memory it stands for the end, as in other servers.
+    # As in nats-server, a sequence beyond the end has no results in a file, and stands for the end in memory.
     is_ahead = up_to > store.last_sequence and stream.config.storage is StorageType.FILE
     if up_to < 1 or is_ahead:
         return [_NO_RESULTS]
@@ -228,7 +222,7 @@ def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Ans
 
 
 class _Batch:
-    """The answers to a request for several messages, with what is left after each."""
+    """The answers to a request for several messages, each with the number of messages left after it."""
 
     def __init__(self, stream: Stream[Any], request: DirectGetRequest, pending: int, up_to_sequence: int = 0) -> None:
         self.is_full = False
@@ -253,12 +247,12 @@ class _Batch:
         self.is_full = 0 < self._request.max_bytes <= self._bytes
 
     def take(self) -> list[_Answer]:
-        """The answers since the last call."""
+        """Return the answers added since the last call."""
         answers, self._answers = self._answers, []
         return answers
 
     def finished(self) -> list[_Answer]:
-        """The last answers, with the one that ends the batch."""
+        """Return the last answers and the one that ends the batch."""
         up_to = b"Nats-UpTo-Sequence: %d\r\n" % self._up_to_sequence if self._up_to_sequence else b""
         return [*self.take(), b"NATS/1.0 204 EOB\r\n" + self._numbers() + up_to + b"\r\n"]
 

@@ -1,4 +1,4 @@
-"""The metadata that a server adds to streams and consumers: which API level each needs, and who answers."""
+"""The metadata that a server adds to streams and consumers: required API level, server level and version."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _SERVER_KEYS = frozenset({REQUIRED_LEVEL, SERVER_VERSION, SERVER_LEVEL})
 
 
 def stored_metadata(metadata: dict[str, str], level: int) -> dict[str, str]:
-    """What is kept: the owner's keys, and the API level that a server must have to run this."""
+    """Return the metadata to store: the owner's keys and the required API level."""
     kept = {key: value for key, value in metadata.items() if key not in _SERVER_KEYS}
     return {**kept, REQUIRED_LEVEL: str(level)}
 
 
 def served_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    """What answers show: what is kept, and the level and version of the server that answers."""
+    """Return the metadata for answers: the stored keys with this server's level and version."""
     return {**metadata, SERVER_LEVEL: str(API_LEVEL), SERVER_VERSION: COMPATIBLE_VERSION}
 
 
 def with_stored_metadata(config: StreamConfig) -> StreamConfig:
-    """The stream's configuration with the metadata that is kept."""
+    """Return the stream's configuration with the metadata to store."""
     return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))

@@ -41,9 +41,8 @@ from jetlake.model.rules.stream_rules import (
 )
 from jetlake.model.stream import ClusterInfo, StreamConfig, StreamInfo
 from jetlake.protocol.subjects import overlaps
-from jetlake.server.engine.api.api import ApiRequest, Handler, is_empty_object, page
 from jetlake.server.engine.api.metadata import served_metadata, with_stored_metadata
-from jetlake.server.engine.api.unsupported import check_supported
+from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage as Stored
 from jetlake.store.steps import Steps, in_groups
@@ -61,7 +60,7 @@ SUBJECTS_PER_STEP = 1024
 
 
 def account_info(request: ApiRequest) -> AccountInfoReply:
-    """`INFO`."""
+    """Handle `INFO`."""
     return reply_of(AccountInfoReply, request.jetstream.info())
 
 
@@ -69,7 +68,7 @@ def account_info(request: ApiRequest) -> AccountInfoReply:
 
 
 def stream_create(request: ApiRequest) -> StreamCreateReply:
-    """`STREAM.CREATE`: a stream that exists with the same configuration is a success too."""
+    """Handle `STREAM.CREATE`; creating a stream again with the same configuration succeeds."""
     jetstream = request.jetstream
     body = request.body or StreamCreateRequest()
     config = body.config
@@ -79,7 +78,7 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
         jetstream.check_stream_count()
         jetstream.check_room(config.storage, config.max_bytes or -1)
     config = with_stored_metadata(check_stream_config(config, _rules(request, body)))
-    check_supported(config)
+    _check_supported(config)
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
@@ -90,12 +89,12 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
 
 def _created(request: ApiRequest, stream: Stream[Any]) -> StreamCreateReply:
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
-    # Alone among the answers about a stream this one does not name the domain.
+    # As in nats-server, only this answer about a stream leaves out the domain.
     return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
 
 
 def stream_update(request: ApiRequest) -> StreamUpdateReply:
-    """`STREAM.UPDATE`: the whole configuration anew."""
+    """Handle `STREAM.UPDATE`, which replaces the whole configuration."""
     jetstream = request.jetstream
     body = request.body or StreamCreateRequest()
     config = body.config
@@ -106,7 +105,7 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     stream = jetstream.stream(config.name)
     old = stream.config
     config = with_stored_metadata(check_stream_update(old, config, rules))
-    check_supported(config)
+    _check_supported(config)
     jetstream.check_overlap(config)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
@@ -117,13 +116,13 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
 
 
 def stream_delete(request: ApiRequest) -> StreamDeleteReply:
-    """`STREAM.DELETE`."""
+    """Handle `STREAM.DELETE`."""
     request.awaits.append(request.jetstream.delete_stream(request.jetstream.stream(request.stream)))
     return StreamDeleteReply(success=True)
 
 
 def stream_names(request: ApiRequest) -> StreamNamesReply:
-    """`STREAM.NAMES`."""
+    """Handle `STREAM.NAMES`."""
     body = request.body or StreamListRequest()
     names = [stream.name for stream in _streams(request, body)]
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
@@ -131,7 +130,7 @@ def stream_names(request: ApiRequest) -> StreamNamesReply:
 
 
 def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
-    """`STREAM.LIST`."""
+    """Handle `STREAM.LIST`."""
     body = request.body or StreamListRequest()
     streams = _streams(request, body)
     offset, some = page(streams, body.offset, INFOS_PER_PAGE)
@@ -143,7 +142,7 @@ def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
 
 
 def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfoReply]:
-    """`STREAM.INFO`."""
+    """Handle `STREAM.INFO`."""
     body = request.body or StreamInfoRequest()
     stream = request.jetstream.stream(request.stream)
     info = stream_info(stream, leads=True)
@@ -156,7 +155,7 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
 
 
 def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
-    """A stream's info with a page of the subjects that a filter covers."""
+    """Return a stream's info with a page of the subjects that match the filter."""
     store = stream.store
     names = yield from store.subjects_in_steps(body.subjects_filter.encode())
     if not names:
@@ -172,7 +171,7 @@ def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoR
 
 
 def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
-    """`STREAM.PURGE`: everything, or what filter, sequence and number to keep say."""
+    """Handle `STREAM.PURGE`: all messages, or those that filter, sequence and number to keep select."""
     body = request.body or StreamPurgeRequest()
     stream = request.jetstream.stream(request.stream)
     if body.seq and body.keep:
@@ -190,14 +189,14 @@ def stream_purge(request: ApiRequest) -> Steps[StreamPurgeReply]:
 
 
 def message_get(request: ApiRequest) -> MessageGetReply:
-    """`STREAM.MSG.GET`: one message by exactly one way to find it."""
+    """Handle `STREAM.MSG.GET`, which selects one message in exactly one way."""
     body = request.body
     if body is None or not _finds_one(body):
         raise api_error(10003)
     stream = request.jetstream.stream(request.stream)
     try:
         message = _find_message(stream, body)
-    except ConfigError as error:  # a time that the calendar does not have
+    except ConfigError as error:  # an invalid time
         raise api_error(10025, err=str(error)) from None
     if message is None:
         raise api_error(10037)
@@ -235,7 +234,7 @@ def _find_message(stream: Stream[Any], body: MessageGetRequest) -> Stored | None
 
 
 def message_delete(request: ApiRequest) -> MessageDeleteReply:
-    """`STREAM.MSG.DELETE`: the message goes, and unless told otherwise its bytes are overwritten."""
+    """Handle `STREAM.MSG.DELETE`; the record is overwritten, unless `no_erase` is set."""
     body: MessageDeleteRequest | None = request.body
     if body is None or is_empty_object(request.payload):
         raise api_error(10003)
@@ -254,28 +253,28 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
     return MessageDeleteReply(success=True)
 
 
-# What this server does not do
+# Not supported
 
 
 def stream_snapshot(request: ApiRequest) -> Value:
-    """`STREAM.SNAPSHOT`: backups are made of the files, or through a consumer."""
+    """Refuse `STREAM.SNAPSHOT`."""
     request.jetstream.stream(request.stream)
     raise api_error(10064, err="not supported by this server")
 
 
 def stream_restore(request: ApiRequest) -> Value:
-    """`STREAM.RESTORE`."""
+    """Refuse `STREAM.RESTORE`."""
     raise api_error(10062, err="not supported by this server")
 
 
-# What they share
+# Shared by the handlers
 
 
 def stream_info(stream: Stream[Any], *, served: bool = True, leads: bool = False) -> StreamInfo:
-    """The stream as answers describe it.
+    """Return a stream's info.
 
     Args:
-        served: the metadata says which server answers; lists leave that out.
+        served: add the server's metadata, which lists leave out.
         leads: name the server as the stream's leader.
     """
     options = stream.services.options
@@ -309,6 +308,23 @@ def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
     return [
         stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
     ]
+
+
+def _check_supported(config: StreamConfig) -> None:
+    """Refuse features that this server lacks, rather than ignore them.
+
+    Raises:
+        ApiError: 10052, naming the feature.
+    """
+    for is_wanted, feature in (
+        (config.mirror is not None, "mirroring another stream"),
+        (bool(config.sources), "sourcing from other streams"),
+        (config.allow_atomic, "atomic batch publish"),
+        (config.allow_batched, "batch publish"),
+        (config.allow_msg_schedules, "message schedules"),
+    ):
+        if is_wanted:
+            raise api_error(10052, err=f"{feature} is not supported by this server")
 
 
 HANDLERS: dict[str, Handler] = {

@@ -148,6 +148,14 @@ class Commit:
         """
         self._fresh.append((syncable, action))
 
+    def when_settled(self, action: Callable[[], object]) -> None:
+        """Run `action` when everything written so far is as durable as the sync policy promises."""
+
+        def act(_error: JetlakeError | None) -> None:
+            action()
+
+        self.when_durable(None, act)
+
     def when_all_durable(self, syncables: list[Syncable], action: Action) -> None:
         """Run `action` when all of them are durable, with the first error if there is one."""
         left = len(syncables)

@@ -202,7 +202,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         config = json.dumps({"name": "S1", "subjects": ["s"]}).encode()
         js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
         made = asyncio.Event()
-        server.engine.when_settled(made.set)
+        server.engine.commit.when_settled(made.set)
         server.turns.schedule()
         await made.wait()
         assert Monitoring(server).answer("/healthz")[0] == 200

@@ -1,0 +1,111 @@
+"""The creation of consumers: new ones, and those that a stream had before a restart."""
+
+from __future__ import annotations
+
+from random import Random
+
+from jetlake.errors import JetlakeError, StoreError
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import ActionKind
+from jetlake.model.rules.limits import INACTIVE_THRESHOLD_DEFAULT
+from jetlake.server.engine.consumer.consumer import Consumer
+from jetlake.server.engine.consumer.start_position import StartPosition, start_position
+from jetlake.server.engine.routing.advisories import Advisories
+from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.steps import Steps
+
+__all__ = ["create_consumer", "recover_consumers"]
+
+_NAME_LENGTH = 8
+_NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+# Added to inactive thresholds, so that consumers created together are not removed together.
+_JITTER_MIN_NS = 100_000_000
+_JITTER_MAX_NS = 1_000_000_000
+
+
+def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: ConsumerConfig) -> Steps[Consumer]:
+    """Create a consumer with a configuration that has been checked.
+
+    Raises:
+        StoreError: the consumer could not be written.
+    """
+    # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
+    stream.store.flush()
+    start = yield from start_position(config, stream.store, stream.store.last_sequence)
+    record = ConsumerRecord(
+        name=config.name or _new_name(stream),
+        config=config,
+        created_ns=stream.services.clock.now_ns(),
+        start=start.sequence,
+        resume=start.resume,
+    )
+    had_missing = bool(stream.home.missing)
+    home = stream.home.create_consumer(record)
+    consumer = _make(stream, advisories, record, home, start)
+    if home.place is not None and stream.visible_sequence < start.sequence - 1:
+        # The same for a power cut: the consumer is on disk only after the messages that it starts behind.
+        stream.services.commit.order(stream.store, home.place)
+        consumer.journal.write_after(stream.store)
+    _add(stream, consumer)
+    _make_durable(consumer)
+    if had_missing:
+        stream.retention.sweep()
+    consumer.events.action(ActionKind.CREATE)
+    return consumer
+
+
+def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
+    """Open the stream's consumers from disk, at the positions in their journals."""
+    for record, home in stream.home.recover_consumers():
+        consumer = _make(stream, advisories, record, home, StartPosition(record.start))
+        try:
+            consumer.restore(record.resume)
+        except StoreError as error:
+            stream.home.set_aside(record.name, str(error))
+            continue
+        _add(stream, consumer)
+
+
+def _make_durable(consumer: Consumer) -> None:
+    """Sync a new consumer, and delete it again when that fails."""
+    place, commit = consumer.home.place, consumer.services.commit
+    if place is None:
+        return
+
+    def undo(error: JetlakeError | None) -> None:
+        if error is not None and not consumer.is_closed:
+            commit.forget(consumer.journal.file, error)
+            with consumer.services.report_store_errors(f"removing consumer {consumer.name}"):
+                consumer.close(deleted=True)
+
+    commit.mark_now(place)
+    commit.when_durable(place, undo)
+
+
+def _make(
+    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, start: StartPosition
+) -> Consumer:
+    services = stream.services
+    jitter_ns = _jitter_ns(record.config, services.random)
+    return Consumer(stream, services, advisories, record, home, start, jitter_ns=jitter_ns)
+
+
+def _add(stream: Stream[Consumer], consumer: Consumer) -> None:
+    stream.add_consumer(consumer)
+    consumer.open()
+
+
+def _new_name(stream: Stream[Consumer]) -> str:
+    while True:
+        name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
+        if name not in stream.consumers:
+            return name
+
+
+def _jitter_ns(config: ConsumerConfig, random: Random) -> int:
+    """Return what is added to the inactive threshold: nothing where a push consumer's was configured."""
+    if config.is_push and config.inactive_threshold != INACTIVE_THRESHOLD_DEFAULT:
+        return 0
+    return random.randint(_JITTER_MIN_NS, _JITTER_MAX_NS)

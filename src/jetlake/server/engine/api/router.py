@@ -1,0 +1,110 @@
+"""The router of one account's `$JS.…` subjects: acknowledgements, flow control, pulls, direct gets and the API."""
+
+from __future__ import annotations
+
+from jetlake.errors import api_error
+from jetlake.model.ack_subject import NO_DOMAIN, account_hash
+from jetlake.model.api import encode_error, match
+from jetlake.server.engine.api.api import Api
+from jetlake.server.engine.api.direct_get import direct_get
+from jetlake.server.engine.api.jetstream import JetStream
+from jetlake.server.engine.consumer.consumer import Consumer
+from jetlake.server.engine.core.long_work import LongWork
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
+
+__all__ = ["DisabledJetStream", "JetStreamRouter"]
+
+
+class JetStreamRouter:
+    """Routes an account's JetStream subjects.
+
+    Args:
+        jetstream: the account's JetStream.
+        long_work: runs the steps of requests that take long.
+    """
+
+    def __init__(self, jetstream: JetStream, long_work: LongWork) -> None:
+        self._jetstream = jetstream
+        self._api = Api(jetstream, long_work)
+        domain = jetstream.services.options.domain
+        self._domain_prefix = f"$JS.{domain}.API.".encode() if domain else b""
+        self._domain_token = (domain or NO_DOMAIN).encode()
+        self._hash = account_hash(jetstream.account.name).encode()
+
+    def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+        """Handle a message to `$JS.…`; False when no stream, consumer or API verb takes it."""
+        if subject.startswith(b"$JS.ACK."):
+            return self._receive_ack(subject, reply, payload, origin)
+        if subject.startswith(b"$JS.FC."):
+            return self._receive_flow_control(subject)
+        if self._domain_prefix and subject.startswith(self._domain_prefix):
+            rest = subject[len(self._domain_prefix) :]
+            if rest.startswith((b"$KV.", b"$OBJ.")):
+                # Clients with a domain put its API prefix also before the subjects of buckets.
+                self._jetstream.account.publish(rest, reply, header, payload, origin)
+                return True
+            subject = b"$JS.API." + rest
+        if not subject.startswith(b"$JS.API."):
+            return False
+        self._jetstream.services.received.store_all()
+        if subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
+            return self._receive_pull(subject, reply, header, payload, origin)
+        if subject.startswith(b"$JS.API.DIRECT.GET."):
+            return direct_get(self._jetstream, subject, reply, header, payload)
+        return self._api.receive(subject, reply, header, payload, origin)
+
+    def _consumer(self, stream: bytes, consumer: bytes) -> Consumer | None:
+        """Return the consumer with these names, as they stand in a subject."""
+        found = self._jetstream.streams_by_token.get(stream)
+        return found.consumers_by_token.get(consumer) if found is not None else None
+
+    def _receive_ack(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+        tokens = subject.split(b".")
+        if len(tokens) == 9:
+            stream, consumer, _, stream_sequence, consumer_sequence = tokens[2:7]
+        elif len(tokens) >= 11 and tokens[2] == self._domain_token and tokens[3] == self._hash:
+            stream, consumer, _, stream_sequence, consumer_sequence = tokens[4:9]
+        else:
+            return False
+        found = self._consumer(stream, consumer)
+        if found is None:
+            return False
+        if not (stream_sequence.isdigit() and consumer_sequence.isdigit()):
+            return True  # Malformed, and as in nats-server ignored.
+        return found.ack_handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
+
+    def _receive_flow_control(self, subject: bytes) -> bool:
+        tokens = subject.split(b".")
+        if len(tokens) >= 5:
+            found = self._consumer(tokens[2], tokens[3])
+            if found is not None:
+                return found.delivery.receive_flow_control(subject)
+        return False
+
+    def _receive_pull(
+        self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
+    ) -> bool:
+        tokens = subject.split(b".")
+        found = self._consumer(tokens[5], tokens[6]) if len(tokens) == 7 else None
+        if found is None:
+            return False
+        if reply:
+            found.receive_pull(reply, header, payload, origin)
+        return True
+
+
+class DisabledJetStream:
+    """The router of an account without JetStream: refuses every API request (10039)."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
+        """Refuse an API request; False for other subjects."""
+        found = match(subject)
+        if found is None or found.route.reply is None:
+            return False
+        if reply:
+            self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))
+        return True
