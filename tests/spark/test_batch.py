@@ -77,6 +77,26 @@ def test_positions(read, admin, stream):
     assert sequences(startingPosition="seq:50") == []
 
 
+def test_variants_are_read_and_written(spark, read, server, admin, stream):
+    admin.create_stream(stream)
+    admin.publish(
+        [(f"{stream}.a", b'{"id": 7, "tags": ["x", "y"]}'), (f"{stream}.a", b"oops"), (f"{stream}.a", b"[1.5]")]
+    )
+    rows = read(stream, payloadFormat="variant", badRows="column")
+    found = rows.selectExpr(
+        "sequence", "variant_get(value, '$.id', 'int') id", "try_variant_get(value, '$[0]', 'double') first", "bad_data"
+    ).orderBy("sequence")
+    assert [tuple(row) for row in found.collect()] == [
+        (1, 7, None, None),
+        (2, None, None, b"oops"),
+        (3, None, 1.5, None),
+    ]
+    writer = rows.where("sequence = 1").select("subject", "value").write.format("jetstream").mode("append")
+    writer.option("servers", server.url).option("payloadFormat", "json").save()
+    (written,) = read(stream, "data string", startingPosition="seq:4").collect()
+    assert json.loads(written.data) == {"value": {"id": 7, "tags": ["x", "y"]}}
+
+
 def test_several_streams(read, admin, stream):
     for name in (stream + "A", stream + "B"):
         admin.create_stream(name)

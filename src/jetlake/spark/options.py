@@ -210,6 +210,7 @@ class ConnectionOptions:
 
 _connection = dataclasses.field(default_factory=ConnectionOptions)
 
+_NO_AVRO_SCHEMA = "option avroSchema is missing: payloadFormat=avro needs the writer's schema as JSON"
 _FROM_EARLIEST = Positions(EARLIEST)
 _TO_LATEST = Positions(LATEST)
 _parse_starting = parse_positions(EARLIEST)
@@ -374,10 +375,11 @@ class SourceOptions:
     )
     payload_format: str = option(
         "payloadFormat",
-        choice("raw", "json", "avro"),
+        choice("raw", "json", "avro", "variant"),
         "raw",
         "raw",
-        "`raw` gives column `data` as bytes; `json` and `avro` decode it into the struct column `value`.",
+        "`raw` gives column `data` as bytes; `json` and `avro` decode it into the struct column `value`, `variant` any "
+        "JSON into a VARIANT.",
     )
     payload_schema: str = option(
         "payloadSchema",
@@ -389,6 +391,14 @@ class SourceOptions:
     )
     avro_schema: str = option(
         "avroSchema", text, "", "none", "The writer's schema as JSON text, for `payloadFormat=avro`."
+    )
+    avro_reader_schema: str = option(
+        "avroReaderSchema",
+        text,
+        "",
+        "`avroSchema`",
+        "The schema to read Avro records by, where it is not the writer's: Avro's rules for renamed, added and removed "
+        "fields hold.",
     )
     bad_rows: str = option(
         "badRows",
@@ -415,7 +425,7 @@ class SourceOptions:
                 f"maxMessagesPerTrigger={self.max_messages}"
             )
         if self.payload_format == "avro" and not self.avro_schema:
-            raise ConfigError("option avroSchema is missing: payloadFormat=avro needs the writer's schema as JSON")
+            raise ConfigError(_NO_AVRO_SCHEMA)
         for name, positions in (("startingPosition", self.starting), ("endingPosition", self.ending)):
             for stream, _ in positions.by_stream:
                 if stream not in self.streams and not self.has_patterns:
@@ -460,10 +470,14 @@ class SinkOptions:
     )
     payload_format: str = option(
         "payloadFormat",
-        choice("raw", "json"),
+        choice("raw", "json", "avro"),
         "raw",
         "raw",
-        "`raw` publishes column `data` (binary or string); `json` publishes all other columns as a JSON object.",
+        "`raw` publishes column `data` (binary or string); `json` publishes all other columns as a JSON object, in "
+        "which a VARIANT is the JSON that it stands for; `avro` publishes them as a record of `avroSchema`.",
+    )
+    avro_schema: str = option(
+        "avroSchema", text, "", "none", "The schema to write by as JSON text, for `payloadFormat=avro`."
     )
     message_id: str = option(
         "messageId",
@@ -499,6 +513,10 @@ class SinkOptions:
         "Key-value bucket that notes the finished batches of streaming queries, so that one that is replayed after the "
         "stream's duplicate window is not written again; made when missing. `none` does without.",
     )
+
+    def __post_init__(self) -> None:
+        if self.payload_format == "avro" and not self.avro_schema:
+            raise ConfigError(_NO_AVRO_SCHEMA)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:

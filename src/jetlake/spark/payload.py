@@ -13,11 +13,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.errors import ConfigError
 from jetlake.spark.options import SourceOptions
 
-__all__ = ["AvroDecoder", "Decoder", "JsonDecoder", "avro_struct_ddl", "make_decoder"]
+__all__ = ["AvroDecoder", "Decoder", "JsonDecoder", "VariantDecoder", "avro_struct_ddl", "make_decoder", "parse_avro"]
 
 Convert = Callable[[Any], Any]
 
@@ -54,15 +55,23 @@ class Decoder(Protocol):
         """The values, null where there is none, and the reason for every such row."""
 
 
-def make_decoder(options: SourceOptions, value_type: types.StructType) -> Decoder:
+def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
     """The decoder that the options ask for.
 
     Raises:
         ConfigError: the schema cannot be read that way, or the extra that reads it is not installed.
     """
-    if options.payload_format == "avro":
-        return AvroDecoder(options.avro_schema, value_type)
-    return JsonDecoder(value_type)
+    wanted = types.VariantType if options.payload_format == "variant" else types.StructType
+    if not isinstance(value_type, wanted):
+        raise ConfigError(
+            f"column value is {value_type.simpleString()}: payloadFormat={options.payload_format} makes it a "
+            f"{'variant' if options.payload_format == 'variant' else 'struct'}"
+        )
+    if isinstance(value_type, types.StructType):
+        if options.payload_format == "avro":
+            return AvroDecoder(options.avro_schema, value_type, options.avro_reader_schema)
+        return JsonDecoder(value_type)
+    return VariantDecoder()
 
 
 class JsonDecoder:
@@ -79,20 +88,57 @@ class JsonDecoder:
         return self._columns.decode(payloads, self._decode, _NOT_JSON)
 
 
-class AvroDecoder:
-    """Avro records without a container, one a payload, written with a known schema."""
+class VariantDecoder:
+    """JSON of any shape, as Spark's VARIANT."""
 
-    def __init__(self, schema_json: str, value_type: types.StructType) -> None:
-        try:
-            import fastavro
-        except ImportError:
-            raise ConfigError("payloadFormat=avro needs fastavro on every machine: install jetlake[avro]") from None
-        schema = fastavro.parse_schema(_avro_schema(schema_json))
-        read = fastavro.schemaless_reader
+    def __init__(self) -> None:
+        self._type = to_arrow_type(types.VariantType())
+
+    def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """The values, null where there is none, and the reason for every such row."""
+        reasons: dict[int, str] = {}
+        values, metadata = [], []
+        for index, payload in enumerate(payloads.to_pylist()):
+            value, names = b"", b""
+            try:
+                value, names = VariantUtils.parse_json(payload.decode())
+            # Whatever the parser stumbles over, the payload is none that it can read.
+            except Exception as error:
+                reasons[index] = str(error) or type(error).__name__
+            values.append(value)
+            metadata.append(names)
+        mask = pa.array([index in reasons for index in range(len(values))], pa.bool_()) if reasons else None
+        arrays = [pa.array(values, pa.binary()), pa.array(metadata, pa.binary())]
+        return pa.StructArray.from_arrays(arrays, fields=list(self._type), mask=mask), reasons
+
+
+def parse_avro(schema_json: str, name: str = "avroSchema") -> Any:
+    """An Avro schema as fastavro wants it.
+
+    Raises:
+        ConfigError: it is none, or fastavro is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError:
+        raise ConfigError("payloadFormat=avro needs fastavro on every machine: install jetlake[avro]") from None
+    try:
+        return fastavro.parse_schema(_avro_schema(schema_json))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ConfigError(f"option {name} is no Avro schema: {error}") from None
+
+
+class AvroDecoder:
+    """Avro records without a container, one a payload, written with a known schema and read by the same or another."""
+
+    def __init__(self, schema_json: str, value_type: types.StructType, reader_schema_json: str = "") -> None:
+        schema = parse_avro(schema_json)
+        reader_schema = parse_avro(reader_schema_json, "avroReaderSchema") if reader_schema_json else None
+        from fastavro import schemaless_reader as read
 
         def decode(payload: bytes) -> Any:
             stream = io.BytesIO(payload)
-            value = read(stream, schema, None)
+            value = read(stream, schema, reader_schema)
             left = len(payload) - stream.tell()
             if left:
                 raise ValueError(f"{left} bytes are left behind the record")

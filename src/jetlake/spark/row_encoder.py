@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -26,6 +25,7 @@ from jetlake.protocol.subjects import is_valid_publish
 from jetlake.spark.message_columns import arrow_of
 from jetlake.spark.options import SinkOptions
 from jetlake.spark.outgoing import OutgoingBatch, join, texts
+from jetlake.spark.row_payload import RowPayload, make_row_encoder
 
 __all__ = ["SINK_COLUMNS", "RowEncoder", "RowIds"]
 
@@ -34,8 +34,6 @@ _PORTION_ROWS = 4096
 _PORTION_BYTES = 4 << 20
 
 _HASH_DIGITS = 16
-
-_encode_json = msgspec.json.Encoder(decimal_format="number").encode
 
 # By these the server tells publishers apart or checks them. Read with a message and written again they would be about
 # the wrong publish; what the sink means by them it says itself.
@@ -55,7 +53,10 @@ SINK_COLUMNS: dict[str, tuple[str, str]] = {
     "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
     "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),
     "stream, sequence": ("string, bigint", "the message's id with `messageId=source`; else not written"),
-    "any other": ("any", "part of the JSON object with `payloadFormat=json`; else an error, except `timestamp`"),
+    "any other": (
+        "any",
+        "part of the JSON object or Avro record with `payloadFormat` json or avro; else an error, except `timestamp`",
+    ),
 }
 """What the sink makes of columns, by their names."""
 
@@ -84,9 +85,15 @@ class RowEncoder:
         self._options = options
         self._names = schema.fieldNames()
         self._id_from = _check_schema(schema, options)
-        self._json_columns = [name for name in self._names if name not in _SPECIAL]
+        self._columns = [name for name in self._names if name not in _SPECIAL]
+        self._schema = schema
+        self._encode_row: RowPayload | None = make_row_encoder(schema, options)
         self._expected = [(name, key) for name, key in _EXPECTATIONS.items() if name in self._names]
         self._fixed = b"Nats-Expected-Stream: %b\r\n" % options.stream.encode() if options.stream else b""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles writers for its executors; what writes payloads is made anew there.
+        return {**self.__dict__, "_encode_row": None}
 
     def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
         """The messages of a record batch whose first row is number `first_row` of its partition.
@@ -101,7 +108,7 @@ class RowEncoder:
 
     def _encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> OutgoingBatch:
         subject = self._subject_column(batch, first_row)
-        payload = self._payload_column(batch)
+        payload = self._payload_column(batch, subject, first_row)
         own = self._own_header_column(batch, subject, first_row)
         message_id = self._id_column(batch, ids, subject, own, payload, first_row)
         header = self._header_column(batch, message_id, own)
@@ -119,14 +126,19 @@ class RowEncoder:
                 raise RowPublishError(first_row + row, text, f"column subject: {reason}")
         return subject
 
-    def _payload_column(self, batch: pa.RecordBatch) -> pa.Array:
+    def _payload_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array:
         if self._options.payload_format == "raw":
             return _without_nulls(batch.column("data").cast(pa.binary()))
-        encode = _encode_json
-        rows = batch.select(self._json_columns).to_pylist(maps_as_pydicts="strict")
-        return pa.array(
-            [encode({name: value for name, value in row.items() if value is not None}) for row in rows], pa.binary()
-        )
+        rows = batch.select(self._columns).to_pylist(maps_as_pydicts="strict")
+        if self._encode_row is None:
+            self._encode_row = make_row_encoder(self._schema, self._options)
+        payloads = []
+        for index, row in enumerate(rows):
+            try:
+                payloads.append(self._encode_row(row))
+            except ValueError as error:
+                raise RowPublishError(first_row + index, subject[index].as_py().decode(), str(error)) from None
+        return pa.array(payloads, pa.binary())
 
     def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
         """The header blocks: the id, what is expected, and the rows' own headers."""
@@ -251,7 +263,10 @@ def _check_schema(schema: StructType, options: SinkOptions) -> str:
                 "column, or use option payloadFormat=json to publish all columns"
             )
     elif not [name for name in kinds if name not in _SPECIAL]:
-        raise ConfigError("there is no column to publish: payloadFormat=json writes all columns but those with a role")
+        raise ConfigError(
+            f"there is no column to publish: payloadFormat={options.payload_format} writes all "
+            "columns but those with a role"
+        )
     if not options.subject:
         _expect(kinds, "subject", (StringType,), "or give option subject")
     if "headers_raw" in kinds:

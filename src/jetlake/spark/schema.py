@@ -28,7 +28,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "msg_id": ("string", "header `Nats-Msg-Id`; only when the schema names it"),
     "size": ("bigint", "bytes of the payload; only when the schema names it"),
     "headers_raw": ("binary", "the header block as on the wire; only when the schema names it"),
-    "value": ("struct<…>", "the decoded payload, with `payloadFormat` json or avro"),
+    "value": ("struct<…> or variant", "the decoded payload, with `payloadFormat` json, avro or variant"),
     "bad_data": ("binary", "the payload that could not be decoded, with `badRows=column`"),
     "bad_reason": ("string", "why it could not, with `badRows=column`"),
 }
@@ -56,10 +56,12 @@ def schema_ddl(options: SourceOptions) -> str:
 
 
 def _value_ddl(options: SourceOptions) -> str:
+    if options.payload_format == "variant":
+        return "variant"
     if options.payload_schema:
         return f"struct<{options.payload_schema}>"
     if options.payload_format == "avro":
-        return avro_struct_ddl(options.avro_schema)
+        return avro_struct_ddl(options.avro_reader_schema or options.avro_schema)
     raise ConfigError(
         "option payloadSchema is missing: payloadFormat=json needs the payload's fields, such as "
         "'id bigint, amount double' (or a .schema(...) with a column value)"
@@ -82,11 +84,11 @@ class RowBuilder:
         names = schema.fieldNames()
         decoded = [name for name in names if name in _DECODED_ONLY]
         if options.payload_format == "raw" and decoded:
-            raise ConfigError(f"column {decoded[0]} needs option payloadFormat=json or avro")
+            raise ConfigError(f"column {decoded[0]} needs option payloadFormat=json, avro or variant")
         if decoded:
             value_type = schema["value"].dataType if "value" in names else None
-            if not isinstance(value_type, StructType):
-                raise ConfigError(f"column {decoded[0]} needs a column value of struct type beside it")
+            if value_type is None:
+                raise ConfigError(f"column {decoded[0]} needs a column value beside it")
             self._decoder = make_decoder(options, value_type)
         for field, arrow_field in zip(schema.fields, self.arrow_schema, strict=True):
             make = _MAKERS.get(field.name)

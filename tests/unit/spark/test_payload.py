@@ -9,9 +9,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.errors import ConfigError
-from jetlake.spark.payload import AvroDecoder, JsonDecoder, avro_struct_ddl
+from jetlake.spark.payload import AvroDecoder, JsonDecoder, VariantDecoder, avro_struct_ddl
 
 UTC = datetime.UTC
 
@@ -181,6 +182,35 @@ def test_avro():
     }
     assert list(reasons) == [1, 2, 3]
     assert reasons[1] == "1 bytes are left behind the record"
+
+
+def test_avro_by_a_reader_schema():
+    newer = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [
+                {"name": "number", "aliases": ["id"], "type": "long"},
+                {"name": "added", "type": "string", "default": "none"},
+            ],
+        }
+    )
+    older = json.dumps(
+        {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}, {"name": "gone", "type": "int"}]}
+    )
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(older)), {"id": 7, "gone": 1})
+    assert avro_struct_ddl(newer) == "struct<`number`: bigint, `added`: string>"
+    kind = struct(number=t.LongType(), added=t.StringType())
+    values, reasons = AvroDecoder(older, kind, newer).decode(pa.array([out.getvalue()], pa.binary()))
+    assert (values.to_pylist(), reasons) == ([{"number": 7, "added": "none"}], {})
+
+
+def test_variants():
+    values, reasons = VariantDecoder().decode(pa.array([b'{"a": [1, null]}', b"{", b"\xff", b"7"], pa.binary()))
+    assert list(reasons) == [1, 2]
+    read = [VariantUtils.to_json(row["value"], row["metadata"]) for row in values.to_pylist() if row is not None]
+    assert read == ['{"a":[1,null]}', "7"]
 
 
 @pytest.mark.parametrize(
