@@ -17,12 +17,10 @@ from jetlake.server.engine.consumer.cursor import Cursor
 from jetlake.server.engine.consumer.delivery import Delivery
 from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import Feed
-from jetlake.server.engine.consumer.framer import Framer
-from jetlake.server.engine.consumer.inactivity import Inactivity
 from jetlake.server.engine.consumer.pull.pull_delivery import PullDelivery
 from jetlake.server.engine.consumer.push.push_delivery import PushDelivery
 from jetlake.server.engine.consumer.restart import recover_position
-from jetlake.server.engine.consumer.schedule import Schedule
+from jetlake.server.engine.consumer.schedule import Inactivity, Schedule
 from jetlake.server.engine.consumer.start_position import StartPosition
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
@@ -90,7 +88,6 @@ class Consumer:
             on_timer=self._on_timer,
         )
         self.ack_handler = AckHandler(
-            config,
             self.ack_tracker,
             self.journal,
             self.events,
@@ -99,7 +96,6 @@ class Consumer:
             on_done=self._on_done,
             on_next=self.receive_pull,
         )
-        self._framer = Framer(self._ack_prefix(), headers_only=config.headers_only)
         self._feed = Feed(
             config,
             stream,
@@ -107,7 +103,7 @@ class Consumer:
             self.ack_tracker,
             self.ack_handler,
             self.journal,
-            self._framer,
+            self._ack_prefix(),
             on_done=self._on_done,
         )
         self.delivery = self._make_delivery(config)
@@ -156,9 +152,8 @@ class Consumer:
         old, self.config = self.config, config
         self.save()
         self._read(config)
-        self._framer.headers_only = config.headers_only
+        self._feed.configure(config)
         self.ack_tracker.configure(config)
-        self.ack_handler.configure(config)
         self.events.configure(config.sample_freq)
         if old.filters != config.filters:
             self.cursor.filter_by(_subject_filter(config))
@@ -336,7 +331,7 @@ class Consumer:
     # Time
 
     def _next_due_ns(self) -> int:
-        due_ns = self.ack_handler.next_due_ns()
+        due_ns = self.ack_tracker.next_deadline_ns
         delivery_ns = self.delivery.next_due_ns()
         return delivery_ns if delivery_ns and (not due_ns or delivery_ns < due_ns) else due_ns
 

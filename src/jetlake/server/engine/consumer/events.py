@@ -29,6 +29,9 @@ _ACTIONS = {ActionKind.CREATE: "ADVISORY.CONSUMER.CREATED", ActionKind.DELETE: "
 class ConsumerEvents:
     """The events of one consumer.
 
+    Attributes:
+        samples: whether acknowledgements are sampled.
+
     Args:
         publish: publishes an event of a kind with these fields; builds nothing when nobody subscribes its subject.
         account: name of the account.
@@ -58,11 +61,7 @@ class ConsumerEvents:
     def configure(self, sample_freq: str) -> None:
         """Sample this percentage of acknowledgements from now on."""
         self._percent = int(sample_freq.strip().removesuffix("%") or 0)
-
-    @property
-    def samples(self) -> bool:
-        """Whether acknowledgements are sampled."""
-        return self._percent > 0
+        self.samples = self._percent > 0
 
     def action(self, action: ActionKind) -> None:
         """Publish that the consumer was created or deleted."""

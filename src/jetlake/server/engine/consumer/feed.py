@@ -6,22 +6,24 @@ from collections.abc import Callable, Iterable
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import ReplayPolicy
+from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.cursor import Cursor
-from jetlake.server.engine.consumer.framer import Framer
 from jetlake.server.engine.consumer.replay import Replay
 from jetlake.server.engine.consumer.source import Source
 from jetlake.server.engine.routing.account import Message
 from jetlake.store.message import StoredMessage
 
-__all__ = ["RUN_MESSAGES", "Feed"]
+__all__ = ["RUN_MESSAGES", "Feed", "size_of"]
 
 RUN_MESSAGES = 512
 """Most messages that a consumer delivers before other consumers have their turn."""
 _RUN_BYTES = 1024 * 1024
 """Most bytes of a run, unless its first message is larger."""
+
+_MESSAGE_SIZE = b"Nats-Msg-Size"
 
 
 class Feed:
@@ -39,7 +41,7 @@ class Feed:
         tracker: the consumer's ack tracker.
         ack_handler: ends messages that cannot be redelivered.
         journal: records deliveries.
-        framer: makes deliveries of stored messages.
+        ack_prefix: the constant beginning of the consumer's ack subjects.
         on_done: called with the sequences that a consumer without acknowledgements is done with.
     """
 
@@ -51,7 +53,7 @@ class Feed:
         tracker: AckTracker,
         ack_handler: AckHandler,
         journal: CommittedJournal,
-        framer: Framer,
+        ack_prefix: bytes,
         on_done: Callable[[Iterable[int]], None],
     ) -> None:
         self.last_delivered_ns = 0
@@ -60,11 +62,18 @@ class Feed:
         self._tracker = tracker
         self._ack_handler = ack_handler
         self._journal = journal
-        self._framer = framer
+        self._ack_prefix = ack_prefix
+        # A consumer's name may hold a percent sign.
+        self._first_ack = ack_prefix.replace(b"%", b"%%") + b"1.%d.%d.%d.%d"
         self._on_done = on_done
         self._replay: Replay | None = None
         if config.replay_policy is ReplayPolicy.ORIGINAL:
             self._replay = Replay(source.store.last_sequence)
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """Apply a changed configuration."""
+        self._headers_only = config.headers_only
 
     # New messages
 
@@ -72,10 +81,6 @@ class Feed:
     def pending(self) -> int:
         """Number of messages after the cursor."""
         return self._cursor.pending
-
-    def room(self) -> int:
-        """How many more messages may be delivered before max_ack_pending is reached."""
-        return self._tracker.room()
 
     def read(self, max_messages: int) -> tuple[list[StoredMessage], int]:
         """Read the next visible messages, and the sequence after them."""
@@ -87,12 +92,37 @@ class Feed:
 
     def frame_run(self, messages: list[StoredMessage]) -> list[Message]:
         """Make first deliveries of the next messages."""
-        return self._framer.first_run(messages, self._tracker.delivered_consumer, self._cursor.pending)
+        if self._headers_only:
+            return [self.frame(message, index) for index, message in enumerate(messages)]
+        template = self._first_ack
+        consumer_sequence, pending = self._tracker.delivered_consumer, self._cursor.pending
+        run: list[Message] = []
+        append = run.append
+        for message in messages:
+            consumer_sequence += 1
+            pending -= 1
+            append(
+                (
+                    message.subject,
+                    template % (message.sequence, consumer_sequence, message.time_ns, pending),
+                    message.header,
+                    message.payload,
+                )
+            )
+        return run
 
     def frame(self, message: StoredMessage, index: int) -> Message:
         """Make the first delivery of the message at that place of a run."""
-        consumer_sequence = self._tracker.delivered_consumer + index + 1
-        return self._framer.one(message, 1, consumer_sequence, self._cursor.pending - index - 1)
+        return self._frame(message, 1, index + 1, self._cursor.pending - index - 1)
+
+    def _frame(self, message: StoredMessage, count: int, nth: int, pending: int) -> Message:
+        """Make the `count`-th delivery of a message, the `nth` from now on; `pending` messages come after it."""
+        consumer_sequence = self._tracker.delivered_consumer + nth
+        numbers = b"%d.%d.%d.%d.%d" % (count, message.sequence, consumer_sequence, message.time_ns, max(pending, 0))
+        header, payload = message.header, message.payload
+        if self._headers_only:
+            header, payload = append_pair(header, _MESSAGE_SIZE, b"%d" % len(payload)), b""
+        return message.subject, self._ack_prefix + numbers, header, payload
 
     def delivered(self, sequences: list[int], next_sequence: int, now_ns: int) -> None:
         """Record first deliveries; the cursor moves to `next_sequence`."""
@@ -151,7 +181,7 @@ class Feed:
                 tracker.take_redelivery()
                 self._ack_handler.lost(sequence)
                 continue
-            return sequence, self._framer.one(message, count, tracker.delivered_consumer + 1, self._cursor.pending)
+            return sequence, self._frame(message, count, 1, self._cursor.pending)
 
     def redelivered(self, sequence: int, now_ns: int) -> None:
         """Record the delivery of the message at the head of the redelivery queue."""
@@ -160,3 +190,9 @@ class Feed:
         self.last_delivered_ns = now_ns
         count = tracker.deliver_again(sequence, now_ns)
         self._journal.redelivered(tracker.delivered_consumer, sequence, now_ns, count)
+
+
+def size_of(message: Message) -> int:
+    """Bytes that a delivery counts against limits: subject, ack subject, headers and payload."""
+    subject, reply, header, payload = message
+    return len(subject) + len(reply) + len(header) + len(payload)

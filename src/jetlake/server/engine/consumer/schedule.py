@@ -4,18 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetlake.server.engine.consumer.inactivity import Inactivity
 from jetlake.server.engine.core.delivery_queue import Deliverer
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 
-__all__ = ["Schedule"]
+__all__ = ["Inactivity", "Schedule"]
+
+
+class Inactivity:
+    """The time since one consumer was last used.
+
+    Attributes:
+        used_ns: time of the last use; set by every use.
+        threshold_ns: the inactive threshold; 0 = the consumer is never removed.
+
+    Args:
+        jitter_ns: added to the threshold, so that consumers created together are not removed together.
+        now_ns: time of creation, which counts as a use.
+    """
+
+    __slots__ = ("_jitter_ns", "threshold_ns", "used_ns")
+
+    def __init__(self, jitter_ns: int, now_ns: int) -> None:
+        self.used_ns = now_ns
+        self.threshold_ns = 0
+        self._jitter_ns = jitter_ns
+
+    @property
+    def due_ns(self) -> int:
+        """When the threshold passes unless the consumer is used before; 0 = never."""
+        return self.used_ns + self.threshold_ns + self._jitter_ns if self.threshold_ns else 0
+
+    def is_over(self, now_ns: int) -> bool:
+        """Whether the threshold has passed since the last use."""
+        return bool(self.threshold_ns) and now_ns - self.used_ns >= self.threshold_ns + self._jitter_ns
 
 
 class Schedule:
     """When one consumer delivers and when its timer fires.
 
     Attributes:
+        now_ns: returns the time.
         pause_ns: nothing is delivered before this time; 0 = not paused.
         inactivity: when the consumer was last used.
 
@@ -43,7 +72,7 @@ class Schedule:
         self.wait_for_messages = wait_for_messages
         self._deliveries = services.deliveries
         self._timers = services.timers
-        self._now_ns = services.clock.now_ns
+        self.now_ns = services.clock.now_ns
         self._deliverer = deliverer
         self._next_due_ns = next_due_ns
         self._on_timer = on_timer
@@ -60,7 +89,7 @@ class Schedule:
 
     def use(self) -> int:
         """Mark the consumer as used, which postpones its removal, and return the time."""
-        now_ns = self.inactivity.used_ns = self._now_ns()
+        now_ns = self.inactivity.used_ns = self.now_ns()
         return now_ns
 
     def is_paused(self, now_ns: int) -> bool:
@@ -86,5 +115,5 @@ class Schedule:
 
     def _fire(self) -> None:
         self._timer = None
-        self._on_timer(self._now_ns())
+        self._on_timer(self.now_ns())
         self.arm()

@@ -10,7 +10,7 @@ from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.durations import parse_duration
 
-__all__ = ["AckBody", "AckKind", "parse_ack_body"]
+__all__ = ["ACK", "AckBody", "AckKind", "parse_ack_body"]
 
 
 class AckKind(IntEnum):

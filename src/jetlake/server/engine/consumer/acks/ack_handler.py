@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jetlake.errors import JetlakeError
-from jetlake.model.consumer import ConsumerConfig
-from jetlake.server.engine.consumer.acks.ack_body import AckKind, parse_ack_body
+from jetlake.server.engine.consumer.acks.ack_body import ACK, AckKind, parse_ack_body
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.events import ConsumerEvents
@@ -26,7 +25,6 @@ class AckHandler:
         last_ns: time of the last acknowledgement; 0 = none yet.
 
     Args:
-        config: the consumer's configuration.
         tracker: the consumer's ack tracker.
         journal: records acknowledgements.
         events: publishes samples and advisories.
@@ -38,7 +36,6 @@ class AckHandler:
 
     def __init__(
         self,
-        config: ConsumerConfig,
         tracker: AckTracker,
         journal: CommittedJournal,
         events: ConsumerEvents,
@@ -56,12 +53,6 @@ class AckHandler:
         self._account = account
         self._on_done = on_done
         self._on_next = on_next
-        self.configure(config)
-
-    def configure(self, config: ConsumerConfig) -> None:
-        """Apply a changed configuration."""
-        # Without an ack wait, as with flow control in place of acknowledgements, no message is redelivered by time.
-        self._has_ack_wait = self._tracker.wants_acks and bool(config.ack_wait or config.backoff)
 
     def receive(
         self, stream_sequence: int, consumer_sequence: int, reply: bytes, payload: bytes, origin: Subscriber | None
@@ -73,64 +64,53 @@ class AckHandler:
         if not 0 < stream_sequence <= tracker.delivered_stream:
             # Never delivered: the subject is made up, and gets no answer.
             return True
-        now_ns = self._schedule.use()
-        if not payload or payload == b"+ACK":
-            self._acked(stream_sequence, consumer_sequence, now_ns)
-        else:
-            body = parse_ack_body(payload)
-            kind = body.kind
-            if kind is AckKind.ACK:
-                self._acked(stream_sequence, consumer_sequence, now_ns)
-            elif kind is AckKind.NEXT:
-                self._acked(stream_sequence, consumer_sequence, now_ns)
-                if reply:
-                    self._on_next(reply, b"", body.request, origin)
-                return True
-            elif kind is AckKind.NAK:
-                self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
-            elif kind is AckKind.PROGRESS:
-                if tracker.progress(stream_sequence, now_ns):
-                    self._record_wait(stream_sequence)
-                    self._schedule.arm()
-            elif kind is AckKind.TERM:
-                count = tracker.delivery_count(stream_sequence)
-                self._done(stream_sequence, consumer_sequence, now_ns)
-                self._events.terminated(stream_sequence, consumer_sequence, count, body.reason)
+        now_ns = self._schedule.inactivity.used_ns = self._schedule.now_ns()
+        body = ACK if not payload else parse_ack_body(payload)
+        kind = body.kind
+        if kind is AckKind.ACK:
+            self._done(stream_sequence, consumer_sequence, now_ns, self._events.samples)
+        elif kind is AckKind.NEXT:
+            self._done(stream_sequence, consumer_sequence, now_ns, self._events.samples)
+            if reply:
+                self._on_next(reply, b"", body.request, origin)
+            return True
+        elif kind is AckKind.NAK:
+            self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
+        elif kind is AckKind.PROGRESS:
+            if tracker.progress(stream_sequence, now_ns):
+                self._record_wait(stream_sequence)
+                self._schedule.arm()
+        elif kind is AckKind.TERM:
+            count = tracker.delivery_count(stream_sequence)
+            self._done(stream_sequence, consumer_sequence, now_ns, samples=False)
+            self._events.terminated(stream_sequence, consumer_sequence, count, body.reason)
         if reply:
             self._confirm(reply)
         return True
 
-    def _acked(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
-        tracker = self._tracker
-        if self._events.samples and tracker.is_explicit and sequence in tracker.pending:
-            ack_time_ns = now_ns - tracker.delivered_ns(sequence)
-            self._events.acked(sequence, consumer_sequence, tracker.delivery_count(sequence), ack_time_ns)
-        self._done(sequence, consumer_sequence, now_ns)
-
-    def _done(self, sequence: int, consumer_sequence: int, now_ns: int) -> None:
+    def _done(self, sequence: int, consumer_sequence: int, now_ns: int, samples: bool) -> None:
         """Mark the message, or with ack policy all every message up to it, as never to be redelivered."""
         self.last_ns = now_ns
         tracker = self._tracker
         was_full = len(tracker.pending) >= tracker.max_pending
-        if tracker.is_explicit:
-            self._finish(sequence, consumer_sequence)
-        else:
+        if not tracker.is_explicit:
             self.ack_up_to(sequence, consumer_sequence)
+        else:
+            if samples and sequence in tracker.pending:
+                ack_time_ns = now_ns - tracker.delivered_ns(sequence)
+                self._events.acked(sequence, consumer_sequence, tracker.delivery_count(sequence), ack_time_ns)
+            floor = tracker.floor_stream
+            is_new = sequence in tracker.exhausted
+            is_new = tracker.ack(sequence, consumer_sequence) or is_new
+            if is_new:
+                done = (sequence,)
+                self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+                self._on_done(done)
+            elif tracker.floor_stream != floor:
+                # A message acked before can move the floor: with nothing pending, it rises to the last delivery.
+                self._journal.acked((), tracker.floor_consumer, tracker.floor_stream)
         if was_full:
             self._schedule.make_ready()
-
-    def _finish(self, sequence: int, consumer_sequence: int) -> None:
-        tracker = self._tracker
-        floor = tracker.floor_stream
-        is_new = sequence in tracker.exhausted
-        is_new = tracker.ack(sequence, consumer_sequence) or is_new
-        if is_new:
-            done = (sequence,)
-            self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
-            self._on_done(done)
-        elif tracker.floor_stream != floor:
-            # A message acked before can move the floor: with nothing pending, the floor rises to the last delivery.
-            self._journal.acked((), tracker.floor_consumer, tracker.floor_stream)
 
     def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
         """Acknowledge every message up to this one."""
@@ -173,15 +153,11 @@ class AckHandler:
 
     # Messages that nobody acknowledges
 
-    def next_due_ns(self) -> int:
-        """When the first ack wait ends; 0 = never."""
-        return self._tracker.next_deadline_ns if self._has_ack_wait else 0
-
     def expire(self, now_ns: int) -> None:
         """Queue messages for redelivery whose ack wait is over, and drop those that reached max_deliver."""
-        if not self._has_ack_wait:
-            return
         tracker = self._tracker
+        if not tracker.has_ack_wait:
+            return
         was_full = len(tracker.pending) >= tracker.max_pending
         for sequence in tracker.expire(now_ns):
             self.exhausted(sequence, tracker.delivery_count(sequence))

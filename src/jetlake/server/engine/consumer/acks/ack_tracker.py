@@ -62,6 +62,8 @@ class AckTracker:
         self.max_deliver = config.max_deliver
         self.wants_acks = config.ack_policy is not AckPolicy.NONE
         self.is_explicit = config.ack_policy is AckPolicy.EXPLICIT
+        # Without an ack wait, as with flow control in place of acknowledgements, no message is redelivered by time.
+        self.has_ack_wait = self.wants_acks and bool(config.ack_wait or config.backoff)
         self.max_pending = config.max_ack_pending if self.wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
 
     def room(self) -> int:
@@ -244,7 +246,9 @@ class AckTracker:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When something expires at the earliest; 0 when nothing will."""
+        """When the first ack wait ends; 0 = never."""
+        if not self.has_ack_wait:
+            return 0
         deadline_ns = self._deadlines.next_ns
         if self.pending:
             run_ns = self._runs.next_deadline_ns

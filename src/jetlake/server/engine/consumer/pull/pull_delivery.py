@@ -11,8 +11,7 @@ from jetlake.model.enums import UnpinReason
 from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.events import ConsumerEvents
-from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed
-from jetlake.server.engine.consumer.framer import size_of
+from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed, size_of
 from jetlake.server.engine.consumer.pull.group_policies import make_policy
 from jetlake.server.engine.consumer.pull.pull_queue import PullQueue, Reach
 from jetlake.server.engine.consumer.pull.pull_request import WaitingPull, parse_pull_request

@@ -9,8 +9,7 @@ from jetlake.model.enums import AckPolicy
 from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
-from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed
-from jetlake.server.engine.consumer.framer import size_of
+from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed, size_of
 from jetlake.server.engine.consumer.push.flow_control import REQUEST, FlowControl
 from jetlake.server.engine.consumer.push.rate_limit import RateLimit
 from jetlake.server.engine.consumer.schedule import Schedule
