@@ -39,7 +39,7 @@ async def test_a_server_that_never_speaks_does_not_hold_a_reconnect_up(start, si
     server = await start(flags=["no_jetstream"], process=True)
     address, greeted = silent
     client = await clients(
-        server, url=[server.url, address], shuffle_servers=False, connect_timeout=0.2, reconnect_jitter=0, **QUICK
+        server, url=[server.url, address], shuffle_servers=False, connect_timeout=1, reconnect_jitter=0, **QUICK
     )
     await restart(server, client)
     await until(lambda: client.is_connected)

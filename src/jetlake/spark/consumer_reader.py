@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jetlake.client.connection.socket_connection import SocketConnection
-from jetlake.errors import ProtocolError, PullStatusError
+from jetlake.errors import JetlakeError, ProtocolError, PullStatusError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.durations import nanoseconds
@@ -54,9 +54,12 @@ def read_by_consumer(
     buffer = ReadBuffer()
     pull = _Pull(connection, api.subject("CONSUMER.MSG.NEXT", partition.stream, name), inbox, partition)
     yield from _deliveries(pull, buffer, partition, options, name, first)
-    connection.unsubscribe(sid)
-    api.forget_consumer(partition.stream, name)
-    buffer.settle(connection)
+    try:
+        connection.unsubscribe(sid)
+        api.forget_consumer(partition.stream, name)
+        buffer.settle(connection)
+    except JetlakeError:
+        connection.close()  # The range is read; the next task takes another connection.
 
 
 def _config(name: str, partition: ReadPartition, first: int) -> ConsumerConfig:
