@@ -180,7 +180,7 @@ def test_damage_while_it_runs_is_found_when_the_message_is_read(disk: FaultyDisk
     store = open_store(disk, segment_bytes=200)
     fill(store, 30)
     removed: list[int] = []
-    store.on_removed = lambda sequence, subject, size: removed.append(sequence)
+    store.hooks.on_removed = lambda sequence, subject, size: removed.append(sequence)
     disk.flip(FIRST_SEGMENT, HEADER_SIZE + 30)
     assert store.get(1) is None
     assert store.get(2) is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from jetlake.store import stream_folder
 from jetlake.store.journal import journal_format
 from jetlake.store.log import index_snapshot, mark, segment, segment_list
-from jetlake.store.log.record import OVERHEAD, message_size, pack_message, pack_tombstone, seed_of, unpack
+from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment import HEADER_SIZE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
@@ -39,11 +39,11 @@ def test_the_examples_are_what_is_written() -> None:
 
 
 def test_the_sizes_are_those_of_the_formula() -> None:
-    assert message_size(b"test", b"", b"hello") == 39
-    assert message_size(b"ORDERS.processed", b"", b"order 4") == 53
+    assert record_size(b"test", b"", b"hello") == 39
+    assert record_size(b"ORDERS.processed", b"", b"order 4") == 53
     header = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
     packed = pack_message(1, 1, b"s", header, b"x", 0)
-    assert len(packed) == message_size(b"s", header, b"x") == 34 + 1 + len(header) + 1
+    assert len(packed) == record_size(b"s", header, b"x") == 34 + 1 + len(header) + 1
     assert HEADER_SIZE == 48
     assert journal_format.HEADER_SIZE == 2 * 28
     assert len(pack_tombstone(2, 9, 1, 0)) == 38

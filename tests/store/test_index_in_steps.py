@@ -109,7 +109,7 @@ def test_steps_are_small_and_change_nothing_until_the_last():
         assert len(writes) <= 2, "one piece at a time, and the hash"
         writes.clear()
     assert steps > 20
-    assert read_snapshot(disk, FOLDER, "index").subjects.ids == store._subjects.ids
+    assert read_snapshot(disk, FOLDER, "index").subjects.ids == store._index.subjects.ids
     while store.compact_step():
         pass
 

@@ -13,7 +13,7 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreLimits"]
+__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits"]
 
 Incoming = tuple[bytes, bytes, bytes, bytes]
 """A message on its way in: subject, something that does not concern the store, header, payload."""
@@ -43,6 +43,23 @@ class StoreLimits(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     max_age_ns: int = 0
 
 
+class StoreHooks(msgspec.Struct):
+    """What a store calls, all from the thread that uses it; None for nothing.
+
+    Attributes:
+        on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
+        on_purged: called once after many messages went in one go.
+        may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
+            or by a rewrite without them; it is asked again after False.
+        on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
+    """
+
+    on_removed: Callable[[int, bytes, int], None] | None = None
+    on_purged: Callable[[], None] | None = None
+    may_forget: Callable[[int, int], bool] | None = None
+    on_undone: Callable[[StoreError], None] | None = None
+
+
 class MessageStore(Protocol):
     """The messages of one stream, by sequence and by subject.
 
@@ -63,25 +80,32 @@ class MessageStore(Protocol):
         lost_bytes: how many bytes of the files could not be understood.
         durable: whether acknowledgements have to wait for `sync`.
         failure: set when a sync fails: nothing more is taken before `mend` and another sync.
-        on_removed: called with sequence, subject and size of each message that goes (but see `BULK_REMOVAL`).
-        on_purged: called once after many messages went in one go.
-        may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
-            or by a rewrite without them; it is asked again after False.
-        on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
+        hooks: what the store calls when messages go.
     """
 
-    first_sequence: int
-    last_sequence: int
-    messages: int
-    bytes: int
-    last_time_ns: int
-    lost: list[int]
-    lost_bytes: int
     durable: bool
-    on_removed: Callable[[int, builtins.bytes, int], None] | None
-    on_purged: Callable[[], None] | None
-    may_forget: Callable[[int, int], bool] | None
-    on_undone: Callable[[StoreError], None] | None
+    hooks: StoreHooks
+
+    @property
+    def first_sequence(self) -> int: ...
+
+    @property
+    def last_sequence(self) -> int: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def last_time_ns(self) -> int: ...
+
+    @property
+    def lost(self) -> list[int]: ...
+
+    @property
+    def lost_bytes(self) -> int: ...
 
     def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, builtins.bytes]]:
         """Sequence, time and header of every record that has one and is not older, of removed messages as well.

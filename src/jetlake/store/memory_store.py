@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
+from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
-from jetlake.store.index.sequence_list import CHUNK
+from jetlake.store.index.message_reader import MessageReader
+from jetlake.store.index.message_remover import MessageRemover
+from jetlake.store.interface import Incoming, StoreHooks
 from jetlake.store.message import StoredMessage
 
 __all__ = ["MemoryStore"]
@@ -21,12 +23,13 @@ _RECORD_OVERHEAD = 16
 class _MemoryBlock(Block):
     """Rows with the headers and payloads beside them."""
 
-    __slots__ = ("headers", "payloads")
+    __slots__ = ("headers", "is_full", "payloads")
 
     def __init__(self, first: int) -> None:
         super().__init__(first)
         self.headers: list[bytes] = []
         self.payloads: list[bytes] = []
+        self.is_full = False
 
     def add_dead(self, count: int, time_ns: int) -> None:
         super().add_dead(count, time_ns)
@@ -43,6 +46,8 @@ class _MemoryBlock(Block):
         nothing = [b""] * (end - start)
         self.headers[start:end] = nothing
         self.payloads[start:end] = nothing
+        if self.is_full and 0 < self.live_count < len(self.live) // 4:
+            self.drop_dead_rows()
 
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         return StoredMessage(
@@ -72,96 +77,138 @@ class _MemoryBlock(Block):
         return [self.load(row, names) for row in self.fitting(rows, max_bytes)]
 
 
-class MemoryStore(IndexedStore[_MemoryBlock]):
-    """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
+class _MemoryLog:
+    """The blocks of a store in memory; a removal leaves nothing behind that had to be told."""
 
-    failure: StoreError | None = None
-
-    def __init__(self) -> None:
-        super().__init__(_MemoryBlock(1))
+    def __init__(self, index: Index[_MemoryBlock]) -> None:
+        self._index = index
+        index.on_emptied = self._emptied
 
     def append(self, subject: bytes, header: bytes, payload: bytes, time_ns: int) -> int:
-        block = self._active
+        """Append a message under the next sequence, which is returned."""
+        index = self._index
+        block = index.active
         if len(block.live) >= _BLOCK_ROWS:
-            block = self._start_block()
-        if time_ns < self.last_time_ns:
-            time_ns = self.last_time_ns
-        self.last_sequence = sequence = self.last_sequence + 1
+            block = self._begin_block()
+        if time_ns < index.last_time_ns:
+            time_ns = index.last_time_ns
+        index.last_sequence = sequence = index.last_sequence + 1
         size = _RECORD_OVERHEAD + len(subject) + len(header) + len(payload)
-        index = self._subjects
-        number = index.ids.get(subject)
-        if number is None:
-            number = index.add(subject, sequence)
-        else:
-            tail = index.tails[number]
-            if type(tail) is array and len(tail) < CHUNK:
-                tail.append(sequence)
-            else:
-                index.grow(number, sequence)
         block.sizes.append(size)
-        block.subject_ids.append(number)
+        block.subject_ids.append(index.subjects.append(subject, sequence))
         block.times.append(time_ns)
         block.live.append(1)
         block.headers.append(header)
         block.payloads.append(payload)
         block.live_count += 1
         block.live_bytes += size
-        self.bytes += size
-        self.last_time_ns = time_ns
-        if not self.messages:
-            self.first_sequence = sequence
-        self.messages += 1
+        index.bytes += size
+        index.last_time_ns = time_ns
+        if not index.messages:
+            index.first_sequence = sequence
+        index.messages += 1
         return sequence
 
-    def _start_block(self) -> _MemoryBlock:
-        full = self._active
-        block = _MemoryBlock(self.last_sequence + 1)
-        self._blocks.append(block)
-        self._starts.append(block.first)
-        self._active = block
+    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+        """Append messages under consecutive sequences and return the first."""
+        first = self._index.last_sequence + 1
+        time_ns = max(time_ns, self._index.last_time_ns)
+        done = 0
+        while done < len(messages):
+            room = _BLOCK_ROWS - len(self._index.active.live)
+            if room <= 0:
+                self._begin_block()
+                continue
+            self._append_fitting(messages[done : done + room], time_ns)
+            done += room
+        return first
+
+    def _append_fitting(self, messages: Sequence[Incoming], time_ns: int) -> None:
+        """Append messages for which the active block has room, with one visit to each column."""
+        index = self._index
+        block = index.active
+        count = len(messages)
+        first = index.last_sequence + 1
+        subjects, _, headers, payloads = zip(*messages, strict=True)
+        sizes = [
+            _RECORD_OVERHEAD + len(subject) + len(header) + len(payload) for subject, _, header, payload in messages
+        ]
+        size = sum(sizes)
+        block.sizes.extend(sizes)
+        block.subject_ids.extend(index.subjects.append_run(subjects, range(first, first + count)))
+        block.times.extend([time_ns] * count)
+        block.live.extend(b"\x01" * count)
+        block.headers += headers
+        block.payloads += payloads
+        block.live_count += count
+        block.live_bytes += size
+        index.bytes += size
+        index.last_sequence += count
+        index.last_time_ns = time_ns
+        if not index.messages:
+            index.first_sequence = first
+        index.messages += count
+
+    def _begin_block(self) -> _MemoryBlock:
+        full = self._index.active
+        full.is_full = True
+        block = _MemoryBlock(self._index.last_sequence + 1)
+        self._index.begin_block(block)
         if not full.live_count:
             self._emptied(full)
         return block
 
-    def _skip(self, count: int) -> None:
-        block = self._active
+    def skip(self, count: int) -> None:
+        index = self._index
+        block = index.active
         if not block.live:
-            block.first += count
-            self._starts[-1] = block.first
+            index.move_active(block.first + count)
         elif count <= _BLOCK_ROWS:
-            block.add_dead(count, self.last_time_ns)
-        self.last_sequence += count
-        if block.live and block.first + len(block.live) <= self.last_sequence:
-            self._start_block()
+            block.add_dead(count, index.last_time_ns)
+        index.last_sequence += count
+        if block.live and block.first + len(block.live) <= index.last_sequence:
+            self._begin_block()
 
-    def mend(self) -> None:
+    def _emptied(self, block: _MemoryBlock) -> None:
+        if block is not self._index.active:
+            self._index.drop_block(block)
+
+    def removed(self, first: int, last: int, follows_append: bool) -> None:
         pass
+
+    def removed_below(self, sequence: int) -> None:
+        pass
+
+    def erase(self, block: _MemoryBlock, row: int, sequence: int) -> None:
+        pass
+
+
+class MemoryStore(IndexedStore[_MemoryBlock]):
+    """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
+
+    durable = False
+    failure: StoreError | None = None
+    lost: list[int] = []
+    lost_bytes = 0
+
+    def __init__(self) -> None:
+        index = Index(_MemoryBlock(1), StoreHooks())
+        log = _MemoryLog(index)
+        super().__init__(index, MessageRemover(index, log, self.flush), MessageReader(index, lambda _block: True))
+        self.append = log.append
+        self.append_run = log.append_run
 
     def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
         # Whoever opens a store in memory finds nothing in it.
         return iter(())
 
-    def _log_removed(self, first: int, last: int, follows_append: bool) -> None:
-        pass
-
-    def _emptied(self, block: _MemoryBlock) -> None:
-        if block is self._active:
-            return
-        place = self._blocks.index(block)
-        del self._blocks[place], self._starts[place]
-
-    def _kill(self, block: _MemoryBlock, row: int, sequence: int) -> None:
-        super()._kill(block, row, sequence)
-        if block is not self._active and 0 < block.live_count < len(block.live) // 4:
-            block.drop_dead_rows()
-
-    def _erase(self, block: _MemoryBlock, row: int, sequence: int) -> None:
-        pass
-
     def flush(self) -> None:
         pass
 
     def sync(self) -> None:
+        pass
+
+    def mend(self) -> None:
         pass
 
     def needs_flush(self) -> bool:
@@ -177,11 +224,5 @@ class MemoryStore(IndexedStore[_MemoryBlock]):
         pass
 
     def delete(self) -> None:
-        self._subjects.clear()
-        self._blocks.clear()
-        self._starts.clear()
-        self._blocks.append(_MemoryBlock(self.last_sequence + 1))
-        self._starts.append(self.last_sequence + 1)
-        self._active = self._blocks[0]
-        self.messages = self.bytes = 0
-        self._settle_first()
+        self._index.kill_below(self.last_sequence + 1)
+        self._index.settle_first()

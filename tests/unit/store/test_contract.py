@@ -383,8 +383,8 @@ def test_removals_are_told(store: MessageStore) -> None:
         removed.append((sequence, subject))
         sizes.append(size)
 
-    store.on_removed = on_removed
-    store.on_purged = lambda: purges.append(store.messages)
+    store.hooks.on_removed = on_removed
+    store.hooks.on_purged = lambda: purges.append(store.messages)
     fill(store, 10)
     before = store.bytes
     store.remove(4)
@@ -408,8 +408,8 @@ def test_removals_are_told(store: MessageStore) -> None:
 def test_many_removals_are_told_as_one(store: MessageStore) -> None:
     removed: list[int] = []
     purges: list[int] = []
-    store.on_removed = lambda sequence, subject, size: removed.append(sequence)
-    store.on_purged = lambda: purges.append(store.messages)
+    store.hooks.on_removed = lambda sequence, subject, size: removed.append(sequence)
+    store.hooks.on_purged = lambda: purges.append(store.messages)
     fill(store, 4 * BULK_REMOVAL)
     store.purge(below=2 * BULK_REMOVAL)
     assert store.messages == 2 * BULK_REMOVAL + 1

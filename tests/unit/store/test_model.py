@@ -81,8 +81,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.listen()
 
     def listen(self) -> None:
-        self.store.on_removed = lambda sequence, subject, size: self.told.append(sequence)
-        self.store.on_purged = self.on_purged
+        self.store.hooks.on_removed = lambda sequence, subject, size: self.told.append(sequence)
+        self.store.hooks.on_purged = self.on_purged
 
     def on_purged(self) -> None:
         self.purges += 1
@@ -103,7 +103,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def append(self, subject: bytes, header: bytes, payload: bytes, step: int, count: int) -> None:
         for _ in range(count):
-            time_ns = max(self.model.time + step, 0)
+            time_ns = max(self.model.time + step, 1)  # 0 says that there is no message
             self.model.last += 1
             self.model.time = max(self.model.time, time_ns)
             self.model.live[self.model.last] = (self.model.time, subject, header, payload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from jetlake.protocol.subjects import has_wildcards
@@ -109,8 +109,31 @@ class SubjectIndex:
         number = self.ids.get(subject)
         if number is None:
             return self.add(subject, sequence)
-        self.grow(number, sequence)
+        tail = self.tails[number]
+        if type(tail) is array and len(tail) < CHUNK:
+            tail.append(sequence)
+        else:
+            self.grow(number, sequence)
         return number
+
+    def append_run(self, subjects: Sequence[bytes], sequences: Iterable[int]) -> list[int]:
+        """Append a sequence to each of these subjects, as `append` does; the subjects' numbers."""
+        find = self.ids.get
+        tails = self.tails
+        numbers: list[int] = []
+        add_number = numbers.append
+        for subject, sequence in zip(subjects, sequences, strict=True):
+            number = find(subject)
+            if number is None:
+                number = self.add(subject, sequence)
+            else:
+                tail = tails[number]
+                if type(tail) is array and len(tail) < CHUNK:
+                    tail.append(sequence)
+                else:
+                    self.grow(number, sequence)
+            add_number(number)
+        return numbers
 
     def remove(self, number: int, sequence: int) -> None:
         """Take out one sequence; a subject without sequences goes."""

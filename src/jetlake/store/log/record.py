@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from jetlake.store.interface import Incoming
 
 __all__ = [
     "ERASED",
@@ -26,10 +29,11 @@ __all__ = [
     "TOMBSTONE",
     "Record",
     "find_record",
-    "message_size",
     "pack_erased",
     "pack_message",
+    "pack_run",
     "pack_tombstone",
+    "record_size",
     "seed_of",
     "tombstone_range",
     "unpack",
@@ -81,7 +85,7 @@ def seed_of(key: int, segment_number: int) -> int:
     return int(xxh3_64_intdigest(struct.pack("<QI", key, segment_number)))
 
 
-def message_size(subject: bytes, header: bytes, payload: bytes) -> int:
+def record_size(subject: bytes, header: bytes, payload: bytes) -> int:
     """How long the record of a message is, which is what `state.bytes` counts."""
     if header:
         return HEADER_OVERHEAD + len(subject) + len(header) + len(payload)
@@ -90,13 +94,47 @@ def message_size(subject: bytes, header: bytes, payload: bytes) -> int:
 
 def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes, seed: int) -> bytes:
     """The record of a message."""
-    length = message_size(subject, header, payload)
+    subject_length = len(subject)
     if header:
-        head = _pack_head(length | HEADER_FLAG, sequence, time_ns, len(subject))
+        size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)
+        head = _pack_head(size | HEADER_FLAG, sequence, time_ns, subject_length)
         body = b"".join((head, subject, _pack_number(len(header)), header, payload))
     else:
-        body = b"".join((_pack_head(length, sequence, time_ns, len(subject)), subject, payload))
+        size = OVERHEAD + subject_length + len(payload)
+        body = _pack_head(size, sequence, time_ns, subject_length) + subject + payload
     return body + xxh3_64_digest(body, seed)
+
+
+def pack_run(
+    messages: Sequence[Incoming], sequence: int, time_ns: int, seed: int, room: int
+) -> tuple[list[bytes], list[int]]:
+    """Pack as many of the messages as there is room for, with consecutive sequences.
+
+    Returns:
+        The bytes of the records, each in two parts, and the size of each record.
+    """
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    add_part, add_size = parts.append, sizes.append
+    for subject, _, header, payload in messages:
+        subject_length = len(subject)
+        if header:
+            size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)
+        else:
+            size = OVERHEAD + subject_length + len(payload)
+        room -= size
+        if room < 0:
+            break
+        if header:
+            head = _pack_head(size | HEADER_FLAG, sequence, time_ns, subject_length)
+            body = b"".join((head, subject, _pack_number(len(header)), header, payload))
+        else:
+            body = _pack_head(size, sequence, time_ns, subject_length) + subject + payload
+        add_part(body)
+        add_part(xxh3_64_digest(body, seed))
+        add_size(size)
+        sequence += 1
+    return parts, sizes
 
 
 def pack_tombstone(first: int, last: int, time_ns: int, seed: int) -> bytes:

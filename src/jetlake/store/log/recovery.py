@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -12,7 +12,6 @@ from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
-from jetlake.store.index.sequence_list import CHUNK
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.log.mark import Mark
@@ -391,24 +390,11 @@ class _Recovery:
 
 def add_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
     """Give a segment a living row for each message of a scan, and each subject its sequences."""
-    ids = subjects.ids
-    tails = subjects.tails
-    numbers: array[int] = array("I")
-    for subject, sequence in zip(content.subjects, content.sequences, strict=True):
-        number = ids.get(subject)
-        if number is None:
-            number = subjects.add(subject, sequence)
-        else:
-            tail = tails[number]
-            if type(tail) is array and len(tail) < CHUNK:
-                tail.append(sequence)
-            else:
-                subjects.grow(number, sequence)
-        numbers.append(number)
+    numbers = subjects.append_run(content.subjects, content.sequences)
     _extend(segment, content, numbers)
 
 
-def _extend(segment: Segment, content: Scan, numbers: array[int]) -> None:
+def _extend(segment: Segment, content: Scan, numbers: Iterable[int]) -> None:
     sequences = content.sequences
     count = len(sequences)
     if not count:

@@ -458,7 +458,7 @@ def test_a_store_that_takes_nothing_more_refuses_each_publish(durable):
     def refuse(*arguments):
         raise StoreError("append", "an earlier sync failed")
 
-    stream.store.append = refuse
+    stream.store.append = stream.store.append_run = refuse
     assert error_of(durable.store("s.a")) == (503, 10077, "cannot append: an earlier sync failed")
     assert error_of(durable.store("s.a", b"", {"a": "b"}))[1] == 10077
 

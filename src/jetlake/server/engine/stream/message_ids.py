@@ -62,7 +62,7 @@ class MessageIds:
         self._appended: dict[tuple[int, int], set[int] | None] = {}
         self._waiting: set[tuple[int, int]] = set()
         self._safe: set[tuple[int, int]] = set()
-        self._store.may_forget = self._may_forget
+        self._store.hooks.may_forget = self._may_forget
 
     def expect(self) -> None:
         """Create the id file before the stream's first id is stored.

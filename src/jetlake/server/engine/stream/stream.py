@@ -104,8 +104,8 @@ class Stream(Generic[ConsumerType]):
             on_undone=self._forget_undone,
         )
         self._configure(config)
-        self.store.on_purged = self._on_purged
-        self.store.on_undone = self._on_undone
+        self.store.hooks.on_purged = self._on_purged
+        self.store.hooks.on_undone = self._on_undone
 
     def _configure(self, config: StreamConfig) -> None:
         self.retention.policy = config.retention
@@ -289,14 +289,14 @@ class Stream(Generic[ConsumerType]):
         """
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
         self.store.flush()
-        self.store.on_removed = self.store.on_purged = None
+        self.store.hooks.on_removed = self.store.hooks.on_purged = None
         self.is_purging = True
         try:
             return (yield from self._remove_in_steps(self.store.purge_in_steps(subject_filter, below=below, keep=keep)))
         finally:
             self.is_purging = False
             self.wake(tuple(self.caught_up))
-            self.store.on_purged = self._on_purged
+            self.store.hooks.on_purged = self._on_purged
             self._listen_for_removals()
             self._on_purged()
             self._removed_on_request()
@@ -351,7 +351,7 @@ class Stream(Generic[ConsumerType]):
 
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report messages that the limits remove one by one.
-        self.store.on_removed = self._on_removed if self.consumers and not self.is_purging else None
+        self.store.hooks.on_removed = self._on_removed if self.consumers and not self.is_purging else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
         for consumer in self.retention.interested(subject):

@@ -156,7 +156,7 @@ def test_a_stop_finishes_what_is_under_way(sliced):
 def test_a_defect_does_not_keep_those_behind_waiting(sliced, monkeypatch):
     send(sliced, "STREAM.PURGE.S", {"filter": "s.*.x"}, reply=b"_INBOX.1")
     send(sliced, "STREAM.INFO.S", reply=b"_INBOX.2")
-    monkeypatch.setattr(sliced.jetstream.streams["S"].store, "_remove_many", None)
+    monkeypatch.setattr(sliced.jetstream.streams["S"].store._remover, "_remove_many", None)
     with pytest.raises(TypeError):
         sliced.turn()
     _, answer = turns_to_answer(sliced, b"_INBOX.2")

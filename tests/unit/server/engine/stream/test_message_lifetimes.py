@@ -11,7 +11,7 @@ from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import message_lifetimes
 from jetlake.server.engine.stream.message_lifetimes import FOREVER, parse_lifetime
-from jetlake.store.log.file_store import FileStore
+from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.stream_folder import StoreFolder
 
 SECOND = 1_000_000_000
@@ -101,13 +101,13 @@ class Machine:
         self.disk = FaultyDisk(Random(5))
         self._make_harness = make_harness
         self.reads = []
-        read = FileStore.read
+        read = CheckedReader.read
 
         def noting(store, first_sequence, *arguments):
             self.reads.append(first_sequence)
             return read(store, first_sequence, *arguments)
 
-        monkeypatch.setattr(FileStore, "read", noting)
+        monkeypatch.setattr(CheckedReader, "read", noting)
 
     def start(self):
         self.reads.clear()

@@ -1,0 +1,352 @@
+"""What a stream holds, by sequence and by subject: blocks of rows, an index of subjects, and the counters over both."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from itertools import compress
+from typing import Generic, TypeVar
+
+from jetlake.protocol.subjects import has_wildcards
+from jetlake.store.index.block import Block
+from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.interface import StoreHooks
+from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["BlockType", "Index"]
+
+_GROUP = 1024
+
+BlockType = TypeVar("BlockType", bound=Block)
+
+
+class Index(Generic[BlockType]):
+    """Rows by sequence and sequences by subject; answers every question of `interface.MessageStore` without the disk.
+
+    Attributes:
+        blocks: in the order of their sequences; the last one is `active`, to which rows are appended.
+        starts: the first sequence of each block.
+        hooks: told of each message that is taken out.
+        on_emptied: called with a block whose last living row has died.
+    """
+
+    def __init__(self, first_block: BlockType, hooks: StoreHooks) -> None:
+        self.first_sequence = 0
+        self.last_sequence = 0
+        self.messages = 0
+        self.bytes = 0
+        self.last_time_ns = 0
+        self.subjects = SubjectIndex()
+        self.blocks: list[BlockType] = [first_block]
+        self.starts: list[int] = [first_block.first]
+        self.active = first_block
+        self.hooks = hooks
+        self.on_emptied: Callable[[BlockType], None] = lambda _block: None
+
+    # Blocks
+
+    def begin_block(self, block: BlockType) -> None:
+        """Append rows to this block from now on."""
+        self.blocks.append(block)
+        self.starts.append(block.first)
+        self.active = block
+
+    def drop_block(self, block: BlockType) -> None:
+        """Take a block out, which has no living row."""
+        place = self.blocks.index(block)
+        del self.blocks[place], self.starts[place]
+        self.active = self.blocks[-1]
+
+    def move_active(self, first: int) -> None:
+        """Let the active block, which has no row yet, begin with this sequence."""
+        self.active.first = self.starts[-1] = first
+
+    def block_index(self, sequence: int) -> int:
+        """The place of the block that has the sequence, if any has it."""
+        starts = self.starts
+        if len(starts) == 1 or sequence >= starts[-1]:
+            return len(starts) - 1
+        # The newest and the oldest block are asked for most.
+        return 0 if sequence < starts[1] else bisect_right(starts, sequence) - 1
+
+    def last_of(self, block: BlockType) -> int:
+        """The last sequence that a block can hold."""
+        place = self.blocks.index(block) + 1
+        return self.starts[place] - 1 if place < len(self.blocks) else self.last_sequence
+
+    def locate(self, sequence: int) -> tuple[BlockType, int] | None:
+        """Block and row of a message that is there."""
+        if not self.first_sequence <= sequence <= self.last_sequence:
+            return None
+        block = self.blocks[self.block_index(sequence)]
+        row = block.row_of(sequence)
+        return (block, row) if row >= 0 and block.live[row] else None
+
+    # Sequences and times
+
+    @property
+    def first_time_ns(self) -> int:
+        """The time of the oldest message; 0 when there is none."""
+        found = self.locate(self.first_sequence)
+        return found[0].times[found[1]] if found is not None else 0
+
+    @property
+    def deleted_count(self) -> int:
+        """How many sequences between the first and the last have no message."""
+        return self.last_sequence - self.first_sequence + 1 - self.messages if self.messages else 0
+
+    def has(self, sequence: int) -> bool:
+        """Whether there is a message of that sequence."""
+        return self.locate(sequence) is not None
+
+    def first_at_or_after(self, time_ns: int) -> int:
+        """The first sequence with a message of that time or later; the one after the last when there is none."""
+        for block in self.blocks:
+            if block.live_count and block.times[-1] >= time_ns:
+                row = block.next_live(bisect_left(block.times, time_ns))
+                if row >= 0:
+                    return block.sequence_of(row)
+        return self.last_sequence + 1
+
+    def live_between(self, first: int, end: int) -> Iterator[int]:
+        """The sequences of the messages from the first one on and below the end."""
+        for index in range(self.block_index(first), len(self.blocks)):
+            block = self.blocks[index]
+            if block.first >= end:
+                break
+            rows = block.live_rows(block.row_at_or_after(first), block.row_at_or_after(end))
+            yield from map(block.sequence_of, rows)
+
+    def newest(self, count: int) -> int:
+        """The sequence from which on there are so many messages (or all, if there are fewer)."""
+        if count >= self.messages:
+            return self.first_sequence
+        if not self.deleted_count:
+            return self.last_sequence - count + 1
+        excess = self.messages - count
+        for block in self.blocks:
+            if block.live_count <= excess:
+                excess -= block.live_count
+                continue
+            return block.sequence_of(block.live_rows(0, len(block.live))[excess])
+        return self.last_sequence + 1
+
+    def newest_bytes(self, limit: int) -> int:
+        """The sequence from which on the messages take at most so many bytes."""
+        excess = self.bytes - limit
+        for block in self.blocks:
+            if block.live_bytes < excess:
+                excess -= block.live_bytes
+                continue
+            row = block.next_live(0)
+            while row >= 0 and excess > 0:
+                excess -= block.sizes[row]
+                row = block.next_live(row + 1)
+            if row >= 0:
+                return block.sequence_of(row)
+        return self.last_sequence + 1
+
+    def count_below(self, sequence: int) -> int:
+        """How many messages are below a sequence, counted from the front: mostly these are few."""
+        count = 0
+        for block in self.blocks:
+            if block.first >= sequence:
+                break
+            count += block.count_live(0, block.row_at_or_after(sequence))
+        return count
+
+    def deleted(self) -> list[int]:
+        """The sequences between the first and the last that have no message."""
+        gone: list[int] = []
+        if not self.messages:
+            return gone
+        at = self.first_sequence
+        for block in self.blocks:
+            if not block.live_count:
+                continue
+            row = block.row_at_or_after(at)
+            if block.live_count == len(block.live) and block.sequences is None:
+                gone.extend(range(at, block.first + row))
+                at = block.first + len(block.live)
+                continue
+            for sequence in compress(block.sequence_slice(row, len(block.live)), block.live[row:]):
+                gone.extend(range(at, sequence))
+                at = sequence + 1
+        gone.extend(range(at, self.last_sequence + 1))
+        return gone
+
+    # Subjects
+
+    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
+        """Find in steps which subjects pass a filter, so that questions with that filter are quick."""
+        if subject_filter is not None:
+            yield from self.subjects.prepare(subject_filter)
+
+    def last_sequence_for(self, pattern: bytes) -> int:
+        """The sequence of the newest message whose subject the pattern covers; 0 when there is none."""
+        subjects = self.subjects
+        number = subjects.ids.get(pattern)
+        if number is not None and not has_wildcards(pattern):
+            return subjects.last(number)
+        return max(map(subjects.last, subjects.covered(pattern)), default=0)
+
+    def last_per_subject(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> list[int]:
+        """The sequence of the newest message of every subject that passes, ascending."""
+        return finish(self.last_per_subject_in_steps(subject_filter, up_to_sequence))
+
+    def last_per_subject_in_steps(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> Steps[list[int]]:
+        """The same in steps; what is removed meanwhile may be among them or not."""
+        yield from self.prepare(subject_filter)
+        subjects = self.subjects
+        last = self.last_sequence if up_to_sequence is None else min(up_to_sequence, self.last_sequence)
+        numbers = subjects.ids.values() if subject_filter is None else subjects.passing(subject_filter)
+        found: list[int] = []
+        for group in in_groups(list(numbers), _GROUP):
+            for number in group:
+                sequence = subjects.last(number) if subjects.has(number) else 0
+                if sequence > last:
+                    sequence = subjects.at_or_before(number, last)
+                if sequence:
+                    found.append(sequence)
+            yield
+        return (yield from sort_in_steps(found))
+
+    def counts(self, pattern: bytes | None = None) -> dict[bytes, int]:
+        """The subjects that the pattern covers, each with the number of its messages."""
+        return {name: self.count_on(name) for name in finish(self.subjects_in_steps(pattern))}
+
+    def subjects_in_steps(self, pattern: bytes | None = None) -> Steps[list[bytes]]:
+        """The subjects that the pattern covers, sorted."""
+        names: list[bytes]
+        if pattern is None or pattern == b">":
+            names = list(self.subjects.ids)
+        else:
+            yield from self.prepare(SubjectFilter((pattern,)))
+            names = [self.subjects.names[number] for number in self.subjects.covered(pattern)]
+        return (yield from sort_in_steps(names))
+
+    def count_on(self, subject: bytes) -> int:
+        """How many messages one subject has."""
+        number = self.subjects.ids.get(subject)
+        return self.subjects.count(number) if number is not None else 0
+
+    def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
+        """How many messages from `first_sequence` on pass the filter."""
+        if first_sequence > self.last_sequence:
+            return 0
+        subjects = self.subjects
+        if subject_filter is not None:
+            passing = subjects.passing(subject_filter)
+            if len(passing) < len(subjects.ids):
+                if first_sequence <= self.first_sequence:
+                    return sum(map(subjects.count, passing))
+                return sum(subjects.count_from(number, first_sequence) for number in passing)
+        if first_sequence <= self.first_sequence:
+            return self.messages
+        if not self.deleted_count:
+            return self.last_sequence - first_sequence + 1
+        place = self.block_index(first_sequence)
+        block = self.blocks[place]
+        later = sum(self.blocks[at].live_count for at in range(place + 1, len(self.blocks)))
+        return block.count_live(block.row_at_or_after(first_sequence), len(block.live)) + later
+
+    def subjects_above(self, sequence: int) -> set[int]:
+        """The numbers of the subjects of messages above a sequence."""
+        numbers: set[int] = set()
+        for index in range(self.block_index(sequence + 1), len(self.blocks)):
+            block = self.blocks[index]
+            row = block.row_at_or_after(sequence + 1)
+            numbers.update(compress(block.subject_ids[row:], block.live[row:]))
+        return numbers
+
+    # Taking messages out
+
+    def kill(self, block: BlockType, row: int, sequence: int) -> None:
+        """Take one living message out."""
+        size = block.sizes[row]
+        number = block.subject_ids[row]
+        subject = self.subjects.names[number]
+        block.live[row] = 0
+        block.live_count -= 1
+        block.live_bytes -= size
+        self.messages -= 1
+        self.bytes -= size
+        self.subjects.remove(number, sequence)
+        block.forget(row, row + 1)
+        if not block.live_count:
+            self.on_emptied(block)
+        if self.hooks.on_removed is not None:
+            self.hooks.on_removed(sequence, subject, size)
+
+    def kill_below(self, sequence: int) -> None:
+        """Take all messages below a sequence out, block by block, without a word to the hooks."""
+        numbers: set[int] = set()
+        keeps_some = sequence <= self.last_sequence
+        for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
+            start, end = block.next_live(0), block.row_at_or_after(sequence)
+            live = block.live[start:end]
+            count = block.count_live(0, end)
+            is_emptied = count == block.live_count
+            size = block.live_bytes if is_emptied else sum(compress(block.sizes[start:end], live))
+            if keeps_some:
+                numbers.update(compress(block.subject_ids[start:end], live))
+            block.live[start:end] = bytes(end - start)
+            block.live_count -= count
+            block.live_bytes -= size
+            self.messages -= count
+            self.bytes -= size
+            block.forget(start, end)
+            if not block.live_count:
+                self.on_emptied(block)
+        if self.messages:
+            for number in numbers:
+                self.subjects.remove_below(number, sequence)
+        else:
+            self.subjects.clear()
+
+    def kill_range(self, first: int, last: int) -> None:
+        """Take the messages between two sequences out, as a tombstone says."""
+        if first <= self.first_sequence <= last and self.messages:
+            self.kill_below(last + 1)
+            self.settle_first()
+            return
+        index = self.block_index(first)
+        while index < len(self.blocks) and self.blocks[index].first <= last:
+            block = self.blocks[index]
+            for row in block.live_rows(block.row_at_or_after(first), block.row_at_or_after(last + 1)):
+                self.kill(block, row, block.sequence_of(row))
+            index += 1
+
+    def take_back_last(self) -> None:
+        """Take the newest row back, as if it had never been appended."""
+        block = self.active
+        row = len(block.live) - 1
+        if block.live[row]:
+            size = block.sizes[row]
+            block.live_count -= 1
+            block.live_bytes -= size
+            self.messages -= 1
+            self.bytes -= size
+            self.subjects.remove(block.subject_ids[row], self.last_sequence)
+        block.pop()
+        self.last_sequence -= 1
+
+    def settle_first(self) -> None:
+        """Move the first sequence to the oldest message that is left."""
+        if not self.messages:
+            if self.last_sequence:
+                self.first_sequence = self.last_sequence + 1
+            return
+        index = self.block_index(self.first_sequence)
+        block = self.blocks[index]
+        row = block.next_live(block.row_at_or_after(self.first_sequence))
+        while row < 0:
+            index += 1
+            block = self.blocks[index]
+            row = block.next_live(0)
+        self.first_sequence = block.sequence_of(row)

@@ -1,0 +1,202 @@
+"""Reading messages: the index decides which, and their blocks load them from wherever the bytes lie."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+from jetlake.store.index.block import Block
+from jetlake.store.index.index import BlockType, Index
+from jetlake.store.interface import Run
+from jetlake.store.message import StoredMessage
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["MessageReader"]
+
+_SCAN_ROWS = 1024
+_SCAN_PATIENCE = 4096
+
+
+class MessageReader(Generic[BlockType]):
+    """Loads single messages and runs of them.
+
+    Args:
+        trust: makes sure that a block's living rows can be loaded; False when some could not and were removed as lost.
+    """
+
+    def __init__(self, index: Index[BlockType], trust: Callable[[BlockType], bool]) -> None:
+        self._index = index
+        self._trust = trust
+
+    def get(self, sequence: int) -> StoredMessage | None:
+        """The message of that sequence, if it is there."""
+        found = self._index.locate(sequence)
+        if found is None:
+            return None
+        if not self._trust(found[0]):
+            return self.get(sequence)
+        return found[0].load(found[1], self._index.subjects.names)
+
+    def read(
+        self,
+        first_sequence: int,
+        subject_filter: SubjectFilter | None,
+        max_messages: int,
+        max_bytes: int,
+        last_sequence: int | None = None,
+    ) -> Run:
+        """The next messages from `first_sequence` on that pass the filter, at least one if there is one."""
+        index = self._index
+        end = index.last_sequence
+        if last_sequence is not None and last_sequence < end:
+            end = last_sequence
+        start = max(first_sequence, index.first_sequence)
+        if start > end or not index.messages:
+            return Run([], max(first_sequence, end + 1))
+        if subject_filter is None:
+            return self._read_all(start, end, max_messages, max_bytes)
+        passing = index.subjects.passing(subject_filter)
+        if len(passing) == len(index.subjects.ids):
+            return self._read_all(start, end, max_messages, max_bytes)
+        if len(passing) > 1:
+            return self._read_several(passing, start, end, max_messages, max_bytes)
+        for number in passing:
+            return self._read_subject(number, start, end, max_messages, max_bytes)
+        return Run([], end + 1)
+
+    def _read_all(self, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
+        messages: list[StoredMessage] = []
+        names = self._index.subjects.names
+        blocks = self._index.blocks
+        place = self._index.block_index(start)
+        while place < len(blocks):
+            block = blocks[place]
+            if block.first > end:
+                break
+            limit = block.row_at_or_after(end + 1)
+            row = block.next_live(block.row_at_or_after(start))
+            if row < 0 or row >= limit:
+                place += 1
+                continue
+            if not self._trust(block):
+                continue
+            wanted = max_messages - len(messages)
+            if block.live_count == len(block.live):
+                asked = min(limit - row, wanted)
+                got = block.load_run(row, row + asked, max_bytes, names)
+            else:
+                rows = block.live_rows(row, min(limit, row + wanted + _SCAN_ROWS))[:wanted]
+                asked = len(rows)
+                got = block.load_rows(rows, max_bytes, names)
+            messages += got
+            start = got[-1].sequence + 1
+            max_bytes -= _stored_bytes(block, row, got)
+            if len(got) < asked or len(messages) >= max_messages or max_bytes <= 0:
+                return Run(messages, start)
+        return Run(messages, end + 1)
+
+    def _read_subject(self, number: int, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
+        sequences = self._index.subjects.from_(number, start, max_messages)
+        if sequences and sequences[-1] > end:
+            del sequences[bisect_right(sequences, end) :]
+        complete = len(sequences) < max_messages
+        messages, cut = self._load_sequences(sequences, max_bytes)
+        if messages and (cut or not complete):
+            return Run(messages, messages[-1].sequence + 1)
+        if sequences and not messages:
+            # What was found turned out to be lost.
+            literal = SubjectFilter((self._index.subjects.names[number],))
+            return self.read(start, literal, max_messages, max_bytes, end)
+        return Run(messages, end + 1)
+
+    def _load_sequences(self, sequences: list[int], max_bytes: int) -> tuple[list[StoredMessage], bool]:
+        """The messages of these sequences and whether the bytes did not suffice for all."""
+        messages: list[StoredMessage] = []
+        index = self._index
+        names = index.subjects.names
+        place = 0
+        while place < len(sequences):
+            at = index.block_index(sequences[place])
+            block = index.blocks[at]
+            if not self._trust(block):
+                sequences = [sequence for sequence in sequences[place:] if index.has(sequence)]
+                place = 0
+                continue
+            is_last = at + 1 == len(index.blocks)
+            stop = len(sequences) if is_last else bisect_left(sequences, index.starts[at + 1], place)
+            if block.sequences is None:
+                rows = [sequence - block.first for sequence in sequences[place:stop]]
+            else:
+                rows = [block.row_of(sequence) for sequence in sequences[place:stop]]
+            got = block.load_rows(rows, max_bytes, names)
+            messages += got
+            if len(got) < len(rows):
+                return messages, True
+            max_bytes -= sum(block.sizes[row] for row in rows)
+            place = stop
+            if max_bytes <= 0 and place < len(sequences):
+                return messages, True
+        return messages, False
+
+    def _read_several(
+        self, passing: set[int] | tuple[int, ...], start: int, end: int, max_messages: int, max_bytes: int
+    ) -> Run:
+        """Look at row after row; after a long stretch without a hit, ask each subject where it goes on."""
+        numbers = passing if isinstance(passing, set) else set(passing)
+        index = self._index
+        messages: list[StoredMessage] = []
+        patience_rows = patience = _SCAN_PATIENCE + 4 * len(passing)
+        while start <= end:
+            place = index.block_index(start)
+            block = index.blocks[place]
+            row = block.row_at_or_after(start)
+            limit = min(block.row_at_or_after(end + 1), row + _SCAN_ROWS)
+            if row >= limit:
+                if place + 1 == len(index.blocks):
+                    break
+                start = max(index.starts[place + 1], start)
+                continue
+            rows = [
+                at
+                for at, number, live in zip(
+                    range(row, limit), block.subject_ids[row:limit], block.live[row:limit], strict=True
+                )
+                if live and number in numbers
+            ]
+            if rows and not self._trust(block):
+                continue
+            if not rows:
+                start = block.sequence_of(limit - 1) + 1
+                patience -= limit - row
+                if patience <= 0:
+                    patience = patience_rows
+                    start = self._next_of(passing, start)
+                    if not start:
+                        break
+                continue
+            patience = patience_rows
+            wanted = rows[: max_messages - len(messages)]
+            got = block.load_rows(wanted, max_bytes, index.subjects.names)
+            messages += got
+            start = got[-1].sequence + 1
+            if len(got) < len(wanted) or len(messages) >= max_messages:
+                return Run(messages, start)
+            max_bytes -= sum(block.sizes[at] for at in wanted)
+            if max_bytes <= 0:
+                return Run(messages, start)
+            start = block.sequence_of(limit - 1) + 1
+        return Run(messages, end + 1)
+
+    def _next_of(self, passing: Iterable[int], sequence: int) -> int:
+        """The lowest sequence from this one on that one of the subjects has, or 0."""
+        at_or_after = self._index.subjects.at_or_after
+        return min(filter(None, (at_or_after(number, sequence) for number in passing)), default=0)
+
+
+def _stored_bytes(block: Block, row: int, messages: list[StoredMessage]) -> int:
+    """What the messages of a run take, the first of which is in that row."""
+    last = block.row_of(messages[-1].sequence)
+    if last - row + 1 == len(messages):
+        return sum(block.sizes[row : last + 1])
+    return sum(block.sizes[block.row_of(message.sequence)] for message in messages)

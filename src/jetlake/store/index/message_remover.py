@@ -1,0 +1,270 @@
+"""Removing messages: one, many by a purge, and the oldest by the stream's limits."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from jetlake.store.index.block import Block
+from jetlake.store.index.index import BlockType, Index
+from jetlake.store.interface import BULK_REMOVAL, StoreLimits
+from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["MessageRemover", "RemovalLog"]
+
+# How many subjects a step of a purge looks at.
+_STEP_SUBJECTS = 1024
+
+ErasedBlock = TypeVar("ErasedBlock", bound=Block, contravariant=True)
+
+
+class RemovalLog(Protocol[ErasedBlock]):
+    """What makes removals last."""
+
+    def skip(self, count: int) -> None:
+        """Use up sequences: rows, log and the index's `last_sequence`."""
+        ...
+
+    def removed(self, first: int, last: int, follows_append: bool) -> None:
+        """Write a tombstone: nothing is left from `first` to `last`."""
+        ...
+
+    def removed_below(self, sequence: int) -> None:
+        """Forget what was lost below a sequence: it would be gone now if it had not been lost."""
+        ...
+
+    def erase(self, block: ErasedBlock, row: int, sequence: int) -> None:
+        """Overwrite what the disk holds of a row that has died."""
+        ...
+
+
+class MessageRemover(Generic[BlockType]):
+    """Takes messages out of the index and has the log remember it; see `interface.MessageStore` for the promises.
+
+    Args:
+        flush: writes what was appended, before removals that make room for it.
+    """
+
+    def __init__(self, index: Index[BlockType], log: RemovalLog[BlockType], flush: Callable[[], None]) -> None:
+        self._index = index
+        self._log = log
+        self._flush = flush
+        # The limit a subject was held to so far, and up to which sequence.
+        self._enforced_per_subject = 0
+        self._enforced_sequence = 0
+        # Below this one there are only messages that do not grow old.
+        self._aged_below = 0
+
+    def remove(self, sequence: int, *, erase: bool = False) -> bool:
+        """Remove one message; False when it is not there. With `erase` its bytes are overwritten on the disk too."""
+        index = self._index
+        found = index.locate(sequence)
+        if found is None:
+            return False
+        block, row = found
+        index.kill(block, row, sequence)
+        self._log.removed(sequence, sequence, False)
+        if sequence == index.first_sequence:
+            index.settle_first()
+        if erase:
+            self._log.erase(block, row, sequence)
+        return True
+
+    def purge(
+        self,
+        subject_filter: SubjectFilter | None = None,
+        *,
+        below: int | None = None,
+        keep: int | None = None,
+        follows_append: bool = False,
+    ) -> int:
+        """Remove the messages that pass the filter and return how many there were."""
+        if follows_append:
+            self._flush()
+        return finish(self.purge_in_steps(subject_filter, below, keep, sys.maxsize, follows_append))
+
+    def purge_in_steps(
+        self,
+        subject_filter: SubjectFilter | None,
+        below: int | None,
+        keep: int | None,
+        step: int,
+        follows_append: bool = False,
+    ) -> Steps[int]:
+        """Purge about `step` messages at a time; what is appended meanwhile stays."""
+        index = self._index
+        end = index.last_sequence + 1
+        count = 0
+        if subject_filter is not None:
+            found = yield from self._purgeable(subject_filter, end if below is None else min(below, end), end, keep)
+            for group in in_groups(found, step):
+                count += self._remove_many(group, follows_append)
+                yield
+            return count
+        if index.last_sequence and not index.messages:
+            index.first_sequence = end
+        if below is not None:
+            end = min(below, end)
+        if keep:
+            end = min(end, index.newest(keep))
+        if end > index.last_sequence:  # all of them go, which is quick
+            step = sys.maxsize
+        while index.messages and index.first_sequence < end:
+            # Neighbours go several times as fast as scattered messages.
+            count += self._remove_below(min(end, index.first_sequence + 8 * step), follows_append)
+            yield
+        if below is not None and not keep and below > index.last_sequence + 1:
+            self.advance_to(below)
+        elif not index.messages:
+            index.first_sequence = index.last_sequence + 1
+        self._log.removed_below(index.first_sequence if below is None or keep else below)
+        return count
+
+    def advance_to(self, first_sequence: int) -> None:
+        """Remove everything and make `first_sequence` the next one to be used; it must lie ahead of the last."""
+        index = self._index
+        if first_sequence <= index.last_sequence:
+            raise ValueError(f"sequence {first_sequence} was used already, the last one is {index.last_sequence}")
+        self._remove_below(index.last_sequence + 1, False)
+        if first_sequence > index.last_sequence + 1:
+            self._log.skip(first_sequence - index.last_sequence - 1)
+        index.first_sequence = first_sequence
+
+    def skip(self, count: int = 1) -> None:
+        """Use up sequences without storing anything."""
+        index = self._index
+        self._log.skip(count)
+        if not index.messages:
+            index.first_sequence = index.last_sequence + 1
+
+    @property
+    def aging_sequence(self) -> int:
+        """Where the messages begin that can grow too old; those before were passed by as ageless."""
+        return max(self._index.first_sequence, self._aged_below)
+
+    @property
+    def aging_time_ns(self) -> int:
+        """The time of the oldest of them; 0 when there is none."""
+        index = self._index
+        if self._aged_below <= index.first_sequence:
+            return index.first_time_ns
+        sequence = next(index.live_between(self._aged_below, index.last_sequence + 1), 0)
+        found = index.locate(sequence)
+        return found[0].times[found[1]] if found is not None else 0
+
+    def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
+        """Remove the oldest messages until the limits hold, and return how many went."""
+        index = self._index
+        self._flush()
+        removed = 0
+        if limits.max_per_subject > 0:
+            removed = self._remove_many(self._over_subject_limit(limits.max_per_subject), True)
+        self._enforced_per_subject = limits.max_per_subject
+        self._enforced_sequence = index.last_sequence
+        if 0 < limits.max_messages < index.messages:
+            removed += self._remove_below(index.newest(limits.max_messages), True)
+        if 0 < limits.max_bytes < index.bytes:
+            removed += self._remove_below(index.newest_bytes(limits.max_bytes), True)
+        if limits.max_age_ns > 0 and 0 < self.aging_time_ns <= now_ns - limits.max_age_ns:
+            removed += self._remove_aged(index.first_at_or_after(now_ns - limits.max_age_ns + 1), ageless)
+        return removed
+
+    def _remove_aged(self, sequence: int, ageless: Sequence[int]) -> int:
+        """Remove every message below a sequence, but for these, and pass those by from now on."""
+        index = self._index
+        start = self.aging_sequence
+        passed = ageless[bisect_left(ageless, start) : bisect_left(ageless, sequence)]
+        if start == index.first_sequence and not passed:
+            return self._remove_below(sequence, True)
+        aged = set(index.live_between(start, sequence)).difference(passed)
+        self._aged_below = sequence
+        return self._remove_many(sorted(aged), True)
+
+    def _over_subject_limit(self, limit: int) -> list[int]:
+        """The oldest messages of subjects that have more than the limit, of those that may have changed."""
+        subjects = self._index.subjects
+        numbers: Iterable[int]
+        if limit != self._enforced_per_subject:
+            numbers = subjects.ids.values()
+        else:
+            numbers = self._index.subjects_above(self._enforced_sequence)
+        over: list[int] = []
+        for number in numbers:
+            excess = subjects.count(number) - limit
+            if excess > 0:
+                over += subjects.from_(number, 0, excess)
+        over.sort()
+        return over
+
+    def _purgeable(self, subject_filter: SubjectFilter, below: int, end: int, keep: int | None) -> Steps[list[int]]:
+        """The sequences that a purge by subject removes, ascending; from `end` on there was nothing at its start."""
+        subjects = self._index.subjects
+        yield from subjects.prepare(subject_filter)
+        found: list[int] = []
+        total = 0
+        for group in in_groups(list(subjects.passing(subject_filter)), _STEP_SUBJECTS):
+            for number in group:
+                if subjects.has(number):
+                    count = subjects.count(number)
+                    total += count - subjects.count_from(number, end)
+                    found += subjects.from_(number, 0, count - subjects.count_from(number, below))
+            yield
+        found = yield from sort_in_steps(found)
+        if keep:
+            del found[max(total - keep, 0) :]
+        return found
+
+    def _remove_many(self, sequences: list[int], follows_append: bool) -> int:
+        """Remove these messages, given in ascending order."""
+        if not sequences:
+            return 0
+        index, hooks = self._index, self._index.hooks
+        on_removed = hooks.on_removed
+        in_bulk = len(sequences) > BULK_REMOVAL
+        if in_bulk:
+            hooks.on_removed = None
+        first = before = sequences[0]
+        count = 0
+        for sequence in sequences:
+            found = index.locate(sequence)
+            if found is not None:
+                index.kill(found[0], found[1], sequence)
+                count += 1
+            if sequence > before + 1:
+                self._log.removed(first, before, follows_append)
+                first = sequence
+            before = sequence
+        self._log.removed(first, before, follows_append)
+        index.settle_first()
+        hooks.on_removed = on_removed
+        if in_bulk and hooks.on_purged is not None:
+            hooks.on_purged()
+        return count
+
+    def _remove_below(self, sequence: int, follows_append: bool) -> int:
+        """Remove every message below a sequence."""
+        index = self._index
+        if not index.messages or sequence <= index.first_sequence:
+            return 0
+        first = index.first_sequence
+        count = index.count_below(sequence)
+        if count > BULK_REMOVAL:
+            index.kill_below(sequence)
+        else:
+            at = first
+            for _ in range(count):
+                found = index.locate(at)
+                if found is not None:
+                    index.kill(found[0], found[1], at)
+                    index.settle_first()
+                at = index.first_sequence
+        self._log.removed(first, min(sequence - 1, index.last_sequence), follows_append)
+        index.settle_first()
+        if count > BULK_REMOVAL and index.hooks.on_purged is not None:
+            index.hooks.on_purged()
+        if count:
+            self._log.removed_below(sequence)
+        return count

@@ -1,0 +1,109 @@
+"""Reading a log's messages: a segment is checked before its first use and where a record turns out to be damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jetlake.errors import StoreError
+from jetlake.store.index.index import Index
+from jetlake.store.index.message_reader import MessageReader
+from jetlake.store.interface import Run
+from jetlake.store.log.log import Log
+from jetlake.store.log.lost_messages import LostMessages
+from jetlake.store.log.scan import headers_in, scan
+from jetlake.store.log.segment import HEADER_SIZE, DamagedSegmentError, Segment
+from jetlake.store.message import StoredMessage
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["CheckedReader"]
+
+
+class CheckedReader:
+    """Gives messages back, and counts as lost what the disk does not."""
+
+    def __init__(self, index: Index[Segment], log: Log, lost: LostMessages) -> None:
+        self._index = index
+        self._log = log
+        self._lost = lost
+        self._messages = MessageReader(index, self._trust)
+
+    def get(self, sequence: int) -> StoredMessage | None:
+        """The message of that sequence, if it is there.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        while True:
+            try:
+                return self._messages.get(sequence)
+            except DamagedSegmentError as damage:
+                self.check(damage.segment)
+            except OSError as error:
+                raise StoreError.of(f"read message {sequence}", error) from error
+
+    def read(
+        self,
+        first_sequence: int,
+        subject_filter: SubjectFilter | None,
+        max_messages: int,
+        max_bytes: int,
+        last_sequence: int | None = None,
+    ) -> Run:
+        """The next messages from `first_sequence` on that pass the filter, at least one if there is one.
+
+        Raises:
+            StoreError: the disk does not answer.
+        """
+        while True:
+            try:
+                return self._messages.read(first_sequence, subject_filter, max_messages, max_bytes, last_sequence)
+            except DamagedSegmentError as damage:
+                self.check(damage.segment)
+            except OSError as error:
+                raise StoreError.of(f"read messages from {first_sequence} on", error) from error
+
+    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+        """Sequence, time and header of every record that has one and is not older, of removed messages as well.
+
+        Raises:
+            StoreError: the disk does not give them back.
+        """
+        segments = self._index.blocks
+        for place, segment in enumerate(segments):
+            following = segments[place + 1] if place + 1 < len(segments) else None
+            if not segment.size or (following is not None and following.times and following.times[0] < time_ns):
+                continue
+            yield from headers_in(self._read_segment(segment), HEADER_SIZE, segment.seed, time_ns)
+
+    def _read_segment(self, segment: Segment) -> bytes:
+        self._log.use((segment,))
+        try:
+            return segment.read_all(segment.size)
+        except OSError as error:
+            raise StoreError.of(f"read segment {segment.number}", error) from error
+
+    def _trust(self, segment: Segment) -> bool:
+        """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
+        if segment.handle is None:
+            self._log.use((segment,))
+        return segment.verified or self.check(segment)
+
+    def check(self, segment: Segment) -> bool:
+        """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows."""
+        data = self._read_segment(segment)
+        segment.verified = True
+        if segment.matches_digest(data):
+            return True
+        content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)
+        good = dict(zip(content.sequences, content.offsets, strict=True))
+        lost = [
+            row
+            for row in segment.live_rows(0, len(segment.live))
+            if segment.offsets[row] < segment.size and good.get(segment.sequence_of(row)) != segment.offsets[row]
+        ]
+        if lost:
+            self._lost.add(list(map(segment.sequence_of, lost)), sum(segment.sizes[row] for row in lost))
+        for row in lost:
+            self._index.kill(segment, row, segment.sequence_of(row))
+        self._index.settle_first()
+        return not lost

@@ -1,0 +1,80 @@
+"""The messages that the disk no longer gives back: told by their sequences until they are removed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from pathlib import Path
+
+from jetlake.store.log.segment_list import SegmentList
+from jetlake.store.sequence_ranges import Range, ranges_of, told
+
+__all__ = ["LOST_MAX", "LostMessages"]
+
+LOST_MAX = 100_000
+"""How many lost sequences are told by their number."""
+
+
+class LostMessages:
+    """Keeps the list of lost sequences, here and in the list of segments.
+
+    Attributes:
+        sequences: of the lost messages, ascending.
+        bytes: how much of the files could not be understood.
+
+    Args:
+        report: told of messages that are found to be lost.
+    """
+
+    def __init__(self, folder: Path, segments: SegmentList, report: Callable[[str], None]) -> None:
+        self.sequences: list[int] = []
+        self.bytes = 0
+        self._folder = folder
+        self._segments = segments
+        self._report = report
+
+    def begin(self, sequences: list[int], size: int) -> None:
+        """Take over what recovery found; whoever calls writes the list of segments."""
+        self.sequences = sequences
+        self.bytes = size
+        if sequences:
+            self._tell(sequences)
+
+    def add(self, sequences: list[int], size: int) -> None:
+        """Note messages whose records turned out to be damaged."""
+        self.bytes += size
+        for sequence in sequences:
+            insort(self.sequences, sequence)
+        self._tell(sequences)
+        self._save()
+
+    def forget(self, first: int, last: int) -> None:
+        """Take the lost messages between two sequences for removed."""
+        if self.sequences and any(first <= sequence <= last for sequence in self.sequences):
+            self.sequences = [sequence for sequence in self.sequences if not first <= sequence <= last]
+            self._save()
+
+    def forget_below(self, sequence: int) -> list[Range]:
+        """Take the lost messages below a sequence for removed; their ranges."""
+        place = bisect_left(self.sequences, sequence)
+        if not place:
+            return []
+        gone = ranges_of(self.sequences[:place])
+        self.sequences = self.sequences[place:]
+        self._save()
+        return gone
+
+    def any_between(self, first: int, last: int) -> bool:
+        """Whether a message between two sequences is lost."""
+        place = bisect_left(self.sequences, first)
+        return place < len(self.sequences) and self.sequences[place] <= last
+
+    def _save(self) -> None:
+        self._segments.lose(ranges_of(self.sequences))
+
+    def _tell(self, sequences: list[int]) -> None:
+        count = f"{len(sequences):,} messages" if len(sequences) > 1 else "1 message"
+        self._report(
+            f"{count} in {self._folder} can not be read and are lost: sequences {told(ranges_of(sequences))}. "
+            "A purge up to the last of them ends this report"
+        )
