@@ -16,11 +16,11 @@ async def test_a_client_may_publish_more_to_itself_than_may_wait():
         await reader.readuntil(b"PONG\r\n")
         writer.writelines([b"PUB self 1024\r\n" + b"x" * 1024 + b"\r\n"] * COUNT)
         async with asyncio.timeout(10):
-            while not server.stalled and server.connections:
+            while not server.statistics.stalled and server.connections:
                 await asyncio.sleep(0.001)
         received = b""
         while len(received) < COUNT * len(MESSAGE) and (data := await reader.read(1 << 20)):
             received += data
         writer.close()
         assert received.count(b"MSG self 1 1024\r\n") == COUNT
-        assert server.slow_consumers == 0
+        assert server.statistics.slow_consumers == 0

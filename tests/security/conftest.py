@@ -34,6 +34,6 @@ async def connect():
         async def connect(server, **options):
             wire = await Wire.open(server.host, server.port)
             stack.push_async_callback(wire.close)
-            return await wire.hello(**options) if options or not server.server.authenticator.required else wire
+            return await wire.hello(**options) if options or not server.server.settings.authenticator.required else wire
 
         yield connect

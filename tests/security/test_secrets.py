@@ -5,9 +5,9 @@ import hmac
 import bcrypt
 
 from jetlake.server.config.options import Options, Secret, User
-from jetlake.server.shell.connection import auth
-from jetlake.server.shell.connection.auth import Authenticator
-from jetlake.server.shell.connection.connect_options import ConnectOptions
+from jetlake.server.shell.access import auth
+from jetlake.server.shell.access.auth import Authenticator
+from jetlake.server.shell.access.connect_options import ConnectOptions
 
 CONFIG = """
 debug: true, trace: true

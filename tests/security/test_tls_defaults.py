@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jetlake.server.config.options import TlsOptions
-from jetlake.server.shell.connection.tls import server_context
+from jetlake.server.shell.access.tls import server_context
 
 CERTIFICATES = Path(__file__).parents[1] / "conformance" / "certificates"
 

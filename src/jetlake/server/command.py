@@ -14,7 +14,7 @@ from typing import Any
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.flags import parse_flags, usage
-from jetlake.server.shell.connection.tls import server_context
+from jetlake.server.shell.access.tls import server_context
 from jetlake.server.shell.log import LineLog, open_line_log
 from jetlake.server.shell.monitoring.pages import Pages
 from jetlake.server.shell.server import Server

@@ -1,12 +1,12 @@
-"""The turns of the loop: what came in is stored and delivered, and everything is written once, at the end of each."""
+"""The engine loop: at the end of each turn of asyncio's loop, store and deliver what came in, and write it out once."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.long_work import LongWork
@@ -15,9 +15,8 @@ from jetlake.server.shell.committer import Committer, LatencyHistogram
 
 if TYPE_CHECKING:
     from jetlake.server.engine.engine import Engine
-    from jetlake.server.shell.connection.writer import Outgoing
 
-__all__ = ["Turns"]
+__all__ = ["EngineLoop"]
 
 _SECOND_NS = 1_000_000_000
 # A deadline far ahead must not make the loop's own timer overflow; one that comes too early does no harm.
@@ -36,20 +35,29 @@ class Reader(Protocol):
         ...
 
 
-class Turns:
+class Writer(Protocol):
+    """The write side of a connection."""
+
+    def flush(self) -> None:
+        """Write what was queued in this turn, with one call."""
+        ...
+
+
+class EngineLoop:
     """Drives the engine and the connections of one server.
 
     Args:
-        clock: tells the time.
-        report_defect: takes what should never have been raised, with where it was.
-        ticks: tells how much time has passed, in seconds since any moment.
+        clock: the server's clock.
+        report_defect: takes an internal error, with the place where it was raised.
+        ticks: a monotonic time in seconds.
 
     Attributes:
+        loop: asyncio's loop, from `start` on.
         timers: the shell's own deadlines; the engine has another set.
         work: the shell's own long work; the engine has more.
-        engine: what to flush at the end of a turn; None without JetStream.
-        committer: what syncs after a flush.
-        durations: how long turns took, from the first thing that came in to the last write.
+        engine: flushed at the end of a turn; None without JetStream.
+        committer: syncs after a flush.
+        durations: how long turns took, from the first read to the last write.
     """
 
     def __init__(
@@ -67,58 +75,59 @@ class Turns:
         self._began_s = 0.0
         self._clock = clock
         self._report_defect = report_defect
-        self._loop: asyncio.AbstractEventLoop
-        self._dirty: deque[Outgoing] = deque()
+        self.loop: asyncio.AbstractEventLoop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dirty: deque[Writer] = deque()
         self._behind: deque[Reader] = deque()
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to turn with this loop."""
-        self._loop = loop
+        """Run in this loop."""
+        self.loop = loop
 
     def stop(self) -> None:
-        """No more timers; what is scheduled for this turn still runs."""
+        """Cancel the timer; what is scheduled for this turn still runs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def begin(self) -> None:
-        """Start the clock of this turn, before the first thing that comes in is handled."""
+        """Take the time at which this turn begins, before its first read is handled."""
         if not self._began_s:
             self._began_s = self.ticks()
 
     def has_time(self) -> bool:
-        """Whether this turn may read more, or what comes in has to wait for the next."""
+        """Whether this turn may read more; otherwise reads wait for the next turn."""
         return self.ticks() < self._began_s + _READ_S
 
     def wait_for_turn(self, reader: Reader) -> None:
-        """Let the connection read on when those that wait already have had their shares."""
+        """Queue the connection behind those that wait already for their next share."""
         self._behind.append(reader)
         self.schedule()
 
     def schedule(self) -> None:
-        """Have everything that was received in this turn stored, delivered and written at its end."""
+        """Store, deliver and write at the end of this turn what was received in it."""
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._end)
+            self.loop.call_soon(self._end)
 
-    def mark_dirty(self, connection: Outgoing) -> None:
-        """The connection has something to write."""
-        self._dirty.append(connection)
+    def mark_dirty(self, writer: Writer) -> None:
+        """Flush the writer at the end of this turn."""
+        self._dirty.append(writer)
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._end)
+            self.loop.call_soon(self._end)
 
     def drained(self) -> None:
-        """A connection that was congested takes deliveries again."""
+        """Resume deliveries that waited for a congested connection."""
         if self.engine is not None:
             self.engine.wake_congested()
             self.schedule()
 
     def flush_dirty(self) -> None:
-        """Write what connections have to write, each with one call; the rest in the next turn when it takes long."""
+        """Flush the writers that have something queued; when that takes long, the rest waits for the next turn."""
         dirty = self._dirty
         deadline_s = self.ticks() + _WRITE_S
         for _ in range(len(dirty)):
@@ -127,7 +136,7 @@ class Turns:
                 break
 
     def _read_on(self) -> None:
-        """Give the connections that are behind their shares, one after the other, at least one of them."""
+        """Let connections that wait handle their next share, one after the other; at least one of them."""
         behind = self._behind
         while behind:
             reader = behind.popleft()
@@ -159,26 +168,40 @@ class Turns:
         self.durations.observe(self.ticks() - self._began_s)
         self._began_s = 0.0
 
+    # Tasks
+
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine beside the loop, until it ends or `cancel_tasks` is called."""
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel_tasks(self) -> None:
+        """Cancel all tasks but the calling one."""
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
     # Time
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the server's clock has moved on so far."""
+        """Call `callback` when the server's clock has advanced so far."""
         self.timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)
         self._arm_timer()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep by the server's clock."""
-        woken: asyncio.Future[None] = self._loop.create_future()
+        woken: asyncio.Future[None] = self.loop.create_future()
         self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
         await woken
 
     def clock_moved(self) -> None:
-        """The clock was moved by hand: run what is due now, and take the next deadline from there."""
+        """Run what is due after the clock was set by a test, and arm the timer anew."""
         self.stop()
         self._run_timers()
 
     def _arm_timer(self) -> None:
-        """Sleep no longer than until the earliest deadline."""
+        """Set asyncio's timer to the earliest deadline."""
         deadline_ns = self.timers.next_deadline()
         if self.engine is not None:
             other_ns = self.engine.timers.next_deadline()
@@ -189,7 +212,7 @@ class Turns:
         self.stop()
         delay_s = max(deadline_ns - self._clock.now_ns(), 0) / _SECOND_NS
         self._timer_deadline_ns = deadline_ns
-        self._timer = self._loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
+        self._timer = self.loop.call_later(min(delay_s, _SLEEP_MAX_S), self._run_timers)
 
     def _run_timers(self) -> None:
         self.begin()

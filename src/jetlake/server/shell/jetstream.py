@@ -1,40 +1,42 @@
-"""Starting JetStream: the folder, its limits, and the engine with an account for each that may use it."""
+"""JetStream in a server: the claim on its folder, the engine with its accounts, and the committer."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jetlake.errors import ConfigError
 from jetlake.model.account import AccountLimits
 from jetlake.model.encoding.durations import format_duration, nanoseconds
 from jetlake.model.rules.limits import ServerLimits
-from jetlake.server.config.options import JetStreamLimits, JetStreamOptions
+from jetlake.server.config.options import GLOBAL_ACCOUNT, JetStreamLimits, JetStreamOptions, Options
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.server.shell.account_table import AccountTable
+from jetlake.server.shell.committer import Committer
+from jetlake.server.shell.engine_loop import EngineLoop
+from jetlake.server.shell.log import Log
 from jetlake.server.version import API_LEVEL
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.stream_folder import StoreFolder
 
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
-
-__all__ = ["FolderLock", "jetstream_folder", "start_engine"]
+__all__ = ["JetStreamService", "jetstream_folder"]
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-class FolderLock:
-    """The claim of one server on its store directory; the system takes it back when the process dies.
+class _FolderLock:
+    """The lock of one server on its store directory; the operating system releases it when the process dies.
 
-    A directory that can only be read cannot be claimed, and needs not be: nobody writes there.
+    A read-only directory cannot be locked, and need not be: nobody writes there.
 
     Raises:
-        ConfigError: the directory cannot be made or opened, or another server has it.
+        ConfigError: the directory cannot be made or opened, or another server has locked it.
     """
 
     def __init__(self, options: JetStreamOptions) -> None:
@@ -54,51 +56,106 @@ class FolderLock:
                 raise ConfigError(f"could not use storage directory {folder}: {error.strerror}") from None
 
     def release(self) -> None:
-        """Give the directory back."""
+        """Release the lock."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
 
 def jetstream_folder(options: JetStreamOptions) -> str:
-    """The folder that the data lies in."""
+    """Name the folder that holds the data."""
     return str(Path(options.store_dir).absolute() / "jetstream")
 
 
-def start_engine(server: Server, options: JetStreamOptions, limits: dict[str, JetStreamLimits]) -> Engine:
-    """An engine for these accounts, with everything recovered that its folder holds.
+class JetStreamService:
+    """The engine of a server from its recovery to its clean end.
 
-    Raises:
-        StoreError: what lies in the folder cannot be read.
+    Args:
+        report_defect: takes an internal error, with the place where it was raised.
     """
-    folder = jetstream_folder(options)
-    storage = FolderStorage(StoreFolder(RealDisk(), Path(options.store_dir)), server.log.error, server.log.warn)
-    engine = Engine(server.clock, _engine_options(server, options, folder), storage)
-    engine.report = server.log.error
-    _log_start(server, engine, folder)
-    for name, account_limits in limits.items():
-        engine.enable(server.account(name), _account_limits(account_limits))
-    for account in server.options.accounts:
-        if account.name not in limits:
-            engine.refuse(server.account(account.name))
-    return engine
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: Log,
+        accounts: AccountTable,
+        engine_loop: EngineLoop,
+        report_defect: Callable[[str, Exception], None],
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._accounts = accounts
+        self._engine_loop = engine_loop
+        self._report_defect = report_defect
+        self._lock: _FolderLock | None = None
+
+    def start(self, server_name: str, options: Options) -> None:
+        """Claim the folder, recover everything that it holds, and let the engine loop drive the engine.
+
+        Raises:
+            ConfigError: the folder cannot be used.
+            StoreError: what lies in the folder cannot be read.
+        """
+        assert options.jetstream is not None
+        self._lock = _FolderLock(options.jetstream)
+        engine = self._recover(server_name, options, options.jetstream)
+        engine_loop = self._engine_loop
+        engine_loop.engine = engine
+        engine_loop.committer = Committer(engine.commit, engine_loop.loop, engine_loop.schedule)
+        engine_loop.schedule()
+
+    def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
+        folder = jetstream_folder(jetstream)
+        log, accounts = self._log, self._accounts
+        storage = FolderStorage(StoreFolder(RealDisk(), Path(jetstream.store_dir)), log.error, log.warn)
+        engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
+        engine.report = log.error
+        _log_start(log, engine, folder)
+        limits = {account.name: account.jetstream for account in options.accounts if account.jetstream is not None}
+        if not options.accounts:
+            limits[GLOBAL_ACCOUNT] = JetStreamLimits()
+        for name, account_limits in limits.items():
+            engine.enable(accounts.get_or_create(name), _account_limits(account_limits))
+        for account in options.accounts:
+            if account.name not in limits:
+                engine.refuse(accounts.get_or_create(account.name))
+        return engine
+
+    async def stop(self) -> None:
+        """Wait for the syncs under way, close the engine, and release the folder; nothing when it has not started."""
+        engine_loop = self._engine_loop
+        engine, engine_loop.engine = engine_loop.engine, None
+        committer, engine_loop.committer = engine_loop.committer, None
+        if committer is not None:
+            await committer.stop()
+        if engine is not None:
+            try:
+                engine.close()
+            except Exception as error:
+                self._report_defect("closing JetStream", error)
+            for account in self._accounts.by_name.values():
+                account.js = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
-def _engine_options(server: Server, options: JetStreamOptions, folder: str) -> EngineOptions:
+def _engine_options(name: str, options: Options, jetstream: JetStreamOptions, folder: str) -> EngineOptions:
+    interval_s = jetstream.sync_interval_s
     return EngineOptions(
-        server_name=server.name,
-        domain=options.domain,
-        sync_interval_ns=0 if options.sync_interval_s is None else nanoseconds(options.sync_interval_s),
-        strict=options.strict,
-        max_memory=options.max_memory if options.max_memory >= 0 else _machine_memory() * 3 // 4,
-        max_storage=options.max_storage if options.max_storage >= 0 else _free_space(folder) * 3 // 4,
+        server_name=name,
+        domain=jetstream.domain,
+        sync_interval_ns=0 if interval_s is None else nanoseconds(interval_s),
+        strict=jetstream.strict,
+        max_memory=jetstream.max_memory if jetstream.max_memory >= 0 else _machine_memory() * 3 // 4,
+        max_storage=jetstream.max_storage if jetstream.max_storage >= 0 else _free_space(folder) * 3 // 4,
         limits=ServerLimits(
-            max_ack_pending=max(options.max_ack_pending, 0),
-            max_request_batch=max(options.max_request_batch, 0),
-            duplicate_window=nanoseconds(options.duplicate_window_s),
+            max_ack_pending=max(jetstream.max_ack_pending, 0),
+            max_request_batch=max(jetstream.max_request_batch, 0),
+            duplicate_window=nanoseconds(jetstream.duplicate_window_s),
         ),
-        ack_subject_v2=server.options.ack_subject_v2,
-        max_payload=server.options.max_payload,
+        ack_subject_v2=options.ack_subject_v2,
+        max_payload=options.max_payload,
     )
 
 
@@ -115,20 +172,20 @@ def _free_space(folder: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _log_start(server: Server, engine: Engine, folder: str) -> None:
+def _log_start(log: Log, engine: Engine, folder: str) -> None:
     options = engine.options
     sync = "always" if not options.sync_interval_ns else format_duration(options.sync_interval_ns)
-    server.log.info("Starting JetStream")
-    server.log.info("---------------- JETSTREAM ----------------")
-    server.log.info(f"  Strict:          {'true' if options.strict else 'false'}")
-    server.log.info(f"  Max Memory:      {_readable_size(options.max_memory)}")
-    server.log.info(f"  Max Storage:     {_readable_size(options.max_storage)}")
-    server.log.info(f'  Store Directory: "{folder}"')
-    server.log.info(f"  Sync Interval:   {sync}")
+    log.info("Starting JetStream")
+    log.info("---------------- JETSTREAM ----------------")
+    log.info(f"  Strict:          {'true' if options.strict else 'false'}")
+    log.info(f"  Max Memory:      {_readable_size(options.max_memory)}")
+    log.info(f"  Max Storage:     {_readable_size(options.max_storage)}")
+    log.info(f'  Store Directory: "{folder}"')
+    log.info(f"  Sync Interval:   {sync}")
     if options.domain:
-        server.log.info(f"  Domain:          {options.domain}")
-    server.log.info(f"  API Level:       {API_LEVEL}")
-    server.log.info("-------------------------------------------")
+        log.info(f"  Domain:          {options.domain}")
+    log.info(f"  API Level:       {API_LEVEL}")
+    log.info("-------------------------------------------")
 
 
 def _readable_size(size: int) -> str:

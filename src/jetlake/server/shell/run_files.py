@@ -5,49 +5,46 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.json import encode
 
 from jetlake.errors import ConfigError
-
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
+from jetlake.server.config.options import Options
 
 __all__ = ["remove_ports_file", "write_pid_file", "write_ports_file"]
 
 
-def write_pid_file(server: Server) -> None:
-    """Write the process id where the options want it.
+def write_pid_file(options: Options) -> None:
+    """Write the process id into the file that the options name.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
-    path = server.options.pid_file
-    if path:
-        _write(Path(path), str(os.getpid()).encode())
+    if options.pid_file:
+        _write(Path(options.pid_file), str(os.getpid()).encode())
 
 
-def write_ports_file(server: Server) -> None:
-    """Write the URLs that clients and monitoring are found at, into the folder that the options name.
+def write_ports_file(options: Options, port: int, monitoring: tuple[str, int] | None) -> None:
+    """Write the URLs for clients and of monitoring into the folder that the options name.
+
+    Args:
+        port: the port for clients.
+        monitoring: host and port of monitoring; None where there is none.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the file cannot be written.
     """
-    options = server.options
     if options.ports_file_dir:
-        scheme = "tls" if options.tls is not None else "nats"
-        ports = {"nats": _urls(scheme, options.host, server.port)}
-        if server.monitoring is not None:
-            web = "https" if options.https else "http"
-            ports["monitoring"] = _urls(web, server.monitoring.host, server.monitoring.port)
+        ports = {"nats": _urls("tls" if options.tls is not None else "nats", options.host, port)}
+        if monitoring is not None:
+            ports["monitoring"] = _urls("https" if options.https else "http", *monitoring)
         _write(_ports_file(options.ports_file_dir), encode(ports))
 
 
-def remove_ports_file(server: Server) -> None:
-    """The ports are not listened on any more."""
-    if server.options.ports_file_dir:
-        _ports_file(server.options.ports_file_dir).unlink(missing_ok=True)
+def remove_ports_file(options: Options) -> None:
+    """Remove the file of `write_ports_file`."""
+    if options.ports_file_dir:
+        _ports_file(options.ports_file_dir).unlink(missing_ok=True)
 
 
 def _ports_file(folder: str) -> Path:

@@ -1,67 +1,42 @@
-"""The server: accounts and connections, the turns of the loop that drive them, and their start and end."""
+"""The server: its parts, and their start, reload and stop."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from base64 import urlsafe_b64encode
-from collections import deque
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from jetlake.errors import ConfigError
-from jetlake.server.config.options import (
-    GLOBAL_ACCOUNT,
-    SYSTEM_ACCOUNT,
-    JetStreamLimits,
-    JetStreamOptions,
-    Options,
-)
+from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock, SystemClock
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.nkey import new_server_id
-from jetlake.server.shell.connection.auth import Authenticator, Identity
-from jetlake.server.shell.connection.connect_options import ConnectOptions
+from jetlake.server.shell.access.settings import Settings
+from jetlake.server.shell.account_table import AccountTable
 from jetlake.server.shell.connection.connection import Connection
-from jetlake.server.shell.connection.info import describe_client, describe_server
-from jetlake.server.shell.connection.tls import server_context
-from jetlake.server.shell.engine_loop import Turns
-from jetlake.server.shell.lame_duck import leave_as_lame_duck
-from jetlake.server.shell.listener import listen
+from jetlake.server.shell.connection.server_info import ServerInfo
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection_table import ConnectionTable
+from jetlake.server.shell.engine_loop import EngineLoop
+from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log, open_log
 from jetlake.server.shell.monitoring.system_requests import answer_system_requests
 from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file
+from jetlake.server.shell.statistics import Defects, ServerStatistics
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from jetlake.server.engine.engine import Engine
-    from jetlake.server.shell.committer import Committer
-    from jetlake.server.shell.connection.handshake import Entrance
-    from jetlake.server.shell.jetstream import FolderLock
+    from jetlake.server.shell.jetstream import JetStreamService
     from jetlake.server.shell.monitoring.http import Monitoring
     from jetlake.server.shell.monitoring.pages import Pages
 
-__all__ = ["ClosedTotals", "Server"]
-
-# Connections that have ended and are still shown on request.
-_CLOSED_KEPT = 1000
-# Sockets of clients that were turned away and may linger.
-_LINGERING_MAX = 32
-# How long a clean stop waits for its last bytes to be taken.
-_STOP_S = 1.0
-
-
-class ClosedTotals:
-    """What connections that have ended had counted."""
-
-    __slots__ = ("in_bytes", "in_msgs", "out_bytes", "out_msgs")
-
-    def __init__(self) -> None:
-        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+__all__ = ["Server"]
 
 
 class Server:
@@ -94,55 +69,51 @@ class Server:
             given = given.replace(host=host)
         if port is not None:
             given = given.replace(port=port)
-        self._temporary_folder = ""
         self.wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
+        self.jetstream_folder = ""
         self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
-        self.options = given
+        self._temporary_folder = ""
         self.clock = clock or SystemClock()
         self.log = log or open_log(given)
-        self.id = new_server_id()
-        self.start_ns = self.config_load_ns = self.clock.now_ns()
-        self.turns = Turns(self.clock, self.report_defect)
-        self.authenticator = Authenticator(given)
-        self.tls_context = server_context(given.tls) if given.tls is not None else None
-        self.accounts: dict[str, Account] = {}
         self._random = random or Random()
-        for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in given.accounts)):
-            self.accounts.setdefault(name, Account(name, random=self._random))
-        self.global_account = self.accounts[GLOBAL_ACCOUNT]
-        self.engine: Engine | None = None
-        self.committer: Committer | None = None
+        self._defects = Defects(self.log)
+        self.statistics = ServerStatistics()
+        self.settings = Settings(given, self.clock.now_ns())
+        self.engine_loop = EngineLoop(self.clock, self._defects.report)
+        self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
+        self.account_table = AccountTable(given, self._random)
+        self.connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)
+        self._services = ConnectionServices(
+            settings=self.settings,
+            clock=self.clock,
+            log=self.log,
+            engine_loop=self.engine_loop,
+            accounts=self.account_table,
+            info=self.info,
+            statistics=self.statistics,
+            report_defect=self._defects.report,
+        )
+        self._listener = TcpListener()
+        self._jetstream: JetStreamService | None = None
         self.monitoring: Monitoring | None = None
         self.pages: Pages | None = None
-        self.loop: asyncio.AbstractEventLoop
-        self.jetstream_folder = ""
-        self._folder_lock: FolderLock | None = None
-        self.connections: dict[int, Connection] = {}
-        self.closed_connections: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
-        self.closed_totals = ClosedTotals()
-        self.pressured_sends = 0
-        self.total_connections = 0
-        self.slow_consumers = 0
-        self.stale_connections = 0
-        self.stalled = 0
-        self.said = 0
-        self.defects = 0
-        self._connections_max: int | None = None
-        self.lame_duck = False
         self.running = False
-        self._last_cid = 4  # as nats-server, whose own clients take the first numbers
-        self._sockets: set[Connection] = set()
-        self._listeners: list[asyncio.Server] = []
-        self._port = 0
         self._stopped: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    # Where it is
+    @property
+    def options(self) -> Options:
+        """The options in force."""
+        return self.settings.options
+
+    @property
+    def id(self) -> str:
+        """The server's public nkey."""
+        return self.info.id
 
     @property
     def name(self) -> str:
-        """The server's name; its id unless it was given one."""
-        return self.options.server_name or self.id
+        """The server's name; its id unless the options name it."""
+        return self.info.name
 
     @property
     def host(self) -> str:
@@ -152,21 +123,46 @@ class Server:
     @property
     def port(self) -> int:
         """The port that is listened on; 0 before the start."""
-        return self._port
+        return self.info.port
 
     @property
     def url(self) -> str:
-        """Where clients on this machine connect to."""
+        """The URL for clients on this machine."""
         scheme = "tls" if self.options.tls is not None else "nats"
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
-        return f"{scheme}://{host}:{self._port}"
+        return f"{scheme}://{host}:{self.port}"
 
     @property
-    def uptime_ns(self) -> int:
-        """How long it has run."""
-        return self.clock.now_ns() - self.start_ns
+    def accounts(self) -> dict[str, Account]:
+        """The accounts by name."""
+        return self.account_table.by_name
 
-    # Start and end
+    @property
+    def global_account(self) -> Account:
+        """The account of clients that belong to no other."""
+        return self.account_table.global_account
+
+    @property
+    def connections(self) -> Mapping[int, Connection]:
+        """The open connections by number."""
+        return self.connection_table.open
+
+    @property
+    def closed_connections(self) -> Iterable[Connection]:
+        """The latest connections that have ended."""
+        return self.connection_table.recent
+
+    @property
+    def engine(self) -> Engine | None:
+        """JetStream's engine; None without JetStream."""
+        return self.engine_loop.engine
+
+    @property
+    def defects(self) -> int:
+        """The number of internal errors."""
+        return self._defects.count
+
+    # Start
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -185,8 +181,7 @@ class Server:
         """
         if self._stopped is not None:
             raise ConfigError("this server was started before; make a new one")
-        self.loop = asyncio.get_running_loop()
-        self.turns.start(self.loop)
+        self.engine_loop.start(asyncio.get_running_loop())
         self._stopped = asyncio.Event()
         try:
             if self.options.http_port is not None:
@@ -195,53 +190,36 @@ class Server:
                 self._start_jetstream()
             answer_system_requests(self)
             await self._start_listening()
-            write_pid_file(self)
-            write_ports_file(self)
+            write_pid_file(self.options)
+            monitoring = self.monitoring
+            address = (monitoring.host, monitoring.port) if monitoring is not None else None
+            write_ports_file(self.options, self.port, address)
         except BaseException:
             await self._release()
             raise
         self.running = True
         self.log.info("Server is ready")
 
-    async def _start_listening(self) -> None:
-        sockets = listen(self.options.host, max(self.options.port, 0))
-        for socket in sockets:
-            server = await self.loop.create_server(lambda: Connection(self), sock=socket, backlog=1024)
-            self._listeners.append(server)
-        self._port = sockets[0].getsockname()[1]
-        self.log.info(f"Listening for client connections on {_address(self.options.host, self._port)}")
-        if self.options.tls is not None:
-            self.log.info("TLS required for client connections")
-
     async def _start_monitoring(self) -> None:
         from jetlake.server.shell.monitoring.http import Monitoring
 
-        self.monitoring = Monitoring(self)
+        self.monitoring = Monitoring(self, self.log, self._defects.report, self.pages)
         await self.monitoring.start()
 
     def _start_jetstream(self) -> None:
-        from jetlake.server.shell.committer import Committer
-        from jetlake.server.shell.jetstream import FolderLock, jetstream_folder, start_engine
+        from jetlake.server.shell.jetstream import JetStreamService, jetstream_folder
         from jetlake.store.log.open_files import connections_max
 
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:
             options = structs.replace(options, store_dir=self._store_dir)
-        self.options = self.options.replace(jetstream=options)
+        self.settings.options = self.options.replace(jetstream=options)
         self.jetstream_folder = jetstream_folder(options)
-        limits = {account.name: account.jetstream for account in self.options.accounts if account.jetstream is not None}
-        if not self.options.accounts:
-            limits[GLOBAL_ACCOUNT] = JetStreamLimits()
-        self._connections_max = connections_max()
-        if self._connection_limit() != self.options.max_connections:
-            self.log.info(
-                f"At most {self._connection_limit():,} connections, to keep files for the store: "
-                "raise the limit of open files (ulimit -n) for more"
-            )
-        self._folder_lock = FolderLock(options)
-        self.engine = self.turns.engine = start_engine(self, options, limits)
-        self.committer = self.turns.committer = Committer(self.engine.commit, self.loop, self.turns.schedule)
-        self.turns.schedule()
+        self.connection_table.limit_to(connections_max())
+        self._jetstream = JetStreamService(
+            self.clock, self.log, self.account_table, self.engine_loop, self._defects.report
+        )
+        self._jetstream.start(self.name, self.options)
 
     def _make_folder(self) -> str:
         import tempfile
@@ -249,70 +227,57 @@ class Server:
         self._temporary_folder = tempfile.mkdtemp(prefix="jetlake-")
         return self._temporary_folder
 
+    async def _start_listening(self) -> None:
+        options = self.options
+        await self._listener.start(options.host, max(options.port, 0), self.make_connection)
+        self.info.port = port = self._listener.port
+        address = f"[{options.host}]:{port}" if ":" in options.host else f"{options.host}:{port}"
+        self.log.info(f"Listening for client connections on {address}")
+        if options.tls is not None:
+            self.log.info("TLS required for client connections")
+
+    def make_connection(self) -> Connection:
+        """Make the connection for a new socket."""
+        return Connection(self._services, self.connection_table)
+
+    # Stop
+
     async def stop(self) -> None:
-        """Stop cleanly: tell waiting pulls, put everything on disk, let the last bytes leave, close."""
+        """Stop cleanly: answer waiting pulls, put everything on disk, let the last bytes leave, close."""
         if not self.running:
             return
         self.running = False
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
-        await self.retire()
-        for connection in list(self.connections.values()):
-            connection.end(reason="Server Shutdown")
-        await self._wait_for_sockets()
+        self.engine_loop.cancel_tasks()
+        await self._retire()
+        await self.connection_table.close()
         await self._release()
         assert self._stopped is not None
         self._stopped.set()
 
+    async def _retire(self) -> None:
+        """Accept no more clients and close JetStream; connections stay."""
+        self._listener.close()
+        if self._jetstream is not None:
+            await self._jetstream.stop()
+        self.engine_loop.flush_dirty()
+
     async def _release(self) -> None:
         """Give back what may have been taken, however far the start had come."""
-        await self.retire()
-        remove_ports_file(self)
+        await self._retire()
+        remove_ports_file(self.options)
         if self.monitoring is not None:
             await self.monitoring.stop()
             self.monitoring = None
-        self.turns.stop()
+        self.engine_loop.stop()
         if self._temporary_folder:
             import shutil
 
             shutil.rmtree(self._temporary_folder, ignore_errors=True)
             self._temporary_folder = ""
 
-    async def retire(self) -> None:
-        """Take no more clients and close JetStream; connections stay."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
-        engine, self.engine, self.turns.engine = self.engine, None, None
-        committer, self.committer, self.turns.committer = self.committer, None, None
-        if committer is not None:
-            await committer.stop()
-        if engine is not None:
-            try:
-                engine.close()
-            except Exception as error:
-                self.report_defect("closing JetStream", error)
-            for account in self.accounts.values():
-                account.js = None
-        if self._folder_lock is not None:
-            self._folder_lock.release()
-            self._folder_lock = None
-        self.turns.flush_dirty()
-
-    async def _wait_for_sockets(self) -> None:
-        deadline = self.loop.time() + _STOP_S
-        while self._sockets and self.loop.time() < deadline:
-            for connection in list(self._sockets):
-                connection.hang_up()
-            await asyncio.sleep(0.002)
-        for connection in list(self._sockets):
-            connection.hang_up(at_once=True)
-        await asyncio.sleep(0)  # the loop tells connections of their end in its next turn
-
     @property
     def has_stopped(self) -> bool:
-        """Whether it ran once and has stopped."""
+        """Whether the server has run and has stopped."""
         return self._stopped is not None and self._stopped.is_set()
 
     async def wait_stopped(self) -> None:
@@ -321,93 +286,23 @@ class Server:
             await self._stopped.wait()
 
     def enter_lame_duck(self) -> None:
-        """Take no more clients, tell those that are there to go elsewhere, then let them go one by one and stop."""
-        if not self.lame_duck and self.running:
-            self.lame_duck = True
-            self._keep(self.loop.create_task(leave_as_lame_duck(self, self._random)))
+        """Accept no more clients, tell the connected ones to go elsewhere, end them one by one, and stop."""
+        if not self.info.lame_duck and self.running:
+            self.info.lame_duck = True
+            self.engine_loop.start_task(self._leave())
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _leave(self) -> None:
+        self.log.info("Entering lame duck mode, stop accepting new clients")
+        await self._retire()
+        await self.connection_table.close_gradually(self._random)
+        self.log.info("Initiating Shutdown...")
+        await self.stop()
+
+    # While it runs
 
     def clock_moved(self) -> None:
-        """The clock was moved by hand: run what is due now."""
-        self.turns.clock_moved()
-
-    # Connections
-
-    def admit(self, connection: Connection) -> str | None:
-        """Number a new connection; the error's text when there is no room for it."""
-        self._last_cid += 1
-        self.total_connections += 1
-        connection.cid = self._last_cid
-        self._sockets.add(connection)
-        if 0 <= self._connection_limit() <= len(self.connections):
-            self.log.error(f"{connection} - maximum connections exceeded")
-            return "maximum connections exceeded"
-        self.connections[connection.cid] = connection
-        self.log.debug(f"{connection} - Client connection created")
-        return None
-
-    def _connection_limit(self) -> int:
-        """How many clients there may be, negative for any number: no more than leave the store the files it needs."""
-        limit, fitting = self.options.max_connections, self._connections_max
-        return limit if fitting is None or 0 <= limit <= fitting else fitting
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether sockets of clients that were turned away must not linger for their last bytes."""
-        return len(self._sockets) > self._connection_limit() + _LINGERING_MAX
-
-    def forgotten(self, connection: Connection) -> None:
-        """A connection has ended; its counters go on in the totals."""
-        if self.connections.pop(connection.cid, None) is None:
-            return
-        totals = self.closed_totals
-        totals.in_msgs += connection.in_msgs
-        totals.in_bytes += connection.in_bytes
-        totals.out_msgs += connection.out_msgs
-        totals.out_bytes += connection.out_bytes
-        self.closed_connections.append(connection)
-        self.turns.schedule()
-
-    def disconnected(self, connection: Connection) -> None:
-        """The socket of a connection is gone."""
-        self._sockets.discard(connection)
-
-    def account(self, name: str) -> Account:
-        """The account of this name; made when a reload brought a new one."""
-        account = self.accounts.get(name)
-        if account is None:
-            account = self.accounts[name] = Account(name, random=self._random)
-        return account
-
-    def check_in_thread(self, connection: Entrance, options: ConnectOptions) -> None:
-        """Authenticate where it takes long, without keeping the loop from its work."""
-        self._keep(self.loop.create_task(self._check(connection, options)))
-
-    async def _check(self, connection: Entrance, options: ConnectOptions) -> None:
-        authenticate = self.authenticator.authenticate
-        identity: Identity | None = None
-        try:
-            identity = await self.loop.run_in_executor(None, authenticate, options, connection.nonce)
-        except ConfigError as error:
-            self.log.error(f"{connection} - {error}")
-        connection.checked(options, identity)
-
-    def new_nonce(self) -> str:
-        """Fresh text to be signed by a client with an nkey."""
-        return urlsafe_b64encode(os.urandom(11)).decode().rstrip("=")
-
-    def info_for(self, connection: Entrance, *, connect_info: bool = False) -> bytes:
-        """The JSON of INFO as this client gets it."""
-        return describe_server(self, connection, connect_info=connect_info)
-
-    def client_info(self, connection: Connection) -> dict[str, Any]:
-        """Who a client is, with the keys that advisories use."""
-        return describe_client(self, connection)
-
-    # Reload
+        """Run what is due after the clock was set by a test."""
+        self.engine_loop.clock_moved()
 
     def reload(self, options: Options) -> list[str]:
         """Take over new options as far as a running server can, and name what has changed.
@@ -418,33 +313,9 @@ class Server:
         from jetlake.server.shell.reload import check_reload
 
         changed = check_reload(self.options, options)
-        tls_context = server_context(options.tls) if options.tls is not None else None
-        self.options = options.replace(jetstream=self.options.jetstream)
-        self.config_load_ns = self.clock.now_ns()
-        self.tls_context = tls_context
+        previous = self.settings.authenticator
+        self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
-        previous, self.authenticator = self.authenticator, Authenticator(options)
-        for connection in list(self.connections.values()):
-            connection.apply_limits()
-            if connection.identity is not None:
-                connection.reauthorize(self.authenticator.recognize(connection.identity, previous))
-        self.turns.schedule()
+        self.connection_table.apply_settings(previous)
+        self.engine_loop.schedule()
         return changed
-
-    # Defects
-
-    def report_defect(self, where: str, error: Exception) -> None:
-        """Something failed that never should: one line in the log, a counter in monitoring, and life goes on."""
-        self.defects += 1
-        traceback = error.__traceback__
-        while traceback is not None and traceback.tb_next is not None:
-            traceback = traceback.tb_next
-        place = ""
-        if traceback is not None:
-            code = traceback.tb_frame.f_code
-            place = f" ({Path(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name})"
-        self.log.error(f"{where} - internal error: {type(error).__name__}: {error}{place}")
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from jetlake.server import Options, Server
-from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.log import Log
 from jetlake.testing.clock import ManualClock
 
@@ -73,7 +72,7 @@ class Client:
 
     def __init__(self, server):
         self.transport = Transport()
-        self.connection = Connection(server)
+        self.connection = server.make_connection()
         self._server = server
         self.connection.connection_made(self.transport)
 
@@ -115,8 +114,7 @@ def make_server(clock):
 
     def make(**options):
         server = Server(options=Options(**options), clock=clock, log=Lines())
-        server.loop = asyncio.get_running_loop()
-        server.turns.start(server.loop)
+        server.engine_loop.start(asyncio.get_running_loop())
         server.running = True
         clock.on_move(server.clock_moved)
         return server

@@ -22,7 +22,7 @@ class Ticks:
 @pytest.fixture
 async def server(make_server):
     server = make_server(max_pending=4_000_000)
-    server.turns.ticks = Ticks()
+    server.engine_loop.ticks = Ticks()
     return server
 
 
@@ -50,7 +50,7 @@ async def test_a_share_is_bounded_by_frames(server, connect):
 
 async def test_a_share_is_bounded_by_time(server, connect):
     client = await connect(server).hello()
-    server.turns.ticks.step_s = 0.0004
+    server.engine_loop.ticks.step_s = 0.0004
     client.send(PUBLISH * 2000)
     assert client.connection.in_msgs == 3 * 64  # lines come in groups, and the third look at the clock is past 1 ms
     await turns_until(lambda: client.transport.is_reading)
@@ -67,7 +67,7 @@ async def test_a_read_that_was_full_is_one_turns_work(server, connect):
 
 async def test_a_ping_does_not_wait_for_the_flood_of_another(server, connect):
     flood, other = await connect(server).hello(), await connect(server).hello()
-    server.turns.ticks.step_s = 0.0001
+    server.engine_loop.ticks.step_s = 0.0001
     flood.send(PUBLISH * 20_000)
     other.send(b"PING\r\n")
     await turns_until(lambda: other.transport.written)
@@ -77,7 +77,7 @@ async def test_a_ping_does_not_wait_for_the_flood_of_another(server, connect):
 
 async def test_a_subscriber_gets_the_beginning_before_the_end_is_read(server, connect):
     reader, writer = await connect(server).hello(), await connect(server).hello()
-    server.turns.ticks.step_s = 0.0001
+    server.engine_loop.ticks.step_s = 0.0001
     reader.send(b"SUB a 1\r\n")
     writer.send(PUBLISH * 20_000)
     await turns_until(lambda: reader.transport.written)
@@ -88,7 +88,7 @@ async def test_a_subscriber_gets_the_beginning_before_the_end_is_read(server, co
 
 async def test_busy_connections_take_turns(server, connect):
     clients = [await connect(server).hello() for _ in range(5)]
-    server.turns.ticks.step_s = 0.0001
+    server.engine_loop.ticks.step_s = 0.0001
     for client in clients:
         client.send(PUBLISH * 20_000)
     lead = 0
@@ -102,7 +102,7 @@ async def test_busy_connections_take_turns(server, connect):
 
 async def test_small_requests_go_first_while_the_turn_has_time_and_wait_when_it_has_not(server, connect):
     clients = [await connect(server).hello() for _ in range(3)]
-    server.turns.ticks.step_s = 0.0005
+    server.engine_loop.ticks.step_s = 0.0005
     for client in clients:
         client.send(PUBLISH * 64)
     handled = [client.connection.in_msgs for client in clients]
@@ -116,7 +116,7 @@ async def test_many_writers_are_written_to_in_more_than_one_turn(server, connect
     for reader in readers:
         reader.send(b"SUB a 1\r\n")
     writer = await connect(server).hello()
-    server.turns.ticks.step_s = 0.001
+    server.engine_loop.ticks.step_s = 0.001
     writer.send(PUBLISH)
     await turns_until(lambda: readers[0].transport.written)
     assert not readers[-1].transport.written
@@ -138,11 +138,11 @@ async def test_what_waits_is_counted_by_addition(server, connect):
     slow.send(b"SUB a 1\r\n")
     await turn()
     slow.connection.pause_writing()
-    slow.connection._output = Uncounted()
+    slow.connection.writer._output = Uncounted()
     for _ in range(35):
         await writer.send_when_read(b"PUB a 100000\r\n" + b"x" * 100_000 + b"\r\n")
     assert slow.connection.pending_bytes() == 35 * len(b"MSG a 1 100000\r\n\r\n") + 3_500_000
-    assert server.stalled > 0
+    assert server.statistics.stalled > 0
 
 
 async def test_a_long_queue_leaves_in_pieces(server, connect, clock):
@@ -176,7 +176,7 @@ async def test_a_publisher_that_fills_its_own_queue_is_stalled(server, connect):
     await turn()
     client.connection.pause_writing()
     await fill_up(client)
-    assert server.stalled == 1
+    assert server.statistics.stalled == 1
     assert not client.transport.aborted
 
 
@@ -186,7 +186,7 @@ async def test_a_read_that_is_resumed_does_not_undo_the_stall(server, connect):
     await turn()
     client.connection.pause_writing()
     await fill_up(client)
-    client.connection.go_on()
+    client.connection.handshake.on_checked()
     for _ in range(5):
         await turn()
     assert not client.transport.is_reading
@@ -208,9 +208,9 @@ async def test_a_publisher_to_others_is_not_stalled(server, connect):
     await turn()
     slow.connection.pause_writing()
     await fill_up(writer)
-    assert server.stalled == 1
+    assert server.statistics.stalled == 1
     bystander.send(b"PUB b 1\r\nx\r\n")
-    assert server.stalled == 1
+    assert server.statistics.stalled == 1
     assert bystander.transport.is_reading
 
 
@@ -219,7 +219,7 @@ async def test_a_client_with_many_subscriptions_leaves_in_steps(server, connect,
     before = server.global_account.interest_count
     client.send(b"".join(b"SUB s.%d %d\r\n" % (number, number) for number in range(2000)))
     await turns_until(lambda: server.global_account.interest_count == before + 2000)
-    server.turns.work.slice_ns = 0
+    server.engine_loop.work.slice_ns = 0
     client.connection.connection_lost(None)
     assert server.global_account.interest_count == before + 1900
     other.send(b"PING\r\n")

@@ -1,265 +1,287 @@
-"""The entrance of a connection: INFO, TLS before or after it, CONNECT, and who the client turns out to be."""
+"""The handshake of a connection: INFO, TLS before or after it, CONNECT, and authentication."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from jetlake.errors import ConfigError
 from jetlake.protocol.encoder import OK, PONG, info
 from jetlake.server.engine.core.timers import Timer
-from jetlake.server.engine.routing.account import Account
-from jetlake.server.shell.connection.auth import Identity
-from jetlake.server.shell.connection.connect_options import BadConnectError, ConnectOptions
-from jetlake.server.shell.connection.permissions import PermissionCheck
-from jetlake.server.shell.connection.tls import TLS_HANDSHAKE, TlsChannel, TlsError
-from jetlake.server.shell.connection.writer import Outgoing
+from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.shell.access.auth import Identity
+from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
+from jetlake.server.shell.access.permissions import PermissionCheck
+from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError
+from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection.session import Session
+from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
+from jetlake.server.shell.connection.writer import ConnectionWriter
 
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
-
-__all__ = ["Entrance"]
+__all__ = ["Handshake"]
 
 _SECOND_NS = 1_000_000_000
 
 
-class Entrance(Outgoing):
-    """A connection as far as who it is and what it said about itself.
+class Handshake:
+    """Brings a connection from its first byte to an authenticated session.
+
+    Args:
+        session: bound to the user once the client is authenticated.
+        subscriber: gets the flags that the client's CONNECT asks for.
+        subscriptions: checked again when the account or the permissions change.
 
     Attributes:
-        identity: who it is; None until it is known.
-        options: what it said in CONNECT, without secrets.
-        account: whose subjects it uses.
-        permissions: what it may do; None = everything.
-        nonce: what it has to sign to show an nkey; empty where there are none.
-        guarded: its publishes need a closer look, or an answer.
-        checking: who it is is being found out in a thread; nothing is handled until then.
+        checking: a thread checks the credentials; frames wait until the check is done.
+        tls_description: version and cipher, for monitoring; empty without TLS.
+        on_checked: called when a check in a thread has let the client in.
     """
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self.headers = False
-        self.identity: Identity | None = None
-        self.options = ConnectOptions()
-        self.account: Account = server.global_account
-        self.permissions: PermissionCheck | None = None
-        self.nonce: str = ""
-        self.guarded = True
+    def __init__(
+        self,
+        peer: Peer,
+        session: Session,
+        subscriber: Subscriber,
+        subscriptions: ClientSubscriptions,
+        writer: ConnectionWriter,
+        control: ConnectionControl,
+        services: ConnectionServices,
+    ) -> None:
         self.checking = False
+        self.tls_description: dict[str, str] = {}
+        self.on_checked: Callable[[], None] = lambda: None
+        self._peer = peer
+        self._session = session
+        self._subscriber = subscriber
+        self._subscriptions = subscriptions
+        self._writer = writer
+        self._control = control
+        self._settings = services.settings
+        self._clock = services.clock
+        self._log = services.log
+        self._engine_loop = services.engine_loop
+        self._accounts = services.accounts
+        self._info = services.info
+        self._nonce = ""
+        self._tls: TlsChannel | None = None
         self._awaits_tls = False
-        self._introduced = False  # INFO was sent
-        self._connected = False  # CONNECT was taken
-        self._greeted = False  # the second INFO was sent
-        self._entry_timer: Timer | None = None
+        self._info_sent = False
+        self._connected = False  # CONNECT was accepted
+        self._connect_info_sent = False
+        self._timer: Timer | None = None
 
-    def open(self) -> None:
-        """Begin the conversation: INFO at once, or TLS first."""
-        if self.server.authenticator.uses_nonce:
-            self.nonce = self.server.new_nonce()
-        tls = self.server.options.tls
+    def start(self) -> None:
+        """Send INFO, or wait for TLS where TLS comes first."""
+        if self._settings.authenticator.uses_nonce:
+            self._nonce = urlsafe_b64encode(os.urandom(11)).decode().rstrip("=")
+        tls = self._settings.options.tls
         if tls is None:
-            self.introduce()
+            self.send_first_info()
             self._expect_authentication()
             return
         self._awaits_tls = True
         if tls.handshake_first:
-            self._expect_handshake(tls.handshake_first_fallback_s or tls.timeout_s)
+            self._expect_tls(tls.handshake_first_fallback_s or tls.timeout_s)
         else:
-            self.introduce()
-            self._expect_handshake(tls.timeout_s)
+            self.send_first_info()
+            self._expect_tls(tls.timeout_s)
+
+    def close(self) -> None:
+        """Cancel the deadline of the current step."""
+        self._engine_loop.timers.cancel(self._timer)
+
+    def detach(self) -> None:
+        """Let go of the TLS channel, whose socket is gone."""
+        self._tls = None
 
     # INFO
 
-    def introduce(self) -> None:
-        """Say INFO, the first word of a server."""
-        self._introduced = True
-        self.send(info(self.server.info_for(self)))
-        self.flush()
+    def send_first_info(self) -> None:
+        """Send INFO at once: the client waits for it."""
+        self._info_sent = True
+        self._writer.send(info(self._info.encode_info(self._peer, self._nonce)))
+        self._writer.flush()
 
     def send_info(self) -> None:
-        """Tell a client that can take it that something about the server has changed."""
-        if self._connected and self.options.protocol >= 1:
-            self.send(info(self.server.info_for(self)))
+        """Send INFO again, to a client that understands it, because something about the server has changed."""
+        if self._connected and self._session.options.protocol >= 1:
+            self._writer.send(info(self._info.encode_info(self._peer, self._nonce)))
 
     def answer_ping(self) -> None:
-        """PONG; and, behind the first, INFO with what has become of the client."""
-        self.send(PONG)
-        if not self._greeted and self._connected and self.options.protocol >= 1:
-            self._greeted = True
-            self.send(info(self.server.info_for(self, connect_info=True)))
+        """Send PONG, and behind the first one the INFO that names the client's account."""
+        self._writer.send(PONG)
+        if not self._connect_info_sent and self._connected and self._session.options.protocol >= 1:
+            self._connect_info_sent = True
+            self._writer.send(info(self._info.encode_info(self._peer, self._nonce, self._session.account.name)))
 
     # TLS
 
     @property
     def is_encrypted(self) -> bool:
         """Whether bytes from the network have to go through `decrypt`."""
-        return self._awaits_tls or self.tls is not None
+        return self._awaits_tls or self._tls is not None
 
     @property
     def awaits_tls(self) -> bool:
-        """Whether nothing can be said yet because the handshake is not over."""
+        """Whether nothing can be sent because the TLS handshake is not complete."""
         return self._awaits_tls
 
     def decrypt(self, data: bytes) -> bytes:
-        """Plaintext of what came; nothing while the handshake goes on, or when the connection ends here."""
-        if self.tls is None:
+        """Return the plaintext; empty while the TLS handshake goes on, and when the connection ends here."""
+        tls = self._tls
+        if tls is None:
             if data[0] != TLS_HANDSHAKE:
-                return self._take_cleartext(data)
-            assert self.server.tls_context is not None
-            self.tls = TlsChannel(self.server.tls_context)
+                return self._accept_cleartext(data)
+            assert self._settings.tls_context is not None
+            tls = self._tls = TlsChannel(self._settings.tls_context)
+            self._writer.encrypt = tls.encrypt
         try:
-            plaintext = self.tls.receive(data)
+            plaintext = tls.receive(data)
         except TlsError as error:
-            self._write(self.tls.to_send())
+            self._writer.write_raw(tls.to_send())
             if self._awaits_tls:
-                self.server.log.error(f"{self} - TLS handshake error: {error}")
-            self.forget("TLS Handshake Failure" if self._awaits_tls else "Client Closed")
-            self.hang_up()
+                self._log.error(f"{self._peer} - TLS handshake error: {error}")
+            self._control.drop("TLS Handshake Failure" if self._awaits_tls else "Client Closed")
             return b""
-        self._write(self.tls.to_send())
-        if self._awaits_tls and self.tls.established:
+        self._writer.write_raw(tls.to_send())
+        if self._awaits_tls and tls.established:
             self._awaits_tls = False
-            self.tls_description = self.tls.describe()
-            if not self._introduced:
-                self.introduce()
+            self.tls_description = tls.describe()
+            if not self._info_sent:
+                self.send_first_info()
             self._expect_authentication()
-        if self.tls.ended and not plaintext:
-            self.forget("Client Closed")
-            self.hang_up()
+        if tls.ended and not plaintext:
+            self._control.drop("Client Closed")
         return plaintext
 
-    def _take_cleartext(self, data: bytes) -> bytes:
-        """A client that goes on without TLS: fine where that is allowed, else the end."""
-        if self.server.options.allow_non_tls:
+    def _accept_cleartext(self, data: bytes) -> bytes:
+        """Let a client go on without TLS where the options allow it, and end the connection elsewhere."""
+        if self._settings.options.allow_non_tls:
             self._awaits_tls = False
             self._expect_authentication()
             return data
-        self.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
+        self._control.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
         return b""
 
-    def _expect_handshake(self, timeout_s: float) -> None:
-        self._set_entry_timer(timeout_s, self._handshake_overdue)
+    def _expect_tls(self, timeout_s: float) -> None:
+        self._set_timer(timeout_s, self._time_out_tls)
 
-    def _handshake_overdue(self) -> None:
-        tls = self.server.options.tls
-        if tls is not None and tls.handshake_first_fallback_s and self.tls is None and not self._introduced:
-            # The client waits for INFO: it is one of the older kind.
-            self.introduce()
-            self._expect_handshake(tls.timeout_s)
+    def _time_out_tls(self) -> None:
+        tls = self._settings.options.tls
+        if tls is not None and tls.handshake_first_fallback_s and self._tls is None and not self._info_sent:
+            # An older client, which waits for INFO before it begins TLS.
+            self.send_first_info()
+            self._expect_tls(tls.timeout_s)
             return
-        self.server.log.error(f"{self} - TLS handshake error: timeout")
-        self.end(reason="TLS Handshake Failure")
+        self._log.error(f"{self._peer} - TLS handshake error: timeout")
+        self._control.end(reason="TLS Handshake Failure")
 
-    # Who it is
+    # Authentication
 
     def connect(self, json: bytes) -> None:
-        """CONNECT: take over the options, and let the client in if it is who it says it is."""
+        """Handle CONNECT: take over its options, and authenticate the client."""
+        session, authenticator = self._session, self._settings.authenticator
         try:
-            options = self.options.changed_by(json)
+            options = session.options.changed_by(json)
         except BadConnectError:
-            self.end(reason="Parse Error")
+            self._control.end(reason="Parse Error")
             return
-        authenticator = self.server.authenticator
-        if self.identity is not None and self._connected:
-            self._accept(options, self.identity)  # a second CONNECT changes options, never who one is
+        if session.identity is not None and self._connected:
+            self._accept(options, session.identity)  # a second CONNECT changes options, never the user
         elif authenticator.is_slow(options):
             self.checking = True
-            self.server.check_in_thread(self, options)
+            self._engine_loop.start_task(self._check_in_thread(options))
         else:
-            self.checked(options, authenticator.authenticate(options, self.nonce))
+            self._complete(options, authenticator.authenticate(options, self._nonce))
 
-    def checked(self, options: ConnectOptions, identity: Identity | None) -> None:
-        """The credentials in CONNECT were looked at: let the client in as this identity, or refuse it."""
-        was_checking, self.checking = self.checking, False
-        if self.closed:
-            return
+    async def _check_in_thread(self, options: ConnectOptions) -> None:
+        """Compute a password hash without keeping the loop from its work."""
+        authenticate = self._settings.authenticator.authenticate
+        identity: Identity | None = None
+        try:
+            identity = await self._engine_loop.loop.run_in_executor(None, authenticate, options, self._nonce)
+        except ConfigError as error:
+            self._log.error(f"{self._peer} - {error}")
+        self.checking = False
+        if not self._control.closed:
+            self._complete(options, identity)
+            if identity is not None and not self._control.closed:
+                self.on_checked()
+
+    def _complete(self, options: ConnectOptions, identity: Identity | None) -> None:
         if identity is None:
             self.refuse(options)
-            return
-        self._accept(options, identity)
-        if was_checking and not self.closed:
-            self.go_on()
-
-    @abstractmethod
-    def go_on(self) -> None:
-        """Handle what came in while the credentials were being checked."""
+        else:
+            self._accept(options, identity)
 
     def _accept(self, options: ConnectOptions, identity: Identity) -> None:
         if options.protocol not in (0, 1):
-            self.end("invalid client protocol", reason="Bad Client Protocol Version")
+            self._control.end("invalid client protocol", reason="Bad Client Protocol Version")
             return
         if options.no_responders and not options.headers:
-            self.end("no responders requires headers support", reason="No Responders Requires Headers")
+            self._control.end("no responders requires headers support", reason="No Responders Requires Headers")
             return
         self._connected = True
-        self.options = options.without_secrets()
-        self.headers = options.headers
-        self.echo = options.echo
-        self.no_responders = options.no_responders
-        self.enter(identity)
+        self._session.options = options.without_secrets()
+        subscriber = self._subscriber
+        subscriber.headers = options.headers
+        subscriber.echo = options.echo
+        subscriber.no_responders = options.no_responders
+        self._bind(identity)
         if options.verbose:
-            self.send(OK)
+            self._writer.send(OK)
 
-    def enter(self, identity: Identity) -> None:
-        """Be this somebody from now on."""
-        server = self.server
-        self.turns.timers.cancel(self._entry_timer)
-        if self.identity is not identity:
-            account = server.account(identity.account)
-            check = identity.permissions
-            permissions = PermissionCheck(check, server.clock.now_ns) if check is not None else None
-            self.change_subscriptions(account, permissions)
-            self.identity, self.account, self.permissions = identity, account, permissions
-        self.guarded = (
-            self.permissions is not None
-            or self.options.verbose
-            or self.options.pedantic
-            or not self.headers
-            or server.log.tracing
-        )
+    def _bind(self, identity: Identity) -> None:
+        """Bind the session to the authenticated user, with the user's account and permissions."""
+        session = self._session
+        self._engine_loop.timers.cancel(self._timer)
+        if session.identity is not identity:
+            account = self._accounts.get_or_create(identity.account)
+            rules = identity.permissions
+            permissions = PermissionCheck(rules, self._clock.now_ns) if rules is not None else None
+            self._subscriptions.move(account, permissions)
+            session.bind(identity, account, permissions)
+        session.update_guard()
 
-    @abstractmethod
-    def change_subscriptions(self, account: Account, permissions: PermissionCheck | None) -> None:
-        """The client is about to use another account, or to have other permissions: end what does not fit."""
-
-    def is_in(self) -> bool:
-        """Whether the client may speak: it is known, or may do without being known."""
-        if self.identity is None:
-            default = self.server.authenticator.default
+    def is_authenticated(self) -> bool:
+        """Whether the client may send anything: it is authenticated, or clients without credentials are let in."""
+        if self._session.identity is None:
+            default = self._settings.authenticator.default
             if default is None:
                 return False
-            self.enter(default)
+            self._bind(default)
         return True
 
     def refuse(self, options: ConnectOptions | None = None) -> None:
-        """End a connection whose client may not come in, or may not stay."""
-        known = options is not None and self.server.authenticator.knows(options.user)
-        who = f' - User "{options.user}"' if options is not None and known else ""
-        self.server.log.error(f"{self} - authentication error{who}")
-        self.end("Authorization Violation", reason="Authentication Failure")
+        """End a connection whose client is not authenticated, or not any more."""
+        known = options is not None and self._settings.authenticator.knows(options.user)
+        user = f' - User "{options.user}"' if options is not None and known else ""
+        self._log.error(f"{self._peer} - authentication error{user}")
+        self._control.end("Authorization Violation", reason="Authentication Failure")
 
     def reauthorize(self, identity: Identity | None) -> None:
-        """The configuration was reloaded: go on as this identity, or not at all."""
-        if identity is None or (self.identity is not None and identity.account != self.identity.account):
+        """Go on as this user after a reload, or end the connection: None = the user is not known any more."""
+        current = self._session.identity
+        if identity is None or (current is not None and identity.account != current.account):
             self.refuse()
         else:
-            self.enter(identity)
+            self._bind(identity)
 
     def _expect_authentication(self) -> None:
-        if self.server.authenticator.default is None:
-            self._set_entry_timer(self.server.options.auth_timeout_s, self._authentication_overdue)
+        if self._settings.authenticator.default is None:
+            self._set_timer(self._settings.options.auth_timeout_s, self._time_out_authentication)
         else:
-            self.turns.timers.cancel(self._entry_timer)
+            self._engine_loop.timers.cancel(self._timer)
 
-    def _authentication_overdue(self) -> None:
-        if self.identity is None and not self.checking:
-            self.server.log.error(f"{self} - authentication timeout")
-            self.end("Authentication Timeout", reason="Authentication Timeout")
+    def _time_out_authentication(self) -> None:
+        if self._session.identity is None and not self.checking:
+            self._log.error(f"{self._peer} - authentication timeout")
+            self._control.end("Authentication Timeout", reason="Authentication Timeout")
 
-    def _set_entry_timer(self, seconds: float, callback: Callable[[], None]) -> None:
-        timers = self.turns.timers
-        timers.cancel(self._entry_timer)
-        self._entry_timer = timers.schedule(self.server.clock.now_ns() + int(seconds * _SECOND_NS), callback)
-
-    def release(self) -> None:
-        self.turns.timers.cancel(self._entry_timer)
+    def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        timers = self._engine_loop.timers
+        timers.cancel(self._timer)
+        self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)

@@ -1,7 +1,7 @@
-"""Following one message: whoever publishes with `Nats-Trace-Dest` is told there which way it took.
+"""Message tracing: a message with `Nats-Trace-Dest` is followed, and a report on its way goes to that subject.
 
-The report has an event for each station: in from the client, kept by a stream, out to each subscription. With
-`Nats-Trace-Only` it is all that happens: nobody gets the message, and no stream keeps it.
+The report has an event for each hop: in from the client, stored by a stream, out to each subscription. With
+`Nats-Trace-Only` there is only the report: nobody gets the message, and no stream stores it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import find_value
 from jetlake.protocol.nuid import next_nuid
 from jetlake.protocol.subjects import has_wildcards, matches
+from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.route import Route
 from jetlake.server.engine.routing.subscription import Subscriber, Subscription
-from jetlake.server.shell.connection.info import describe_sender
+from jetlake.server.shell.connection.services import ConnectionServices
 
 if TYPE_CHECKING:
     from jetlake.server.engine.stream.stream import Stream
-    from jetlake.server.shell.connection.connection import Connection
 
 __all__ = ["TRACE_DESTINATION", "MessageTrace", "trace_destination"]
 
 TRACE_DESTINATION = b"Nats-Trace-Dest"
 _TRACE_ONLY = b"Nats-Trace-Only"
 _YES = (b"1", b"true", b"on")
-# What a stream keeps in place of the destination: the message is not to be followed again when it leaves.
+# Stored in place of the destination: the message is not to be traced again when a consumer delivers it.
 _DISABLED = b"trace disabled"
 _LINE = re.compile(rb"(\r\nNats-Trace-Dest: ?)[^\r\n]*")
 
@@ -44,39 +44,49 @@ _API = b"$JS.API."
 
 
 def trace_destination(header: bytes) -> bytes:
-    """Where the report on a message with this header goes; empty when it is not to be followed."""
+    """Find the subject for the report on a message with this header; empty when the message is not to be traced."""
     destination = find_value(header, TRACE_DESTINATION) or b""
     return b"" if b" " in destination or b"*" in destination or has_wildcards(destination) else destination
 
 
 class MessageTrace:
-    """The way of one message of a client, from its publish to the report.
+    """The trace of one message of a client, from its publish to the report.
 
     Args:
-        connection: who publishes; it may publish to the destination too.
+        origin: the publisher, which may publish to the destination too.
+        account: the publisher's account.
         message: subject, reply, header and payload.
-        destination: as `trace_destination` found it.
+        destination: the subject of the report, from `trace_destination`.
     """
 
-    def __init__(self, connection: Connection, message: tuple[bytes, bytes, bytes, bytes], destination: bytes) -> None:
-        self._connection = connection
-        self._account = connection.account
-        self._server = connection.server
+    def __init__(
+        self,
+        origin: Subscriber,
+        account: Account,
+        message: tuple[bytes, bytes, bytes, bytes],
+        destination: bytes,
+        services: ConnectionServices,
+    ) -> None:
+        self._origin = origin
+        self._account = account
         self._message = message
         self._destination = destination
+        self._clock = services.clock
+        self._engine = services.engine_loop.engine
+        self._info = services.info
         self._is_only = (find_value(message[2], _TRACE_ONLY) or b"").lower() in _YES
         self._events: list[dict[str, Any]] = []
 
     def publish(self) -> None:
-        """Send the message on its way, unless only the way is wanted, and report when all stations are known."""
+        """Publish the message, unless only the trace is wanted, and send the report when all hops are known."""
         subject, reply, header, payload = self._message
-        account, connection = self._account, self._connection
-        self._note("in", **_describe(connection), acc=account.name, subj=_text(subject))
+        account, origin = self._account, self._origin
+        self._note("in", **_describe(origin), acc=account.name, subj=_text(subject))
         if subject.startswith(b"$JS."):
             if subject.startswith(_API):
                 self._note("si", acc="$SYS", **{"from": _text(subject), "to": _text(subject)})
             if not self._is_only:
-                account.publish(subject, reply, header, payload, connection)
+                account.publish(subject, reply, header, payload, origin)
             self._report()
             return
         route = account.route(subject)
@@ -96,24 +106,24 @@ class MessageTrace:
                 self._note_delivery(member, "")
         if not waits:
             if stream is not None:
-                self._note_kept(stream, "")
+                self._note_stored(stream, "")
             self._report()
 
     def _publish_message(self, stream: Stream[Any] | None) -> bool:
-        """Deliver the message to everybody; whether a stream has to be waited for."""
+        """Publish the message; whether the report has to wait for a stream's answer."""
         subject, reply, header, payload = self._message
         account = self._account
         if stream is None:
-            account.publish(subject, reply, header, payload, self._connection)
+            account.publish(subject, reply, header, payload, self._origin)
             return False
-        kept_header = _LINE.sub(b"\\1" + _DISABLED, header, count=1)
+        stored_header = _LINE.sub(b"\\1" + _DISABLED, header, count=1)
         if stream.config.no_ack:
-            account.publish_apart(self._message, reply, kept_header, self._connection)
+            account.publish_apart(self._message, reply, stored_header, self._origin)
             return False
         inbox = b"_TRACE_." + next_nuid().encode()
         listener = account.listen(inbox, partial(self._on_answer, stream))
         self._stop = partial(account.unlisten, listener)
-        account.publish_apart(self._message, inbox, kept_header, self._connection)
+        account.publish_apart(self._message, inbox, stored_header, self._origin)
         return True
 
     def _on_answer(
@@ -125,26 +135,26 @@ class MessageTrace:
         payload: bytes,
         origin: Subscriber | None,
     ) -> None:
-        """The stream has acknowledged the message or refused it: pass that on, and report."""
+        """Pass the stream's PubAck or error on to the publisher, and send the report."""
         self._stop()
         if self._message[1]:
             self._account.publish(self._message[1], b"", header, payload)
         answer: dict[str, Any] = decode(payload)
         error = answer.get("error", {}).get("description", "")
-        self._note_kept(stream, error or (_DUPLICATE if answer.get("duplicate") else ""))
+        self._note_stored(stream, error or (_DUPLICATE if answer.get("duplicate") else ""))
         self._report()
 
     # Events
 
-    def _note(self, station: str, /, **fields: Any) -> None:
-        self._events.append({"type": station, "ts": format_time(self._server.clock.now_ns()), **fields})
+    def _note(self, hop: str, /, **fields: Any) -> None:
+        self._events.append({"type": hop, "ts": format_time(self._clock.now_ns()), **fields})
 
     def _note_delivery(self, subscription: Subscription, obstacle: str) -> None:
         fields = {"sub": _text(subscription.subject), "queue": _text(subscription.queue), "error": obstacle}
         taker = _describe(subscription.subscriber)
         self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
 
-    def _note_kept(self, stream: Stream[Any], error: str) -> None:
+    def _note_stored(self, stream: Stream[Any], error: str) -> None:
         subject = self._message[0]
         transform = stream.config.subject_transform
         if transform is not None:
@@ -159,16 +169,16 @@ class MessageTrace:
         self._note("js", **fields)
 
     def _obstacle(self, subscription: Subscription) -> str:
-        """Why this subscription does not get the message; empty when it does."""
-        connection = self._connection
-        if subscription.subscriber is connection and not connection.echo:
+        """Say why the subscription does not get the message; empty when it does."""
+        origin = self._origin
+        if subscription.subscriber is origin and not origin.echo:
             return _NO_ECHO
         if subscription.admits is not None and not subscription.admits(self._message[0], b""):
             return _DENIED
         return ""
 
     def _stream_of(self, subject: bytes) -> Stream[Any] | None:
-        engine = self._server.engine
+        engine = self._engine
         jetstream = engine.jetstreams.get(self._account.name) if engine is not None else None
         for stream in jetstream.streams.values() if jetstream is not None else ():
             if any(matches(pattern.encode(), subject) for pattern in stream.config.subjects):
@@ -178,13 +188,13 @@ class MessageTrace:
     def _report(self) -> None:
         _, _, header, payload = self._message
         pairs: dict[str, list[str]] = {}
-        # Line by line: a header that no client could read is told as far as it goes.
+        # Line by line: a malformed header is reported as far as it can be read.
         for line in header.split(b"\r\n")[1:]:
             key, colon, value = line.partition(b":")
             if colon:
                 pairs.setdefault(_text(key), []).append(_text(value.strip()))
         report = {
-            "server": describe_sender(self._server),
+            "server": self._info.describe_sender(),
             "request": {"header": pairs, "msgsize": len(header) + len(payload)},
             "events": self._events,
         }
@@ -196,7 +206,7 @@ def _members(route: Route) -> list[Subscription]:
 
 
 def _describe(subscriber: Subscriber) -> dict[str, Any]:
-    """A client as a station: with its number, and the name that it gave itself."""
+    """Describe a client as a hop: its connection's number, and the name in its CONNECT."""
     info = subscriber.client_info()
     described = {"kind": _KIND_CLIENT, "cid": info.get("id", 0), "name": info.get("name", "")}
     return {key: value for key, value in described.items() if value != ""}

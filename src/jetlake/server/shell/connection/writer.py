@@ -1,21 +1,18 @@
-"""The outgoing half of a connection: frames gathered and written once per turn, pressure, and the end."""
+"""The write side of a connection: frames gathered and written once per turn of the loop, and back-pressure."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from collections.abc import Callable
 from itertools import accumulate
-from typing import TYPE_CHECKING, cast
 
-from jetlake.protocol.encoder import err
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.connection.tls import TlsChannel
+from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.services import ConnectionServices
 
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
-
-__all__ = ["Outgoing"]
+__all__ = ["ConnectionWriter"]
 
 # Unwritten bytes from which deliveries to a connection pause, and at which they go on.
 _HIGH_WATER = 1024 * 1024
@@ -30,80 +27,85 @@ _LINGER_S = 0.25
 _SECOND_NS = 1_000_000_000
 
 
-class Outgoing(asyncio.Protocol, Subscriber):
-    """What a connection does to write, and to stop.
+class ConnectionWriter:
+    """The outgoing queue of a connection, and its socket's way out.
+
+    Args:
+        peer: names the connection in the log.
+        subscriber: whose `congested` flag tells the engine to pause deliveries.
+        control: ends the connection of a slow consumer.
 
     Attributes:
-        cid: the number by which monitoring knows it.
-        tls: the encryption, once it has begun and until the end.
-        tls_description: its version and cipher, for monitoring.
+        encrypt: turns frames into TLS records; None without TLS.
         out_bytes: bytes of frames written so far.
-        close_reason: why it ended; empty while it lives.
-        stop_ns: when it ended.
     """
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.turns = server.turns
-        self.cid: int = 0
-        self.peer_host: str = ""
-        self.peer_port: int = 0
-        self.tls: TlsChannel | None = None
-        self.tls_description: dict[str, str] = {}
+    def __init__(
+        self, peer: Peer, subscriber: Subscriber, control: ConnectionControl, services: ConnectionServices
+    ) -> None:
+        self.encrypt: Callable[[bytes], bytes] | None = None
         self.out_bytes: int = 0
-        self.close_reason: str = ""
-        self.stop_ns: int = 0
+        self._peer = peer
+        self._subscriber = subscriber
+        self._control = control
+        self._settings = services.settings
+        self._clock = services.clock
+        self._log = services.log
+        self._engine_loop = services.engine_loop
+        self._statistics = services.statistics
         self._transport: asyncio.Transport | None = None
         self._output: list[bytes] = []
         self._queued_bytes = 0
-        self._max_pending = server.options.max_pending
-        self._stall_mark = self._max_pending * 3 // 4
+        self._is_traced = False
+        self._closed = False
         self._dirty = False
         self._paused = False
-        self._write_timer: Timer | None = None
+        self._deadline: Timer | None = None
+        self.apply_limits()
 
-    def __str__(self) -> str:
-        return f"{self.peer_host}:{self.peer_port} - cid:{self.cid}"
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Write to this socket from now on."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
 
-    def attach(self, transport: asyncio.BaseTransport) -> None:
-        """Take the socket."""
-        # The transports of uvloop have all the methods of asyncio's, and none of its classes.
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
-            self.peer_host, self.peer_port = str(peer[0]).removeprefix("::ffff:"), int(peer[1])
-        self.apply_tracing()
+    def detach(self) -> None:
+        """Let go of the socket, which is gone."""
+        self._transport = self.encrypt = None
 
-    def apply_tracing(self) -> None:
-        """Log what goes out from now on, or no more, as the log wants it."""
-        if self.server.log.tracing:
-            self.send = self._send_traced  # type: ignore[method-assign]
-        else:
-            self.__dict__.pop("send", None)
+    def apply_limits(self) -> None:
+        """Take over the limit and the tracing of the options in force."""
+        self._max_pending = self._settings.options.max_pending
+        self._stall_mark = self._max_pending * 3 // 4
+        if self._log.tracing != self._is_traced:
+            self._is_traced = not self._is_traced
+            if self._is_traced:
+                self.send = self._send_traced  # type: ignore[method-assign]
+            else:
+                del self.send
 
     # Writing
 
     def send(self, data: bytes) -> None:
-        if self.closed:
+        """Queue whole frames, to be written at the end of this turn."""
+        if self._closed:
             return
         self._output.append(data)
         size = self._queued_bytes = self._queued_bytes + len(data)
         if not self._dirty:
             self._dirty = True
-            self.turns.mark_dirty(self)
+            self._engine_loop.mark_dirty(self)
         if size > _HIGH_WATER:
-            self._take_pressure()
+            self._press()
 
     def _send_traced(self, data: bytes) -> None:
         from jetlake.server.shell.connection.traces import describe_output
 
         for line in describe_output(data):
-            self.server.log.trace(f"{self} - ->> [{line}]")
-        Outgoing.send(self, data)
+            self._log.trace(f"{self._peer} - ->> [{line}]")
+        ConnectionWriter.send(self, data)
 
     def flush(self) -> None:
-        """Write everything that was sent in this turn of the loop, with one call."""
+        """Write what was queued in this turn of the loop, with one call."""
         self._dirty = False
         transport = self._transport
         if self._paused or not self._output or transport is None:
@@ -111,15 +113,20 @@ class Outgoing(asyncio.Protocol, Subscriber):
         data = self._take_output()
         self._queued_bytes -= len(data)
         self.out_bytes += len(data)
-        transport.write(data if self.tls is None else self.tls.encrypt(data))
+        transport.write(data if self.encrypt is None else self.encrypt(data))
         if self._output and not self._paused:
             self._dirty = True
-            self.turns.mark_dirty(self)
-        if self.congested and not self._paused and self._queued_bytes <= _HIGH_WATER:
+            self._engine_loop.mark_dirty(self)
+        if self._subscriber.congested and not self._paused and self._queued_bytes <= _HIGH_WATER:
             self._relieve()
 
+    def flush_all(self) -> None:
+        """Write the whole queue now, as far as the socket takes it."""
+        while self._output and not self._paused and self._transport is not None:
+            self.flush()
+
     def _take_output(self) -> bytes:
-        """What to write in this turn."""
+        """Take from the queue what this turn writes."""
         output = self._output
         if len(output) == 1:
             return output.pop()
@@ -131,101 +138,90 @@ class Outgoing(asyncio.Protocol, Subscriber):
         del output[:count]
         return data
 
-    def _write(self, data: bytes) -> None:
-        """Write bytes of the network, which are no frames."""
+    def write_raw(self, data: bytes) -> None:
+        """Write bytes of the TLS handshake, past the queue."""
         if data and self._transport is not None:
             self._transport.write(data)
 
     def pending_bytes(self) -> int:
-        """Bytes that wait to be written, here and in the transport."""
+        """Count the bytes that wait to be written, here and in the transport."""
         buffered = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return buffered + self._queued_bytes
 
-    # Pressure
+    # Back-pressure
 
-    def pause_writing(self) -> None:
+    def pause(self) -> None:
+        """Write nothing while the socket's buffer is full, until the write deadline at most."""
         self._paused = True
-        self.congested = True
-        deadline_ns = self.server.clock.now_ns() + int(self.server.options.write_deadline_s * _SECOND_NS)
-        self._write_timer = self.turns.timers.schedule(deadline_ns, self._write_overdue)
+        self._subscriber.congested = True
+        deadline_ns = self._clock.now_ns() + int(self._settings.options.write_deadline_s * _SECOND_NS)
+        self._deadline = self._engine_loop.timers.schedule(deadline_ns, self._miss_deadline)
 
-    def resume_writing(self) -> None:
+    def resume(self) -> None:
+        """Write again: the socket's buffer has drained."""
         self._paused = False
-        self.turns.timers.cancel(self._write_timer)
+        self._engine_loop.timers.cancel(self._deadline)
         if self._output:
             self.flush()
-        elif self.congested:
+        elif self._subscriber.congested:
             self._relieve()
 
-    def _take_pressure(self) -> None:
-        """More waits than should: pause deliveries, slow down publishers, or cut this client off."""
-        self.congested = True
+    def is_over_stall_mark(self) -> bool:
+        """Whether so much is unwritten that whoever publishes to this client has to wait."""
+        return self.pending_bytes() > self._stall_mark
+
+    def _press(self) -> None:
+        """Pause deliveries; stall publishers above the stall mark, and cut the client off above its limit."""
+        self._subscriber.congested = True
         pending = self.pending_bytes()
         if pending > self._stall_mark:
-            self.server.pressured_sends += 1  # Whoever published this is not read from for a while.
+            self._statistics.pressured_sends += 1  # The connection whose message this was stalls.
             if pending > self._max_pending:
                 self._cut_off(f"MaxPending of {self._max_pending} Exceeded", "Slow Consumer (Pending Bytes)")
 
     def _relieve(self) -> None:
-        self.congested = False
-        self.turns.drained()
+        self._subscriber.congested = False
+        self._engine_loop.drained()
 
-    def _write_overdue(self) -> None:
-        deadline = f"{self.server.options.write_deadline_s:g}s"
+    def _miss_deadline(self) -> None:
+        deadline = f"{self._settings.options.write_deadline_s:g}s"
         self._cut_off(f"WriteDeadline of {deadline} exceeded", "Slow Consumer (Write Deadline)")
 
     def _cut_off(self, detail: str, reason: str) -> None:
-        self.server.slow_consumers += 1
-        self.server.log.info(f"{self} - Slow Consumer Detected: {detail}")
-        self.forget(reason)
-        self.hang_up(at_once=True)
+        self._statistics.slow_consumers += 1
+        self._log.info(f"{self._peer} - Slow Consumer Detected: {detail}")
+        self._control.drop(reason, at_once=True)
 
     # The end
 
-    def end(self, error: str | None = None, *, reason: str) -> None:
-        """Close the connection, after an -ERR with this text if there is one."""
-        if self.closed:
-            return
-        if error is not None:
-            self.send(err(error))
-        while self._output and not self._paused and self._transport is not None:
-            self.flush()
-        self.forget(reason)
+    def discard(self) -> None:
+        """Drop the queue, and send nothing more."""
+        self._closed = True
+        self._engine_loop.timers.cancel(self._deadline)
+        self._output.clear()
+        self._queued_bytes = 0
+
+    def linger(self) -> None:
+        """Close the socket once the peer has had the time to read the last bytes."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        call_later = self._engine_loop.loop.call_later
         if self._paused:
             transport.close()
-            self.server.loop.call_later(_LINGER_S, transport.abort)
-        elif self.tls is None and transport.can_write_eof():
+            call_later(_LINGER_S, transport.abort)
+        elif self.encrypt is None and transport.can_write_eof():
             try:
                 transport.write_eof()
             except OSError:
                 transport.abort()  # The client has gone first.
             else:
-                self.server.loop.call_later(_LINGER_S, transport.close)
+                call_later(_LINGER_S, transport.close)
         else:
             transport.close()
 
-    def forget(self, reason: str) -> None:
-        """Take this client out of everything; its socket may live a little longer."""
-        if self.closed:
-            return
-        self.closed = True
-        self.close_reason = reason
-        self.stop_ns = self.server.clock.now_ns()
-        self.turns.timers.cancel(self._write_timer)
-        self._output.clear()
-        self._queued_bytes = 0
-        self.release()
-        self.server.log.debug(f"{self} - Client connection closed: {reason}")
-
-    @abstractmethod
-    def release(self) -> None:
-        """Give back what the other half holds; called once."""
-
     def hang_up(self, *, at_once: bool = False) -> None:
-        """Close the socket of a connection that has ended; at once = without waiting for its last bytes."""
+        """Close the socket; at once = without waiting for bytes that are unwritten."""
         if self._transport is not None:
             if at_once:
                 self._transport.abort()

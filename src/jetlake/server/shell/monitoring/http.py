@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from msgspec import json
 
 from jetlake.errors import ConfigError
-from jetlake.server.shell.listener import listen
+from jetlake.server.shell.listener import TcpListener
+from jetlake.server.shell.log import Log
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.metrics import METRICS_TYPE, metrics_text
-from jetlake.server.shell.monitoring.pages import answer_page
+from jetlake.server.shell.monitoring.pages import Pages, answer_page
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import (
     account_statistics_report,
@@ -27,10 +28,8 @@ from jetlake.server.shell.monitoring.reports import (
     server_report,
     subscriptions_report,
 )
+from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import JETLAKE_VERSION
-
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
 
 __all__ = ["Monitoring"]
 
@@ -44,7 +43,7 @@ _REQUEST_S = 5.0
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
-_REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
+_REPORTS: dict[str, Callable[[ServerView, Query], dict[str, Any]]] = {
     "/varz": server_report,
     "/connz": connections_report,
     "/jsz": jetstream_report,
@@ -74,18 +73,31 @@ _LINKS = (
 class Monitoring:
     """The HTTP server of one NATS server.
 
+    Args:
+        server: what the reports are made of.
+        report_defect: takes an internal error, with the place where it was raised.
+        pages: answers the paths that monitoring does not know; None = 404.
+
     Attributes:
-        requests: how often each path was asked for.
+        requests: how often each path was requested.
     """
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    def __init__(
+        self,
+        server: ServerView,
+        log: Log,
+        report_defect: Callable[[str, Exception], None],
+        pages: Pages | None = None,
+    ) -> None:
         self.requests: Counter[str] = Counter()
-        self.host = server.options.http_host or "127.0.0.1"
+        self.host = server.settings.options.http_host or "127.0.0.1"
         self.port = 0
         self.sockets: dict[_Exchange, None] = {}
-        self.pages = server.pages
-        self._listeners: list[asyncio.Server] = []
+        self.pages = pages
+        self.report_defect = report_defect
+        self._server = server
+        self._log = log
+        self._listener = TcpListener()
 
     async def start(self) -> None:
         """Begin to listen.
@@ -93,19 +105,15 @@ class Monitoring:
         Raises:
             ConfigError: the address is taken or not ours.
         """
-        options = self.server.options
-        if options.https and self.server.tls_context is None:
+        settings = self._server.settings
+        options = settings.options
+        if options.https and settings.tls_context is None:
             raise ConfigError("https_port needs the tls certificate of the server")
-        sockets = listen(self.host, max(options.http_port or 0, 0))
-        self.port = sockets[0].getsockname()[1]
-        for socket in sockets:
-            self._listeners.append(
-                await self.server.loop.create_server(
-                    lambda: _Exchange(self), sock=socket, ssl=self.server.tls_context if options.https else None
-                )
-            )
+        context = settings.tls_context if options.https else None
+        await self._listener.start(self.host, max(options.http_port or 0, 0), lambda: _Exchange(self), context)
+        self.port = self._listener.port
         kind = "https" if options.https else "http"
-        self.server.log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
+        self._log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
 
     def make_room(self, peer: str) -> bool:
         """Whether one more connection of this peer may stay; those that wait longest for their request go for it.
@@ -124,8 +132,7 @@ class Monitoring:
 
     async def stop(self) -> None:
         """Stop listening, and close what is open."""
-        for listener in self._listeners:
-            listener.close()
+        self._listener.close()
         for exchange in list(self.sockets):
             exchange.close()
         await asyncio.sleep(0)
@@ -155,7 +162,7 @@ class Monitoring:
     def answer(self, target: str) -> tuple[int, str, bytes]:
         """Status, content type and body for a request's path and query."""
         path, _, query_text = target.partition("?")
-        base = self.server.options.http_base_path.rstrip("/")
+        base = self._server.settings.options.http_base_path.rstrip("/")
         path = path.removeprefix(base) if base else path
         path = path.rstrip("/") or "/"
         try:
@@ -163,21 +170,21 @@ class Monitoring:
             report = _REPORTS.get(path)
             if report is not None:
                 self.requests[path] += 1
-                return 200, _JSON, json.format(json.encode(report(self.server, query)), indent=2)
+                return 200, _JSON, json.format(json.encode(report(self._server, query)), indent=2)
             if path == "/healthz":
                 self.requests[path] += 1
-                status, health = health_report(self.server, query)
+                status, health = health_report(self._server, query)
                 return status, _JSON, json.encode(health)
             if path == "/metrics":
                 self.requests[path] += 1
-                return 200, METRICS_TYPE, metrics_text(self.server).encode()
+                return 200, METRICS_TYPE, metrics_text(self._server).encode()
             if path == "/":
                 self.requests[path] += 1
                 return 200, "text/html; charset=utf-8", _index(base)
         except BadQueryError as error:
             return 400, _TEXT, str(error).encode()
         except Exception as error:
-            self.server.report_defect(f"monitoring {path}", error)
+            self.report_defect(f"monitoring {path}", error)
             return 500, _TEXT, b"internal error"
         return 404, _TEXT, b"404 page not found\n"
 
@@ -274,13 +281,13 @@ class _Exchange(asyncio.Protocol):
             (name.strip().lower().encode("latin-1"), value.strip().encode("latin-1")) for name, _, value in fields
         ]
         answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers)
-        self._page = monitoring.server.loop.create_task(answering)
+        self._page = asyncio.get_running_loop().create_task(answering)
         self._page.add_done_callback(self._page_done)
 
     def _page_done(self, page: asyncio.Task[None]) -> None:
         error = None if page.cancelled() else page.exception()
         if isinstance(error, Exception):
-            self._monitoring.server.report_defect("page", error)
+            self._monitoring.report_defect("page", error)
 
     def _respond(self, status: int, kind: str, body: bytes, *, with_body: bool, stays: bool) -> None:
         transport = self._transport
@@ -304,7 +311,7 @@ class _Exchange(asyncio.Protocol):
         if self._idle is not None:
             self._idle.cancel()
         if self._page is None:
-            self._idle = self._monitoring.server.loop.call_later(seconds, self.close)
+            self._idle = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def close(self) -> None:
         """Hang up."""

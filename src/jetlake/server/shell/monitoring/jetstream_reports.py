@@ -10,22 +10,22 @@ from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import StorageType
 from jetlake.server.shell.monitoring.query import Query
+from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import API_LEVEL
 
 if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
     from jetlake.server.engine.stream.stream import Stream
-    from jetlake.server.shell.server import Server
 
 __all__ = ["health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
 
 _LIMIT_DEFAULT = 1024
 
 
-def jetstream_settings(server: Server) -> dict[str, Any]:
+def jetstream_settings(server: ServerView) -> dict[str, Any]:
     """How JetStream is configured."""
-    options = server.options.jetstream
-    engine = server.engine
+    options = server.settings.options.jetstream
+    engine = server.engine_loop.engine
     assert options is not None and engine is not None
     settings: dict[str, Any] = {
         "max_memory": engine.options.max_memory,
@@ -43,9 +43,9 @@ def jetstream_settings(server: Server) -> dict[str, Any]:
     return settings
 
 
-def jetstream_usage(server: Server) -> dict[str, Any]:
+def jetstream_usage(server: ServerView) -> dict[str, Any]:
     """What all accounts use together."""
-    engine = server.engine
+    engine = server.engine_loop.engine
     assert engine is not None
     usage = engine.usage
     jetstreams = engine.jetstreams.values()
@@ -64,10 +64,10 @@ def jetstream_usage(server: Server) -> dict[str, Any]:
     }
 
 
-def jetstream_report(server: Server, query: Query) -> dict[str, Any]:
+def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/jsz`: use and limits, and on request accounts, their streams and those streams' consumers."""
-    head = {"server_id": server.id, "now": format_time(server.clock.now_ns())}
-    engine = server.engine
+    head = {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
+    engine = server.engine_loop.engine
     if engine is None:
         return {
             "memory": 0,
@@ -115,7 +115,7 @@ def jetstream_report(server: Server, query: Query) -> dict[str, Any]:
 
 
 def _account(
-    server: Server, jetstream: JetStream, with_streams: bool, with_consumers: bool, with_config: bool
+    server: ServerView, jetstream: JetStream, with_streams: bool, with_consumers: bool, with_config: bool
 ) -> dict[str, Any]:
     info = jetstream.info()
     report: dict[str, Any] = {
@@ -136,11 +136,11 @@ def _account(
     return report
 
 
-def _stream(server: Server, stream: Stream[Any], with_consumers: bool, with_config: bool) -> dict[str, Any]:
+def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_config: bool) -> dict[str, Any]:
     report: dict[str, Any] = {
         "name": stream.name,
         "created": format_time(stream.created_ns),
-        "cluster": {"leader": server.name},
+        "cluster": {"leader": server.info.name},
     }
     if with_config:
         report["config"] = to_builtins(stream.config)
@@ -150,11 +150,11 @@ def _stream(server: Server, stream: Stream[Any], with_consumers: bool, with_conf
     return report
 
 
-def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
+def health_report(server: ServerView, query: Query) -> tuple[int, dict[str, Any]]:
     """`/healthz`: 200 and ok, or why not; on request for one account, stream or consumer."""
-    if server.lame_duck or not server.running:
-        return 503, _unavailable("server is shutting down" if server.lame_duck else "server is not ready")
-    engine = server.engine
+    if server.info.lame_duck or not server.running:
+        return 503, _unavailable("server is shutting down" if server.info.lame_duck else "server is not ready")
+    engine = server.engine_loop.engine
     if query.flag("js-server-only") and not query.text("account"):
         return 200, {"status": "ok"}
     if engine is None:
@@ -164,14 +164,14 @@ def health_report(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
     return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
 
 
-def _health_of(server: Server, account: str, stream: str, consumer: str) -> tuple[int, dict[str, Any]]:
-    assert server.engine is not None
+def _health_of(server: ServerView, account: str, stream: str, consumer: str) -> tuple[int, dict[str, Any]]:
+    assert server.engine_loop.engine is not None
     if stream and not account:
         return 400, _unavailable('"account" must not be empty when checking stream health')
     if consumer and not stream:
         return 400, _unavailable('"stream" must not be empty when checking consumer health')
     if account:
-        jetstream = server.engine.jetstreams.get(account)
+        jetstream = server.engine_loop.engine.jetstreams.get(account)
         if jetstream is None:
             return 404, _unavailable(f'JetStream account "{account}" not found')
         if stream:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jetlake.server.shell.committer import LatencyHistogram
-from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes
-
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
+from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes, uptime_ns
+from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["METRICS_TYPE", "metrics_text"]
 
@@ -37,21 +33,28 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def metrics_text(server: Server) -> str:
+def metrics_text(server: ServerView) -> str:
     """All metrics of the server."""
     page = _Page()
     totals = message_totals(server)
+    counts, engine_loop = server.statistics, server.engine_loop
     page.single("jetlake_messages_received_total", "counter", "Messages from clients.", totals["in_msgs"])
     page.single("jetlake_messages_sent_total", "counter", "Messages to clients.", totals["out_msgs"])
     page.single("jetlake_bytes_received_total", "counter", "Header and payload bytes from clients.", totals["in_bytes"])
     page.single("jetlake_bytes_sent_total", "counter", "Bytes written to clients.", totals["out_bytes"])
     page.single("jetlake_connections", "gauge", "Connected clients.", len(server.connections))
-    page.single("jetlake_connections_total", "counter", "Clients that ever connected.", server.total_connections)
+    page.single("jetlake_connections_total", "counter", "Clients that ever connected.", counts.total_connections)
     page.single(
-        "jetlake_slow_consumers_total", "counter", "Clients cut off for reading too slowly.", server.slow_consumers
+        "jetlake_slow_consumers_total",
+        "counter",
+        "Clients cut off for reading too slowly.",
+        counts.slow_consumers,
     )
     page.single(
-        "jetlake_stale_connections_total", "counter", "Clients that stopped answering.", server.stale_connections
+        "jetlake_stale_connections_total",
+        "counter",
+        "Clients that stopped answering.",
+        counts.stale_connections,
     )
     page.single(
         "jetlake_subscriptions",
@@ -61,23 +64,26 @@ def metrics_text(server: Server) -> str:
     )
     page.single("jetlake_internal_errors_total", "counter", "Defects met and survived.", server.defects)
     page.single("jetlake_memory_bytes", "gauge", "Memory of the process.", resident_bytes())
-    page.single("jetlake_uptime_seconds", "gauge", "Time since the start.", server.uptime_ns / 1e9)
+    page.single("jetlake_uptime_seconds", "gauge", "Time since the start.", uptime_ns(server) / 1e9)
     _add_streams(page, server)
     _add_histogram(
-        page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", server.turns.durations
+        page,
+        "jetlake_turn_seconds",
+        "How long a turn of the loop kept everybody else waiting.",
+        engine_loop.durations,
     )
-    if server.committer is not None:
+    if engine_loop.committer is not None:
         _add_histogram(
             page,
             "jetlake_fsync_seconds",
             "How long the disk took to make a batch durable.",
-            server.committer.latency,
+            engine_loop.committer.latency,
         )
     return "\n".join(page.lines) + "\n"
 
 
-def _add_streams(page: _Page, server: Server) -> None:
-    engine = server.engine
+def _add_streams(page: _Page, server: ServerView) -> None:
+    engine = server.engine_loop.engine
     if engine is None:
         return
     streams = [

@@ -15,11 +15,11 @@ from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 
 if TYPE_CHECKING:
     from jetlake.server.engine.routing.account import Account
-    from jetlake.server.shell.server import Server
 
 __all__ = [
     "account_statistics_report",
@@ -33,6 +33,7 @@ __all__ = [
     "routes_report",
     "server_report",
     "subscriptions_report",
+    "uptime_ns",
 ]
 
 _LIMIT_DEFAULT = 1024
@@ -58,9 +59,9 @@ def resident_bytes() -> int:
         return 0
 
 
-def message_totals(server: Server) -> dict[str, int]:
+def message_totals(server: ServerView) -> dict[str, int]:
     """Messages and bytes in and out, of all connections that ever were."""
-    totals = server.closed_totals
+    totals = server.statistics.closed
     connections = server.connections.values()
     return {
         "in_msgs": totals.in_msgs + sum(connection.in_msgs for connection in connections),
@@ -70,25 +71,30 @@ def message_totals(server: Server) -> dict[str, int]:
     }
 
 
-def _head(server: Server) -> dict[str, Any]:
-    return {"server_id": server.id, "now": format_time(server.clock.now_ns())}
+def uptime_ns(server: ServerView) -> int:
+    """Measure how long the server has run."""
+    return server.clock.now_ns() - server.info.start_ns
 
 
-def server_report(server: Server, query: Query) -> dict[str, Any]:
+def _head(server: ServerView) -> dict[str, Any]:
+    return {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
+
+
+def server_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/varz`: the server as a whole."""
-    options = server.options
+    options = server.settings.options
     totals = message_totals(server)
     monitoring = server.monitoring
     report: dict[str, Any] = {
-        "server_id": server.id,
-        "server_name": server.name,
+        "server_id": server.info.id,
+        "server_name": server.info.name,
         "version": COMPATIBLE_VERSION,
         "jetlake_version": JETLAKE_VERSION,
         "proto": PROTOCOL,
         "go": "",
         "host": options.host,
-        "port": server.port,
-        "auth_required": server.authenticator.required,
+        "port": server.info.port,
+        "auth_required": server.settings.authenticator.required,
         "tls_required": options.tls is not None and not options.allow_non_tls,
         "tls_verify": options.tls is not None and options.tls.verify,
         "max_connections": options.max_connections,
@@ -111,32 +117,32 @@ def server_report(server: Server, query: Query) -> dict[str, Any]:
         "jetstream": {},
         "tls_timeout": options.tls.timeout_s if options.tls is not None else 2,
         "write_deadline": int(options.write_deadline_s * _SECOND_NS),
-        "start": format_time(server.start_ns),
+        "start": format_time(server.info.start_ns),
         "now": format_time(server.clock.now_ns()),
-        "uptime": format_uptime(server.uptime_ns),
+        "uptime": format_uptime(uptime_ns(server)),
         "mem": resident_bytes(),
         "cores": os.cpu_count() or 1,
         "gomaxprocs": 1,
         "cpu": _cpu_percent(server),
         "connections": len(server.connections),
-        "total_connections": server.total_connections,
+        "total_connections": server.statistics.total_connections,
         "routes": 0,
         "remotes": 0,
         "leafnodes": 0,
         **totals,
         **{name.replace("_", "_client_", 1): count for name, count in totals.items()},
-        "slow_consumers": server.slow_consumers,
-        "stale_connections": server.stale_connections,
-        "stalled_clients": server.stalled,
+        "slow_consumers": server.statistics.slow_consumers,
+        "stale_connections": server.statistics.stale_connections,
+        "stalled_clients": server.statistics.stalled,
         "internal_errors": server.defects,
         "subscriptions": sum(account.interest_count for account in server.accounts.values()),
         "http_req_stats": dict(monitoring.requests) if monitoring is not None else {},
-        "config_load_time": format_time(server.config_load_ns),
+        "config_load_time": format_time(server.settings.loaded_ns),
         "feature_flags": {"js_ack_fc_v2": options.ack_subject_v2},
         "system_account": options.system_account,
-        "slow_consumer_stats": {"clients": server.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},
+        "slow_consumer_stats": {"clients": server.statistics.slow_consumers, "routes": 0, "gateways": 0, "leafs": 0},
     }
-    if server.engine is not None and options.jetstream is not None:
+    if server.engine_loop.engine is not None and options.jetstream is not None:
         report["jetstream"] = {
             "config": jetstream_settings(server),
             "stats": jetstream_usage(server),
@@ -145,17 +151,17 @@ def server_report(server: Server, query: Query) -> dict[str, Any]:
     return report
 
 
-def _cpu_percent(server: Server) -> float:
+def _cpu_percent(server: ServerView) -> float:
     """Processor time since the start, as a share of one core."""
-    elapsed_s = max(server.uptime_ns / _SECOND_NS, 0.001)
+    elapsed_s = max(uptime_ns(server) / _SECOND_NS, 0.001)
     return round(100 * time.process_time() / elapsed_s, 1)
 
 
 # Connections
 
 _SORTS: dict[str, Callable[[Connection], Any]] = {
-    "": lambda connection: connection.cid,
-    "cid": lambda connection: connection.cid,
+    "": lambda connection: connection.peer.cid,
+    "cid": lambda connection: connection.peer.cid,
     "start": lambda connection: connection.start_ns,
     "subs": lambda connection: -len(connection.subscriptions()),
     "pending": lambda connection: -connection.pending_bytes(),
@@ -163,16 +169,16 @@ _SORTS: dict[str, Callable[[Connection], Any]] = {
     "msgs_from": lambda connection: -connection.in_msgs,
     "bytes_to": lambda connection: -connection.out_bytes,
     "bytes_from": lambda connection: -connection.in_bytes,
-    "last": lambda connection: -connection.last_activity_ns,
-    "idle": lambda connection: connection.last_activity_ns,
+    "last": lambda connection: -connection.pings.last_activity_ns,
+    "idle": lambda connection: connection.pings.last_activity_ns,
     "uptime": lambda connection: connection.start_ns,
     "stop": lambda connection: -connection.stop_ns,
     "reason": lambda connection: connection.close_reason,
-    "rtt": lambda connection: -connection.rtt_ns,
+    "rtt": lambda connection: -connection.pings.rtt_ns,
 }
 
 
-def connections_report(server: Server, query: Query) -> dict[str, Any]:
+def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/connz`: the connections, filtered, sorted and cut to a page."""
     key = _SORTS.get(query.text("sort"))
     if key is None:
@@ -190,9 +196,9 @@ def connections_report(server: Server, query: Query) -> dict[str, Any]:
     chosen = [
         connection
         for connection in chosen
-        if (not cid or connection.cid == cid)
-        and (not account or connection.account.name == account)
-        and (not user or (connection.identity is not None and connection.identity.user == user))
+        if (not cid or connection.peer.cid == cid)
+        and (not account or connection.session.account.name == account)
+        and (not user or (connection.session.identity is not None and connection.session.identity.user == user))
     ]
     chosen.sort(key=key)
     offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
@@ -207,27 +213,27 @@ def connections_report(server: Server, query: Query) -> dict[str, Any]:
     }
 
 
-def _connection(server: Server, connection: Connection, query: Query) -> dict[str, Any]:
+def _connection(server: ServerView, connection: Connection, query: Query) -> dict[str, Any]:
     now_ns = connection.stop_ns or server.clock.now_ns()
     subscriptions = connection.subscriptions()
-    options = connection.options
+    options = connection.session.options
     report: dict[str, Any] = {
-        "cid": connection.cid,
+        "cid": connection.peer.cid,
         "kind": "Client",
         "type": "nats",
-        "ip": connection.peer_host,
-        "port": connection.peer_port,
+        "ip": connection.peer.host,
+        "port": connection.peer.port,
         "start": format_time(connection.start_ns),
-        "last_activity": format_time(connection.last_activity_ns),
+        "last_activity": format_time(connection.pings.last_activity_ns),
     }
     if connection.stop_ns:
         report["stop"] = format_time(connection.stop_ns)
         report["reason"] = connection.close_reason
-    if connection.rtt_ns:
-        report["rtt"] = format_duration(connection.rtt_ns)
+    if connection.pings.rtt_ns:
+        report["rtt"] = format_duration(connection.pings.rtt_ns)
     report |= {
         "uptime": format_uptime(now_ns - connection.start_ns),
-        "idle": format_uptime(now_ns - connection.last_activity_ns),
+        "idle": format_uptime(now_ns - connection.pings.last_activity_ns),
         "pending_bytes": connection.pending_bytes(),
         "in_msgs": connection.in_msgs,
         "out_msgs": connection.out_msgs,
@@ -236,11 +242,11 @@ def _connection(server: Server, connection: Connection, query: Query) -> dict[st
         "subscriptions": len(subscriptions),
     }
     report |= {name: value for name in ("name", "lang", "version") if (value := getattr(options, name))}
-    report |= connection.tls_description
+    report |= connection.handshake.tls_description
     if query.flag("auth"):
-        report["account"] = connection.account.name
-        if connection.identity is not None and connection.identity.user:
-            report["authorized_user"] = connection.identity.user
+        report["account"] = connection.session.account.name
+        if connection.session.identity is not None and connection.session.identity.user:
+            report["authorized_user"] = connection.session.identity.user
     wanted = query.text("subs").lower()
     if wanted == "detail":
         report["subscriptions_list_detail"] = [_subscription(connection, entry) for entry in subscriptions]
@@ -256,22 +262,22 @@ def _subscription(connection: Connection, subscription: Subscription) -> dict[st
     report |= {"sid": _text(subscription.sid), "msgs": subscription.delivered}
     if subscription.max:
         report["max"] = subscription.max
-    return report | {"cid": connection.cid}
+    return report | {"cid": connection.peer.cid}
 
 
 # Subscriptions
 
 
-def subscriptions_report(server: Server, query: Query) -> dict[str, Any]:
+def subscriptions_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/subsz`: the routing's counters, and the subscriptions on request."""
     name, test = query.text("acc"), query.text("test").encode()
     accounts = [account for account in server.accounts.values() if not name or account.name == name]
     details: list[dict[str, Any]] = []
     if query.flag("subs") or test:
         for connection in server.connections.values():
-            if connection.account in accounts:
+            if connection.session.account in accounts:
                 details += [
-                    {"account": connection.account.name, **_subscription(connection, entry)}
+                    {"account": connection.session.account.name, **_subscription(connection, entry)}
                     for entry in connection.subscriptions()
                     if not test or matches(entry.subject, test)
                 ]
@@ -306,9 +312,9 @@ def _routing(accounts: list[Account]) -> dict[str, Any]:
 # Accounts
 
 
-def accounts_report(server: Server, query: Query) -> dict[str, Any]:
+def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/accountz`: the accounts' names, or one of them in detail."""
-    report = {**_head(server), "system_account": server.options.system_account}
+    report = {**_head(server), "system_account": server.settings.options.system_account}
     name = query.text("acc")
     if not name:
         return {**report, "accounts": sorted(server.accounts)}
@@ -317,7 +323,7 @@ def accounts_report(server: Server, query: Query) -> dict[str, Any]:
         raise BadQueryError(f"Account {name} does not exist")
     report["account_detail"] = {
         "account_name": name,
-        "update_time": format_time(server.config_load_ns),
+        "update_time": format_time(server.settings.loaded_ns),
         "expired": False,
         "complete": True,
         "jetstream_enabled": account.js is not None,
@@ -329,7 +335,7 @@ def accounts_report(server: Server, query: Query) -> dict[str, Any]:
     return report
 
 
-def account_statistics_report(server: Server, query: Query) -> dict[str, Any]:
+def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
     rows = []
     for account in server.accounts.values():
@@ -357,24 +363,30 @@ def account_statistics_report(server: Server, query: Query) -> dict[str, Any]:
     return {**_head(server), "account_statz": rows}
 
 
-def _connections_of(server: Server, account: Account) -> list[Connection]:
-    return [connection for connection in server.connections.values() if connection.account is account]
+def _connections_of(server: ServerView, account: Account) -> list[Connection]:
+    return [connection for connection in server.connections.values() if connection.session.account is account]
 
 
 # What a single server has none of
 
 
-def routes_report(server: Server, query: Query) -> dict[str, Any]:
+def routes_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/routez`: there are no routes."""
-    return {"server_id": server.id, "server_name": server.name, **_head(server), "num_routes": 0, "routes": []}
+    return {
+        "server_id": server.info.id,
+        "server_name": server.info.name,
+        **_head(server),
+        "num_routes": 0,
+        "routes": [],
+    }
 
 
-def gateways_report(server: Server, query: Query) -> dict[str, Any]:
+def gateways_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/gatewayz`: there are no gateways."""
     return {**_head(server), "outbound_gateways": {}, "inbound_gateways": {}}
 
 
-def leafs_report(server: Server, query: Query) -> dict[str, Any]:
+def leafs_report(server: ServerView, query: Query) -> dict[str, Any]:
     """`/leafz`: there are no leaf nodes."""
     return {**_head(server), "leafnodes": 0, "leafs": []}
 

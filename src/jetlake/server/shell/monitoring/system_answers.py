@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.json import encode
 
 from jetlake.model.encoding.times import format_time
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
-from jetlake.server.shell.connection.info import describe_sender, identify
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import (
@@ -22,19 +21,17 @@ from jetlake.server.shell.monitoring.reports import (
     server_report,
     subscriptions_report,
 )
-
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
+from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["answer"]
 
 
-def answer(server: Server, account: Account, name: str, body: bytes, origin: Subscriber | None) -> bytes:
+def answer(server: ServerView, account: Account, name: str, body: bytes, origin: Subscriber | None) -> bytes:
     """The JSON that answers a request for this report, whose body may narrow it down."""
     try:
         query = Query.from_json(body)
         if name == "IDZ":
-            return encode(identify(server))
+            return encode(server.info.identify())
         if name == "STATSZ":
             return encode(_envelope(server, "statsz", _statistics(server)))
         if name == "USER":
@@ -48,12 +45,12 @@ def answer(server: Server, account: Account, name: str, body: bytes, origin: Sub
         return encode(_envelope(server, "error", {"code": 400, "description": str(error)}))
 
 
-def _health(server: Server, query: Query) -> dict[str, Any]:
+def _health(server: ServerView, query: Query) -> dict[str, Any]:
     status, report = health_report(server, query)
     return {**report, "status_code": status}
 
 
-_REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
+_REPORTS: dict[str, Callable[[ServerView, Query], dict[str, Any]]] = {
     "VARZ": server_report,
     "CONNZ": connections_report,
     "JSZ": jetstream_report,
@@ -63,8 +60,8 @@ _REPORTS: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
 }
 
 
-def _envelope(server: Server, name: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {"server": describe_sender(server), name: content}
+def _envelope(server: ServerView, name: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"server": server.info.describe_sender(), name: content}
 
 
 def _user(account: Account, origin: Subscriber | None) -> dict[str, Any]:
@@ -72,23 +69,23 @@ def _user(account: Account, origin: Subscriber | None) -> dict[str, Any]:
     return {"user": user, "account": account.name, "account_name": account.name}
 
 
-def _own_statistics(server: Server, account: Account, query: Query) -> dict[str, Any]:
+def _own_statistics(server: ServerView, account: Account, query: Query) -> dict[str, Any]:
     report = account_statistics_report(server, query.narrowed(unused="1"))
     report["account_statz"] = [row for row in report["account_statz"] if row["acc"] == account.name]
     return report
 
 
-def _statistics(server: Server) -> dict[str, Any]:
+def _statistics(server: ServerView) -> dict[str, Any]:
     totals = message_totals(server)
     return {
-        "start": format_time(server.start_ns),
+        "start": format_time(server.info.start_ns),
         "mem": resident_bytes(),
         "connections": len(server.connections),
-        "total_connections": server.total_connections,
-        "active_accounts": len({connection.account.name for connection in server.connections.values()}),
+        "total_connections": server.statistics.total_connections,
+        "active_accounts": len({connection.session.account.name for connection in server.connections.values()}),
         "subscriptions": sum(account.interest_count for account in server.accounts.values()),
         "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"]},
         "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"]},
-        "slow_consumers": server.slow_consumers,
+        "slow_consumers": server.statistics.slow_consumers,
         "active_servers": 1,
     }

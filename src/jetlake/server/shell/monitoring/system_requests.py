@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
-
-if TYPE_CHECKING:
-    from jetlake.server.shell.server import Server
+from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["answer_system_requests"]
 
@@ -23,13 +19,13 @@ _ACCOUNT = {
 }
 
 
-def answer_system_requests(server: Server) -> None:
+def answer_system_requests(server: ServerView) -> None:
     """Answer such requests in all accounts from now on."""
     for account in server.accounts.values():
-        if account.name == server.options.system_account:
+        if account.name == server.settings.options.system_account:
             _listen(server, account, "$SYS.REQ.SERVER.PING", "STATSZ")
             for name in _SYSTEM:
-                for target in ("PING", server.id):
+                for target in ("PING", server.info.id):
                     _listen(server, account, f"$SYS.REQ.SERVER.{target}.{name}", name)
         else:
             for subject, name in _ACCOUNT.items():
@@ -37,7 +33,7 @@ def answer_system_requests(server: Server) -> None:
         _listen(server, account, "$SYS.REQ.USER.INFO", "USER")
 
 
-def _listen(server: Server, account: Account, subject: str, name: str) -> None:
+def _listen(server: ServerView, account: Account, subject: str, name: str) -> None:
     def handle(subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
         if reply:
             from jetlake.server.shell.monitoring.system_answers import answer

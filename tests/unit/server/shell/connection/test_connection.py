@@ -22,7 +22,7 @@ async def test_pings_go_unanswered(make_server, connect, clock):
     clock.advance(60)
     assert await client.take() == b"-ERR 'Stale Connection'\r\n"
     assert client.transport.ended
-    assert server.stale_connections == 1
+    assert server.statistics.stale_connections == 1
     assert not server.connections
 
 
@@ -33,7 +33,7 @@ async def test_an_active_client_is_not_pinged(make_server, connect, clock):
     clock.advance(2)
     clock.advance(0.005)
     client.send(b"PONG\r\n")
-    assert client.connection.rtt_ns == 5_000_000
+    assert client.connection.pings.rtt_ns == 5_000_000
     await client.take()
     for _ in range(5):
         clock.advance(59)
@@ -77,10 +77,10 @@ async def test_a_slow_client_is_cut_off_without_a_word(make_server, connect):
         writer.send(b"PUB a 40000\r\n" + b"x" * 40_000 + b"\r\n")
         await asyncio.sleep(0)
     # What waits is checked closely only when it is much.
-    slow.connection._take_pressure()
+    slow.connection.writer._press()
     assert slow.transport.aborted
     assert slow.transport.written == []
-    assert server.slow_consumers == 1
+    assert server.statistics.slow_consumers == 1
     assert not writer.transport.closed
     assert any("Slow Consumer Detected: MaxPending of 100000 Exceeded" in line for line in server.log.lines)
 
@@ -106,7 +106,7 @@ async def test_publishers_wait_for_a_client_that_is_nearly_full(make_server, con
     for _ in range(7):
         await writer.send_when_read(b"PUB a 500000\r\n" + b"x" * 500_000 + b"\r\n")
     assert not writer.transport.is_reading
-    assert server.stalled > 0
+    assert server.statistics.stalled > 0
     await asyncio.sleep(0.02)
     assert writer.transport.is_reading
 
@@ -202,7 +202,7 @@ async def test_counters(make_server, connect):
     connection = client.connection
     assert (connection.in_msgs, connection.in_bytes, connection.out_msgs) == (4, 23, 3)
     connection.connection_lost(None)
-    totals = server.closed_totals
+    totals = server.statistics.closed
     assert (totals.in_msgs, totals.in_bytes, totals.out_msgs) == (4, 23, 3)
 
 

@@ -36,10 +36,15 @@ class Wire:
         return ("127.0.0.1", 1)
 
 
+def monitor(server):
+    """Monitoring of a server that listens nowhere."""
+    return Monitoring(server, server.log, server._defects.report)
+
+
 @pytest.fixture
 def exchange(make_server):
     def make(server=None, **options):
-        exchange = _Exchange(Monitoring(server or make_server(**options)))
+        exchange = _Exchange(monitor(server or make_server(**options)))
         wire = Wire()
         exchange.connection_made(wire)
         return exchange, wire
@@ -119,7 +124,7 @@ async def test_base_path(exchange):
 async def test_any_query_is_answered(make_server, connect, path, query):
     server = make_server()
     await connect(server).hello()
-    status, _, body = Monitoring(server).answer(f"/{path}?{query}")
+    status, _, body = monitor(server).answer(f"/{path}?{query}")
     assert status in (200, 400)
     assert body
     assert server.defects == 0
@@ -163,7 +168,7 @@ async def test_metrics(make_server, connect):
     client = await connect(server).hello()
     client.send(b"SUB a 1\r\nPUB a 5\r\nhello\r\n")
     await client.take()
-    status, kind, body = Monitoring(server).answer("/metrics")
+    status, kind, body = monitor(server).answer("/metrics")
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = body.decode().splitlines()
     assert all(line.startswith("# ") or METRIC.fullmatch(line) for line in lines)
@@ -184,7 +189,7 @@ async def test_metrics_of_streams(tmp_path):
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
         server.engine.flush()
-        text = Monitoring(server).answer("/metrics")[2].decode()
+        text = monitor(server).answer("/metrics")[2].decode()
     assert 'jetlake_stream_messages{account="$G",stream="S1"} 3\n' in text
     assert 'jetlake_stream_bytes{account="$G",stream="S1"} ' in text
     assert 'jetlake_consumer_pending{account="$G",stream="S1",consumer="C"} 3\n' in text
@@ -203,25 +208,25 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         js.receive(b"$JS.API.STREAM.CREATE.S1", b"", b"", config, None)
         made = asyncio.Event()
         server.engine.commit.when_settled(made.set)
-        server.turns.schedule()
+        server.engine_loop.schedule()
         await made.wait()
-        assert Monitoring(server).answer("/healthz")[0] == 200
+        assert monitor(server).answer("/healthz")[0] == 200
         monkeypatch.setattr(os, "fdatasync", fail)
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
-            server.turns.schedule()
+            server.engine_loop.schedule()
             while server.engine.commit.wants_sync() or not server.engine.commit.failures:
                 await asyncio.sleep(0)
-        status, _, body = Monitoring(server).answer("/healthz")
+        status, _, body = monitor(server).answer("/healthz")
         assert status == 503
         assert json.loads(body)["error"] == (
             "JetStream stream S1 of account $G: cannot make the stream's log safe: input/output error"
         )
-        assert "jetlake_disk_failures 1\n" in Monitoring(server).answer("/metrics")[2].decode()
+        assert "jetlake_disk_failures 1\n" in monitor(server).answer("/metrics")[2].decode()
         monkeypatch.undo()
         js.receive(b"$JS.API.STREAM.DELETE.S1", b"", b"", b"", None)
-        assert Monitoring(server).answer("/healthz")[0] == 200
-        assert "jetlake_disk_failures 0\n" in Monitoring(server).answer("/metrics")[2].decode()
+        assert monitor(server).answer("/healthz")[0] == 200
+        assert "jetlake_disk_failures 0\n" in monitor(server).answer("/metrics")[2].decode()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == [
         "JetStream - the disk refuses stream S1 of account $G, which is tried again: "
@@ -231,7 +236,7 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
 
 async def test_a_defect_of_a_report_is_a_line_in_the_log(make_server):
     server = make_server()
-    monitoring = Monitoring(server)
+    monitoring = monitor(server)
     server.accounts["broken"] = None
     status, _, body = monitoring.answer("/subsz")
     assert (status, body) == (500, b"internal error")

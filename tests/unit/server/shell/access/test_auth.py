@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from jetlake.server.config.options import Options, Secret, User
 from jetlake.server.nkey import is_user_nkey, new_server_id, verify_signature
-from jetlake.server.shell.connection.auth import Authenticator
-from jetlake.server.shell.connection.connect_options import BadConnectError, ConnectOptions
+from jetlake.server.shell.access.auth import Authenticator
+from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.connection.traces import redact
 
 SEED = b"SUAEL6GG2L2HIF7DUGZJGMRUFKXELGGYFMHF76UO2AYBG3K4YLWR3FKC2Q"

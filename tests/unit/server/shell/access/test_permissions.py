@@ -3,7 +3,7 @@
 import pytest
 
 from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
-from jetlake.server.shell.connection.permissions import PermissionCheck
+from jetlake.server.shell.access.permissions import PermissionCheck
 
 
 def check(publish=None, subscribe=None, responses=None, now_ns=lambda: 0):

@@ -9,7 +9,7 @@ from msgspec import Struct
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
 from jetlake.server.nkey import verify_signature
-from jetlake.server.shell.connection.connect_options import ConnectOptions
+from jetlake.server.shell.access.connect_options import ConnectOptions
 
 __all__ = ["Authenticator", "Identity"]
 

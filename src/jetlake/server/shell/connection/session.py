@@ -1,0 +1,68 @@
+"""The session of a connection: whose account it uses, as which user, with which permissions and options."""
+
+from __future__ import annotations
+
+from jetlake.protocol.encoder import err
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.shell.access.auth import Identity
+from jetlake.server.shell.access.connect_options import ConnectOptions
+from jetlake.server.shell.access.permissions import PermissionCheck
+from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.log import Log
+
+__all__ = ["RESERVED_REPLIES", "RESERVED_SUBJECTS", "Session", "may_subscribe"]
+
+# Reserved for servers: subjects of their own protocols, and replies that only a server hands out.
+RESERVED_SUBJECTS = (b"$NRG.", b"$GR.", b"_GR_.")
+RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
+_RESERVED_QUEUE = b"_sys_"
+
+
+class Session:
+    """What a connection is authenticated as.
+
+    Attributes:
+        identity: the authenticated user; None before authentication.
+        account: the account whose subjects the client uses.
+        permissions: what the user may publish and receive; None = everything.
+        options: the client's CONNECT, without secrets.
+        guarded: each publish has to be checked, traced or answered.
+    """
+
+    __slots__ = ("_log", "_peer", "account", "guarded", "identity", "options", "permissions")
+
+    def __init__(self, peer: Peer, account: Account, log: Log) -> None:
+        self.identity: Identity | None = None
+        self.account = account
+        self.permissions: PermissionCheck | None = None
+        self.options = ConnectOptions()
+        self.guarded = True
+        self._peer = peer
+        self._log = log
+
+    def bind(self, identity: Identity, account: Account, permissions: PermissionCheck | None) -> None:
+        """Bind the connection to the authenticated user."""
+        self.identity, self.account, self.permissions = identity, account, permissions
+
+    def update_guard(self) -> None:
+        """Decide anew whether publishes have to be looked at one by one."""
+        options = self.options
+        is_plain = options.headers and not options.verbose and not options.pedantic
+        self.guarded = self.permissions is not None or not is_plain or self._log.tracing
+
+    def may_publish(self, subject: bytes) -> bool:
+        """Whether the client may publish to this subject."""
+        if subject.startswith(RESERVED_SUBJECTS):
+            return False
+        return self.permissions is None or self.permissions.may_publish(subject)
+
+    def deny(self, what: str) -> bytes:
+        """Log a permissions violation and return the -ERR for the client."""
+        user = f'"{self.identity.user}"' if self.identity is not None and self.identity.user else "without a name"
+        self._log.error(f"{self._peer} - Permissions Violation for {what} - user {user}")
+        return err(f"Permissions Violation for {what}")
+
+
+def may_subscribe(subject: bytes, queue: bytes, permissions: PermissionCheck | None) -> bool:
+    """Whether these permissions allow the subscription."""
+    return queue != _RESERVED_QUEUE and (permissions is None or permissions.may_subscribe(subject, queue))

@@ -1,0 +1,132 @@
+"""The connection table: the open connections of a server, the latest that have ended, and their totals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from random import Random
+
+from jetlake.server.shell.access.auth import Authenticator
+from jetlake.server.shell.access.settings import Settings
+from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.engine_loop import EngineLoop
+from jetlake.server.shell.log import Log
+from jetlake.server.shell.statistics import ServerStatistics
+
+__all__ = ["ConnectionTable"]
+
+# Connections that have ended and are still shown on request.
+_CLOSED_KEPT = 1000
+# Sockets of clients that were turned away and may linger.
+_LINGERING_MAX = 32
+# How long a clean stop waits for its last bytes to be taken.
+_STOP_S = 1.0
+# In lame duck mode connections end at least this often, however long the whole may take.
+_PAUSE_MAX_S = 1.0
+
+
+class ConnectionTable:
+    """The connections of a server, each numbered when it comes.
+
+    Attributes:
+        open: the connections by number.
+        recent: the latest that have ended.
+    """
+
+    def __init__(self, settings: Settings, log: Log, statistics: ServerStatistics, engine_loop: EngineLoop) -> None:
+        self.open: dict[int, Connection] = {}
+        self.recent: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
+        self._settings = settings
+        self._log = log
+        self._statistics = statistics
+        self._engine_loop = engine_loop
+        self._sockets: set[Connection] = set()
+        self._last_cid = 4  # as nats-server, whose own clients take the first numbers
+        self._fitting: int | None = None
+
+    # What connections call
+
+    def admit(self, connection: Connection) -> str | None:
+        """Number a new connection; the text of the error when there is no room for it."""
+        self._last_cid += 1
+        self._statistics.total_connections += 1
+        connection.peer.cid = self._last_cid
+        self._sockets.add(connection)
+        if 0 <= self._limit() <= len(self.open):
+            self._log.error(f"{connection} - maximum connections exceeded")
+            return "maximum connections exceeded"
+        self.open[self._last_cid] = connection
+        self._log.debug(f"{connection} - Client connection created")
+        return None
+
+    def limit_to(self, connections_max: int | None) -> None:
+        """Admit at most so many connections, to leave the store the open files that it needs; None = any number."""
+        self._fitting = connections_max
+        if self._limit() != self._settings.options.max_connections:
+            self._log.info(
+                f"At most {self._limit():,} connections, to keep files for the store: "
+                "raise the limit of open files (ulimit -n) for more"
+            )
+
+    def _limit(self) -> int:
+        """The largest number of connections; negative = no limit."""
+        limit, fitting = self._settings.options.max_connections, self._fitting
+        return limit if fitting is None or 0 <= limit <= fitting else fitting
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether too many sockets of refused clients are still open."""
+        return len(self._sockets) > self._limit() + _LINGERING_MAX
+
+    def closed(self, connection: Connection) -> None:
+        """Move an ended connection to the recent ones; its counters go on in the totals."""
+        if self.open.pop(connection.peer.cid, None) is None:
+            return
+        totals = self._statistics.closed
+        totals.in_msgs += connection.in_msgs
+        totals.in_bytes += connection.in_bytes
+        totals.out_msgs += connection.out_msgs
+        totals.out_bytes += connection.out_bytes
+        self.recent.append(connection)
+        self._engine_loop.schedule()
+
+    def disconnected(self, connection: Connection) -> None:
+        """Forget the socket of a connection."""
+        self._sockets.discard(connection)
+
+    # What the server calls
+
+    def apply_settings(self, previous: Authenticator) -> None:
+        """Let every connection take over the settings of a reload."""
+        for connection in list(self.open.values()):
+            connection.apply_settings(self._settings.authenticator, previous)
+
+    async def close(self) -> None:
+        """End all connections, and wait a moment for their last bytes to be taken."""
+        for connection in list(self.open.values()):
+            connection.end(reason="Server Shutdown")
+        loop = self._engine_loop.loop
+        deadline = loop.time() + _STOP_S
+        while self._sockets and loop.time() < deadline:
+            for connection in list(self._sockets):
+                connection.writer.hang_up()
+            await asyncio.sleep(0.002)
+        for connection in list(self._sockets):
+            connection.writer.hang_up(at_once=True)
+        await asyncio.sleep(0)  # the loop tells connections of their end in its next turn
+
+    async def close_gradually(self, random: Random) -> None:
+        """Tell clients that the server enters lame duck mode, and after the grace period end them one by one."""
+        for connection in self.open.values():
+            connection.handshake.send_info()
+        if not self.open:
+            return
+        options = self._settings.options
+        grace_s = options.lame_duck_grace_period_s
+        await self._engine_loop.sleep(grace_s)
+        leaving = list(self.open.values())
+        pause_s = min((options.lame_duck_duration_s - grace_s) / max(len(leaving), 1), _PAUSE_MAX_S)
+        for connection in leaving:
+            connection.end(reason="Server Shutdown")
+            # Not all at once and not in step: these clients reconnect to other servers.
+            await self._engine_loop.sleep(pause_s * (0.5 + random.random() / 2))
