@@ -21,8 +21,7 @@ from jetlake.server.engine.core.commit import Commit, Syncable, sync
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.options import EngineOptions
-from jetlake.server.engine.core.receive_queue import ReceiveQueue
-from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.services import Receiver, Services
 from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
@@ -75,15 +74,16 @@ class Engine:
         self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
         """Logs an error that no answer to a client tells of."""
-        self.received = ReceiveQueue(clock)
+        self._received: list[Receiver] = []
         self.deliveries = DeliveryQueue(clock, self.timers, self._report)
         self.services = Services(
             options=options,
             clock=clock,
             timers=self.timers,
             commit=self.commit,
-            received=self.received,
             deliveries=self.deliveries,
+            received=self._received,
+            store_received=self.store_received,
             random=self.random,
             next_nuid=next_nuid or Nuid().next,
             report=self._report,
@@ -129,15 +129,21 @@ class Engine:
 
     def has_ready(self) -> bool:
         """Whether another `flush` in the next turn of the loop has something to do."""
-        return bool(self.deliveries or self.received or self.long_work) or not self.commit.is_quiet()
+        return bool(self.deliveries or self._received or self.long_work) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
         """Store all received messages, so that a request that follows sees them in their streams."""
-        self.received.store_all()
+        if self._received:
+            received = self._received.copy()
+            self._received.clear()
+            now_ns = self.clock.now_ns()
+            for receiver in received:
+                receiver.store_received(now_ns)
 
     def flush(self) -> None:
         """One turn of the cycle; what it stirs up beyond its end waits for the next (`has_ready`)."""
-        self.received.store_all()
+        if self._received:
+            self.store_received()
         self.long_work.run()
         commit = self.commit
         if not commit.is_quiet():

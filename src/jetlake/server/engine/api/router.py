@@ -47,7 +47,7 @@ class JetStreamRouter:
             subject = b"$JS.API." + rest
         if not subject.startswith(b"$JS.API."):
             return False
-        self._jetstream.services.received.store_all()
+        self._jetstream.services.store_received()
         if subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
             return self._receive_pull(subject, reply, header, payload, origin)
         if subject.startswith(b"$JS.API.DIRECT.GET."):

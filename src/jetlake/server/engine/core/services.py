@@ -6,16 +6,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 from jetlake.errors import StoreError
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.options import EngineOptions
-from jetlake.server.engine.core.receive_queue import ReceiveQueue
 from jetlake.server.engine.core.timers import Timers
 
-__all__ = ["Services"]
+__all__ = ["Receiver", "Services"]
+
+
+class Receiver(Protocol):
+    """A stream's publish path: collects messages and stores them as one batch."""
+
+    def store_received(self, now_ns: int) -> None:
+        """Store all messages received so far as one batch."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +34,11 @@ class Services:
     clock: Clock
     timers: Timers
     commit: Commit
-    received: ReceiveQueue
     deliveries: DeliveryQueue
+    received: list[Receiver]
+    """Receivers with messages that are not stored yet; a receiver appends itself with its first message."""
+    store_received: Callable[[], None]
+    """Stores the messages of all receivers, as the end of the cycle does."""
     random: Random
     """Source of consumer names, jitter and samples."""
     next_nuid: Callable[[], str]

@@ -87,7 +87,8 @@ class StreamUsage:
 
     def has_room(self, count: int) -> bool:
         """Return whether `count` more bytes fit below the limits of account and server."""
-        return all(room is None or room >= count for room in (self.server_room, self.account_room))
+        server, account = self.server_room, self.account_room
+        return (server is None or server >= count) and (account is None or account >= count)
 
     @property
     def server_room(self) -> int | None:

@@ -41,9 +41,6 @@ RECORD_BYTES_MAX = 65 * 1024 * 1024
 # Record overhead in bytes: without headers, with headers.
 _RECORD_OVERHEAD = {StorageType.FILE: (30, 34), StorageType.MEMORY: (16, 16)}
 
-# With more room than this per message, account and server limits are not checked message by message.
-_AMPLE_ROOM = 2 * 1024 * 1024
-
 
 class Admission:
     """The checks of one stream.
@@ -115,10 +112,6 @@ class Admission:
         return api_error(10097) if len(header) > HEADER_BYTES_MAX else None
 
     # Room
-
-    def has_ample_room(self, count: int) -> bool:
-        """Return whether so many messages cannot exceed the limits of account and server."""
-        return self._usage.has_room(count * _AMPLE_ROOM)
 
     def check_server_room(self) -> ApiError | None:
         """Step 17: the server's storage is not full."""

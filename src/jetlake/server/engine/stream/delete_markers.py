@@ -17,7 +17,6 @@ from jetlake.server.engine.stream.message_lifetimes import FOREVER, TTL, parse_l
 
 if TYPE_CHECKING:
     from jetlake.model.stream import StreamConfig
-    from jetlake.server.engine.core.receive_queue import ReceiveQueue
     from jetlake.server.engine.core.timers import Timer, Timers
     from jetlake.store.interface import MessageStore
     from jetlake.store.message import StoredMessage
@@ -38,7 +37,7 @@ class DeleteMarkers:
     Args:
         store: the stream's messages.
         timers: schedules the markers of messages that exceed the stream's `max_age`.
-        received: messages of all streams that are not stored yet.
+        store_received: stores the messages that streams have received.
         publish: publishes a marker into the stream, by subject and header.
 
     Attributes:
@@ -49,13 +48,13 @@ class DeleteMarkers:
         self,
         store: MessageStore,
         timers: Timers,
-        received: ReceiveQueue,
+        store_received: Callable[[], None],
         publish: Callable[[bytes, bytes], None],
     ) -> None:
         self.life_ns = 0
         self._store = store
         self._timers = timers
-        self._received = received
+        self._store_received = store_received
         self._publish = publish
         self._max_age = 0
         self._keeps_one = False
@@ -123,13 +122,13 @@ class DeleteMarkers:
             return
         expired, self._expired = self._expired, {}
         # A marker rolls up its subject: messages that are not stored yet must come before it.
-        self._received.store_all()
+        self._store_received()
         life = format_duration(self.life_ns).encode()
         header = b"NATS/1.0\r\n%b: MaxAge\r\n%b: %b\r\nNats-Rollup: sub\r\n\r\n" % (_REASON, TTL, life)
         for subject, is_marked in expired.items():
             if is_marked and not self._store.last_sequence_for(subject):
                 self._publish(subject, header)
-        self._received.store_all()
+        self._store_received()
 
     def close(self) -> None:
         """Publish no more markers."""

@@ -44,6 +44,9 @@ __all__ = ["Batch", "PublishPath"]
 WAITING_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 
+# With more room than this per message, account and server limits are not checked message by message.
+_AMPLE_ROOM = 2 * 1024 * 1024
+
 # The payload of a counter's message.
 _TOTAL = b'{"val":"%b"}'
 
@@ -103,7 +106,7 @@ class PublishPath:
     Args:
         config: the stream's configuration.
         store: the stream's messages.
-        services: the engine's commit, receive queue and options.
+        services: the engine's commit, queue of receivers and options.
         account: sends PubAcks and republished messages.
         usage: the stream's share of account and server usage.
         consumers: the stream's consumers by name.
@@ -185,7 +188,7 @@ class PublishPath:
         """Collect one published message; `store_received` stores it."""
         received = self._received
         if not received:
-            self._queue.add(self)
+            self._queue.append(self)
         if header:
             if header[8:9] == b" " or len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
                 self._has_control = True
@@ -211,7 +214,7 @@ class PublishPath:
         store = self._store
         now_ns = max(now_ns, store.last_time_ns)
         last_before, bytes_before = store.last_sequence, store.bytes
-        batch = Batch(checks_room=not self._admission.has_ample_room(len(received)))
+        batch = Batch(checks_room=not self._usage.has_room(len(received) * _AMPLE_ROOM))
         try:
             if (
                 has_control
@@ -436,7 +439,8 @@ class PublishPath:
     def _settle(self, batch: Batch, now_ns: int) -> None:
         """Enforce the stream's limits after the messages stored so far."""
         self._announce(batch)
-        self._limits.enforce(now_ns)
+        if self._limits.store_limits is not None:
+            self._limits.enforce(now_ns)
 
     def _refuse(self, reply: bytes, error: ApiError, batch: Batch) -> None:
         if reply:

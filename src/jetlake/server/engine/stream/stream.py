@@ -83,7 +83,7 @@ class Stream(Generic[ConsumerType]):
         self.retention = Retention(
             config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal
         )
-        self.markers = DeleteMarkers(self.store, services.timers, services.received, self._publish_marker)
+        self.markers = DeleteMarkers(self.store, services.timers, services.store_received, self._publish_marker)
         self.lifetimes = MessageLifetimes(home, services, self.markers.expect, self._after_expiry)
         self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
         self.ids = MessageIds(home, services, config.duplicate_window, self.cleanup.schedule)
