@@ -14,7 +14,7 @@ from jetlake.client.connection.subscription import Subscription as AsyncSubscrip
 from jetlake.client.messages.message import give_back
 from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.pull.consume import Consume
-from jetlake.client.pull.continuous_pull import Reading as AsyncReading
+from jetlake.client.pull.message_reader import MessageReader
 from jetlake.client.settings.options import duration_s
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
@@ -123,16 +123,17 @@ class Reading(ContinuousTaking[Message]):
     With a handler, `concurrency` threads call it; `wait` waits for the end.
     """
 
-    _inner: AsyncReading
+    _inner: MessageReader
 
     def __init__(
-        self, inner: AsyncReading, thread: LoopThread, handler: MessageHandler | None = None, concurrency: int = 1
+        self, inner: MessageReader, thread: LoopThread, handler: MessageHandler | None = None, concurrency: int = 1
     ) -> None:
         super().__init__(inner, thread)
         self._has_callback = handler is not None
         self._handler = handler
         self._concurrency = concurrency
-        inner.is_emptied = handler is not None
+        if handler is not None:
+            inner.will_be_emptied()
         self._workers: list[Worker] = []
         self._handled = 0
         self._error: Exception | None = None

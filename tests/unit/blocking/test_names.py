@@ -18,12 +18,7 @@ INTERNAL |= {
     "OrderedConsumer.fetch_once",
     "PushSubscription.attach",
     "PendingAck.known",
-    # The inbox of a read is its own business.
-    *(f"{kind}.{name}" for kind in ("Consume", "OrderedConsume") for name in ("subject", "queue", "delivered")),
-    "Consume.is_emptied",
-    "Consume.report",
-    "OrderedConsume.is_emptied",
-    "OrderedConsume.report",
+    *(f"{kind}.{name}" for kind in ("Consume", "OrderedConsume") for name in ("report", "will_be_emptied")),
 }
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.api.consumer_api import create_consumer
 from jetlake.client.messages.message import Message
 from jetlake.client.ordered.ordered_state import OrderedState
-from jetlake.client.pull.continuous_pull import Reading
+from jetlake.client.pull.continuous_pull import ContinuousPull
 from jetlake.client.pull.handler_pool import MessageHandler
+from jetlake.client.pull.message_reader import MessageReader
 from jetlake.client.pull.pull_options import ConsumeOptions
+from jetlake.client.pull.pull_source import NextStep, Verdict
+from jetlake.client.pull.pull_state import PullState
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
 from jetlake.client.pull.pulled_consumer import PulledConsumer
+from jetlake.client.pull.puller import Puller
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
@@ -26,7 +31,6 @@ from jetlake.errors import (
 from jetlake.model.enums import ConsumerAction
 from jetlake.model.replies import StreamInfoReply
 from jetlake.protocol import encoder
-from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["OrderedConsume", "make_consumer"]
 
@@ -92,10 +96,10 @@ def _is_passing(error: JetlakeError) -> bool:
     return isinstance(error, (ClientConnectionError, TimeoutError)) or (isinstance(code, int) and code >= 500)
 
 
-class OrderedConsume(Reading):
+class OrderedConsume(MessageReader):
     """An ordered read without end; see `OrderedConsumer.consume`."""
 
-    __slots__ = ("_api", "_consumer", "_ordered", "_stream")
+    __slots__ = ("_source",)
 
     def __init__(
         self,
@@ -105,32 +109,64 @@ class OrderedConsume(Reading):
         options: ConsumeOptions,
         handler: MessageHandler | None,
     ) -> None:
-        self._api = api
-        self._stream = stream
-        self._ordered = state
-        self._consumer: PulledConsumer | None = None
-        super().__init__(api.connection, options, handler=handler)
+        puller = Puller(api.connection, options)
+        report = partial(api.connection.report, options.on_error)
+        self._source = _OrderedSource(api, stream, state, puller.state, report)
+        super().__init__(ContinuousPull(api.connection, puller, self._source, options, handler), repr(stream))
 
     @property
     def resets(self) -> int:
-        """How often the consumer was made anew."""
-        return max(0, self._ordered.resets)
+        """How often the consumer was replaced."""
+        return max(0, self._source.ordered.resets)
 
     async def pending_at_start(self) -> int:
-        """How many messages there were to read when the read began; waits until that is known.
+        """Wait for the number of messages that there were to read when the read began.
 
         Raises:
-            ConsumeError: the read ended before it was.
+            ConsumeError: the read ended before the number was known.
         """
         self.start()
-        while (pending := self._ordered.pending_at_start) is None:
+        while (pending := self._source.ordered.pending_at_start) is None:
             if self._mailbox.is_ended:
-                raise self._end()
+                raise self._pull.end_reason()
             await self._mailbox.wait()
         return pending
 
     async def is_caught_up(self) -> bool:
-        """Ask the server whether everything that there is to read has come and was taken."""
+        """Ask the server whether everything that there is to read was received and taken."""
+        return await self._source.has_received_all() and not self._mailbox.messages
+
+
+class _OrderedSource:
+    """The consumers of one ordered read, one after another, as `PullSource`.
+
+    Attributes:
+        ordered: where the read is.
+    """
+
+    __slots__ = ("_api", "_consumer", "_pulls", "_report", "_stream", "is_replaced", "ordered", "pull_subject")
+
+    needs_ack = False
+
+    def __init__(
+        self,
+        api: ApiCaller,
+        stream: str,
+        ordered: OrderedState,
+        pulls: PullState,
+        report: Callable[[Exception], None],
+    ) -> None:
+        self._api = api
+        self._stream = stream
+        self._pulls = pulls
+        self._report = report
+        self._consumer: PulledConsumer | None = None
+        self.ordered = ordered
+        self.pull_subject = b""
+        self.is_replaced = True
+
+    async def has_received_all(self) -> bool:
+        """Ask the server whether the consumer has nothing left and all its deliveries were received."""
         consumer = self._consumer
         if consumer is None:
             return False
@@ -138,78 +174,50 @@ class OrderedConsume(Reading):
             info = await consumer.info()
         except JetlakeError:
             return False
-        is_same = consumer is self._consumer
-        return is_same and not info.num_pending and self._ordered.has_all(info) and not self._mailbox.messages
+        return consumer is self._consumer and not info.num_pending and self.ordered.has_all(info)
 
-    def _source(self) -> str:
-        return repr(self._stream)
-
-    def _begin(self) -> None:
-        self._begin_recovery()
-
-    async def _recover(self) -> None:
-        """Make a consumer that begins behind the last message, on an inbox of its own, and pull."""
-        old, self._consumer = self._consumer, None
-        connection = self._connection
-        connection.unsubscribe(self)
-        if old is not None:
-            self._discard(old)
-        try:
-            self._consumer = await make_consumer(self._api, self._stream, self._ordered)
-        except asyncio.CancelledError:
-            raise
-        except JetlakeError as error:
-            if not self._mailbox.is_ended:
-                self._fail(error)
-            return
-        if self._is_stopping or self._mailbox.is_ended:
-            self._discard(self._consumer)
-            return
-        # Whatever still comes from the old consumer comes to a subscription that nobody knows any more.
-        self.subject = new_inbox(connection.options.inbox_prefix).encode()
-        connection.subscribe(self)
-        self._mailbox.wake()  # For those who wait for `pending_at_start`.
-        self._puller.aim(self._consumer.pull_subject, self.subject)
-        self._puller.resume()
-
-    def _discard(self, consumer: PulledConsumer) -> None:
-        discard_consumer(self._api, self._stream, consumer.name)
-
-    async def _end_delivery(self) -> None:
-        try:
-            await super()._end_delivery()
-        finally:
-            consumer, self._consumer = self._consumer, None
-            if consumer is not None:
-                self._discard(consumer)
-
-    def _fail(self, error: Exception | None) -> None:
-        super()._fail(error)
-        if error is None and self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            self._discard(consumer)
-
-    # What differs from a consumer that stays
-
-    def _accept(self, messages: list[Message]) -> list[Message]:
+    def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
+        """Take the messages that follow the last good one; a gap needs a new consumer."""
         for message in messages:
             message._settled = True
-        good = self._ordered.accept(messages)
-        if self._ordered.gap is not None:
-            self.report(self._ordered.gap)
-            self._begin_recovery()
-        return good
+        good = self.ordered.accept(messages)
+        if self.ordered.gap is None:
+            return good, NextStep.PULL
+        self._report(self.ordered.gap)
+        return good, NextStep.RECOVER
 
-    def _heard(self, status: PullStatus, now: float) -> None:
-        outcome = self._puller.state.heard(status, now)
+    def heard(self, status: PullStatus, now: float) -> Verdict:
+        """Read a status; only one that no new consumer can mend ends the read."""
+        outcome = self._pulls.heard(status, now)
         if outcome is PullOutcome.TERMINAL:
-            self._fail(PullStatusError(status.status, status.description))
-        elif outcome in (PullOutcome.DELETED, PullOutcome.UNAVAILABLE, PullOutcome.LOST) or (
+            return PullStatusError(status.status, status.description)
+        if outcome in (PullOutcome.DELETED, PullOutcome.UNAVAILABLE, PullOutcome.LOST) or (
             outcome is PullOutcome.HEARTBEAT
             and status.last_consumer_seq is not None
-            and not self._ordered.heard_heartbeat(status.last_consumer_seq)
+            and not self.ordered.heard_heartbeat(status.last_consumer_seq)
         ):
-            self._begin_recovery()
+            return NextStep.RECOVER
+        return NextStep.PULL
 
-    def _missed(self) -> None:
-        self._begin_recovery()
+    def missed(self) -> Verdict:
+        """Replace the consumer of a server that was silent for too long."""
+        return NextStep.RECOVER
+
+    async def recover(self) -> Verdict:
+        """Make a consumer that begins behind the last message."""
+        self.release()
+        try:
+            self._consumer = await make_consumer(self._api, self._stream, self.ordered)
+        except JetlakeError as error:
+            return error
+        self.pull_subject = self._consumer.pull_subject
+        return NextStep.PULL
+
+    def gave_back(self, messages: list[Message]) -> None:
+        """Ignore messages that were not handed out: the consumer waits for no acknowledgement."""
+
+    def release(self) -> None:
+        """Delete the consumer, without waiting for the answer."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            discard_consumer(self._api, self._stream, consumer.name)

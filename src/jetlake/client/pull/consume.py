@@ -1,4 +1,4 @@
-"""Continuous reading of a consumer that stays: what each status means for it, its pin, and how it goes on."""
+"""Continuous reading of a consumer that stays: what each status means, its pin, and consumers with `max_deliver`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
-from jetlake.client.pull.continuous_pull import Reading
+from jetlake.client.pull.continuous_pull import ContinuousPull
 from jetlake.client.pull.handler_pool import MessageHandler
+from jetlake.client.pull.message_reader import MessageReader
 from jetlake.client.pull.pull_options import ConsumeOptions
+from jetlake.client.pull.pull_source import NextStep, Verdict
 from jetlake.client.pull.pull_status import PullOutcome, PullStatus
 from jetlake.client.pull.pulled_consumer import PulledConsumer
+from jetlake.client.pull.puller import Puller
 from jetlake.errors import (
     ConnectionClosedError,
     ConsumeError,
@@ -38,10 +41,10 @@ _RECOVER_WAIT_S = 0.1
 _RECOVER_WAIT_MAX_S = 2.0
 
 
-class Consume(Reading):
+class Consume(MessageReader):
     """Messages of a consumer, without end; see `Consumer.consume`."""
 
-    __slots__ = ("_ahead_deliveries_max", "_consumer", "_deliveries_max", "_on_pinned", "_on_unpinned")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -54,117 +57,123 @@ class Consume(Reading):
         on_pinned: PinnedCallback | None = None,
         on_unpinned: UnpinnedCallback | None = None,
     ) -> None:
-        super().__init__(connection, options, handler=handler, concurrency=concurrency)
-        self._consumer = consumer
-        self._on_pinned = on_pinned
-        self._on_unpinned = on_unpinned
-        self._deliveries_max = max(0, consumer.config.max_deliver) if not options.max_bytes else 0
-        # What is given back unseen has used up a delivery; so much of it leaves some for being seen.
-        self._ahead_deliveries_max = max(1, self._deliveries_max - 2) if self._deliveries_max > 1 else 0
-        if self._deliveries_max:
-            self._puller.state.wanted = 0
-            self._mailbox.on_wait = self._want
+        puller = Puller(connection, options)
+        source = _ConsumerSource(connection, consumer, puller, options, on_pinned, on_unpinned)
+        pull = ContinuousPull(connection, puller, source, options, handler, concurrency)
+        super().__init__(pull, repr(consumer))
 
     @property
     def pin_id(self) -> str:
-        """The pin of this client in its priority group; empty while it is not the pinned one."""
+        """The pin of this client in its priority group; empty while another client is the pinned one."""
         return self._puller.state.pin_id
 
-    def _source(self) -> str:
-        return repr(self._consumer)
 
-    async def wind_down(self) -> None:
-        if self._handlers.has_handler or self.is_emptied or not self._consumer.needs_ack:
-            await self._drain()
-        else:
-            # The connection goes, and nobody could acknowledge what an iterator took later.
-            await self._stop()
+class _ConsumerSource:
+    """A consumer that stays, as `PullSource`."""
 
-    def _begin(self) -> None:
-        self._connection.subscribe(self)
-        self._puller.aim(self._consumer.pull_subject, self.subject)
-        self._puller.begin()
+    __slots__ = (
+        "_connection",
+        "_consumer",
+        "_last_deliveries",
+        "_on_pinned",
+        "_on_unpinned",
+        "_options",
+        "_puller",
+        "is_replaced",
+        "pull_subject",
+    )
 
-    def _accept(self, messages: list[Message]) -> list[Message]:
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: PulledConsumer,
+        puller: Puller,
+        options: ConsumeOptions,
+        on_pinned: PinnedCallback | None,
+        on_unpinned: UnpinnedCallback | None,
+    ) -> None:
+        self._connection = connection
+        self._consumer = consumer
+        self._puller = puller
+        self._options = options
+        self._on_pinned = on_pinned
+        self._on_unpinned = on_unpinned
+        deliveries_max = max(0, consumer.config.max_deliver) if not options.max_bytes else 0
+        self._last_deliveries = _LastDeliveries(puller, deliveries_max) if deliveries_max else None
+        self.pull_subject = consumer.pull_subject
+        self.is_replaced = False
+
+    @property
+    def needs_ack(self) -> bool:
+        """Whether messages wait for their acknowledgement."""
+        return self._consumer.needs_ack
+
+    def accept(self, messages: list[Message]) -> tuple[list[Message], Verdict]:
+        """Take all messages; those in their last delivery are handed out first."""
         self._consumer.prepare(messages)
         if self._options.group.group:
             self._read_pin(messages[-1])
-        return self._look_at_deliveries(messages) if self._deliveries_max else messages
+        if self._last_deliveries is not None:
+            messages = self._last_deliveries.put_first(messages)
+        return messages, NextStep.PULL
 
-    # Consumers that give up after some deliveries
-
-    def _want(self, waiting: int) -> None:
-        """Pull for those who wait, when nothing is fetched ahead."""
-        if self._puller.state.wanted is not None:
-            self._puller.state.wanted = waiting
-            self._puller.refill()
-
-    def _look_at_deliveries(self, messages: list[Message]) -> list[Message]:
-        """Fetch ahead only while what comes has deliveries left; what has none left is handed out first."""
-        counts = [_deliveries(message) for message in messages]
-        self._puller.state.wanted = None if max(counts) <= self._ahead_deliveries_max else 0
-        if max(counts) < self._deliveries_max:
-            return messages
-        pairs = list(zip(counts, messages, strict=True))
-        self._mailbox.messages.extendleft(
-            reversed([message for count, message in pairs if count >= self._deliveries_max])
-        )
-        return [message for count, message in pairs if count < self._deliveries_max]
-
-    def _give_back(self, messages: list[Message]) -> None:
-        super()._give_back(messages)
-        if self._deliveries_max:
-            used_up = sum(_deliveries(message) >= self._deliveries_max for message in messages)
-            if used_up:
-                told = f"{used_up} messages of {self._source()} were not handed out in their last delivery"
-                self._connection.signal(ConsumeError(f"{told}: fetch fewer ahead (max_messages), or use next()"))
-
-    # Statuses
-
-    def _heard(self, status: PullStatus, now: float) -> None:
+    def heard(self, status: PullStatus, now: float) -> Verdict:
+        """Read a status."""
         state = self._puller.state
         had_pin = state.pin_id
         outcome = state.heard(status, now)
         if outcome is PullOutcome.DELETED:
-            self._fail(ConsumerDeletedError(self._consumer.stream_name, self._consumer.name))
-        elif outcome is PullOutcome.TERMINAL:
-            self._fail(PullStatusError(status.status, status.description))
-        elif outcome is PullOutcome.UNAVAILABLE:
-            self._begin_recovery()
-        elif outcome is PullOutcome.UNPINNED and had_pin and self._on_unpinned is not None:
+            return self._deleted()
+        if outcome is PullOutcome.TERMINAL:
+            return PullStatusError(status.status, status.description)
+        if outcome is PullOutcome.UNAVAILABLE:
+            return NextStep.RECOVER
+        if outcome is PullOutcome.UNPINNED and had_pin and self._on_unpinned is not None:
             self._notify(self._on_unpinned)
+        return NextStep.PULL
 
-    def _missed(self) -> None:
+    def missed(self) -> Verdict:
+        """End the read or go on, as the option says."""
         error = HeartbeatMissedError(self._puller.state.silence_s)
         if self._options.on_missed_heartbeat == "stop":
-            self._fail(error)
-        else:
-            self.report(error)
-            self._begin_recovery()
+            return error
+        self._connection.report(self._options.on_error, error)
+        return NextStep.RECOVER
 
-    async def _recover(self) -> None:
+    async def recover(self) -> Verdict:
         """Check that the consumer is there; a server that is not ready yet is asked again."""
+        loop = self._connection.loop
         wait_s = _RECOVER_WAIT_S
-        give_up_at = self._loop.time() + self._options.expires_s
+        give_up_at = loop.time() + self._options.expires_s
         while True:
             try:
                 await self._consumer.info()
             except NotFoundError:
-                self._fail(ConsumerDeletedError(self._consumer.stream_name, self._consumer.name))
-                return
-            except ConnectionClosedError:
-                return
-            except PermissionsError:
-                break  # Who may not ask may pull all the same, and the pull will tell.
+                return self._deleted()
+            except (ConnectionClosedError, PermissionsError):
+                break  # A client that may not ask may pull all the same, and the pull will tell.
             except JetlakeError as error:
-                if self._loop.time() >= give_up_at:
-                    self._fail(error)
-                    return
+                if loop.time() >= give_up_at:
+                    return error
             else:
                 break
             await asyncio.sleep(wait_s)
             wait_s = min(_RECOVER_WAIT_MAX_S, wait_s * 2)
-        self._puller.resume()
+        return NextStep.PULL
+
+    def gave_back(self, messages: list[Message]) -> None:
+        """Report messages that went back to the server in their last delivery."""
+        if self._last_deliveries is not None:
+            used_up = self._last_deliveries.count(messages)
+            if used_up:
+                told = f"{used_up} messages of {self._consumer!r} were not handed out in their last delivery"
+                self._connection.signal(ConsumeError(f"{told}: fetch fewer ahead (max_messages), or use next()"))
+
+    def release(self) -> None:
+        """Leave the consumer, which is not this read's own."""
+
+    def _deleted(self) -> ConsumerDeletedError:
+        return ConsumerDeletedError(self._consumer.stream_name, self._consumer.name)
 
     def _read_pin(self, message: Message) -> None:
         state = self._puller.state
@@ -178,11 +187,53 @@ class Consume(Reading):
         try:
             callback(*arguments)
         except Exception as error:
-            self.report(error)
+            self._connection.report(self._options.on_error, error)
+
+
+class _LastDeliveries:
+    """Fetches ahead from a consumer with `max_deliver` only while its messages have deliveries left.
+
+    A message that is given back unseen has used up a delivery.
+
+    Args:
+        puller: pulls ahead, or for those who wait only.
+        deliveries_max: most deliveries of one message.
+    """
+
+    __slots__ = ("_ahead_max", "_deliveries_max", "_puller")
+
+    def __init__(self, puller: Puller, deliveries_max: int) -> None:
+        self._puller = puller
+        self._deliveries_max = deliveries_max
+        # The last deliveries are left for being seen.
+        self._ahead_max = max(1, deliveries_max - 2) if deliveries_max > 1 else 0
+        puller.state.wanted = 0
+        puller.mailbox.on_wait = self._want
+
+    def _want(self, waiting: int) -> None:
+        """Pull for those who wait, when nothing is fetched ahead."""
+        if self._puller.state.wanted is not None:
+            self._puller.state.wanted = waiting
+            self._puller.refill()
+
+    def put_first(self, messages: list[Message]) -> list[Message]:
+        """Put messages in their last delivery before all that wait; the others are returned."""
+        counts = [_deliveries(message) for message in messages]
+        self._puller.state.wanted = None if max(counts) <= self._ahead_max else 0
+        if max(counts) < self._deliveries_max:
+            return messages
+        pairs = list(zip(counts, messages, strict=True))
+        last = [message for count, message in pairs if count >= self._deliveries_max]
+        self._puller.mailbox.messages.extendleft(reversed(last))
+        return [message for count, message in pairs if count < self._deliveries_max]
+
+    def count(self, messages: list[Message]) -> int:
+        """Count the messages in their last delivery."""
+        return sum(_deliveries(message) >= self._deliveries_max for message in messages)
 
 
 def _deliveries(message: Message) -> int:
     try:
         return delivery_count(message.raw_reply)
     except NotJetStreamMessageError:
-        return 1  # Somebody published to the inbox itself.
+        return 1  # Another client published to the inbox itself.

@@ -1,11 +1,9 @@
-"""What all continuous reads share: messages fetched ahead by pulls, taken by iterating, in batches or by a handler."""
+"""A continuous pull: the subscription of its inbox, the pulls, the handlers, and how it recovers and ends."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import AsyncIterator
-from typing import Self
+from functools import partial
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
@@ -13,254 +11,105 @@ from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.pull.handler_pool import HandlerPool, MessageHandler
 from jetlake.client.pull.pull_options import ConsumeOptions
-from jetlake.client.pull.pull_status import PullStatus, read_status
+from jetlake.client.pull.pull_source import NextStep, PullSource, Verdict
+from jetlake.client.pull.pull_status import read_status
 from jetlake.client.pull.puller import Puller
-from jetlake.client.settings.options import duration_s
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
-    ConsumeError,
-    InvalidOptionError,
     PermissionsError,
     RequestTimeoutError,
     SubscriptionClosedError,
 )
-from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.nuid import new_inbox
 
-__all__ = ["Reading"]
+__all__ = ["ContinuousPull"]
 
 _STOP_TIMEOUT_S = 2.0
 
 
-class Reading(Receiver):
-    """Messages of a consumer, without end.
+class ContinuousPull(Receiver):
+    """Messages pulled ahead into a mailbox, until it is stopped or fails.
 
-    Use it as an async context manager and iterate over it (or over `batches()`); with a handler, wait on `wait()`.
-    Iterating without the context manager works too and stops when the loop is left. Whatever ends it, such as a deleted
-    consumer or a missed heartbeat, is raised by the loop that waits, after the messages that are there.
+    Args:
+        connection: carries the pulls and the messages.
+        puller: decides when to pull.
+        source: the consumer that is read.
+        options: the options of the read.
+        handler: called with each message; None when somebody takes them out of the mailbox.
+        concurrency: how many messages handlers work on at once.
 
     Attributes:
-        is_emptied: somebody is sure to take all that came, though there is no handler here.
+        mailbox: the messages that were received and not handed out.
+        puller: decides when to pull.
+        handlers: the tasks that call the handler.
+        is_started: the inbox is subscribed.
+        is_emptied: the messages are sure to be taken, though there is no handler here.
+        report: reports what no call can raise, to the read's own `on_error` or to the client's.
     """
 
     __slots__ = (
         "_connection",
-        "_handlers",
-        "_is_started",
         "_is_stopping",
         "_loop",
-        "_mailbox",
-        "_options",
-        "_puller",
         "_recovery",
+        "_source",
+        "_stop_after",
+        "handlers",
         "is_emptied",
+        "is_started",
+        "mailbox",
+        "puller",
+        "report",
     )
 
     def __init__(
         self,
         connection: Connection,
+        puller: Puller,
+        source: PullSource,
         options: ConsumeOptions,
-        *,
-        handler: MessageHandler | None = None,
+        handler: MessageHandler | None,
         concurrency: int = 1,
     ) -> None:
         super().__init__(new_inbox(connection.options.inbox_prefix).encode())
         self._connection = connection
-        self._options = options
         self._loop = connection.loop
-        self._mailbox = Mailbox(self._loop)
-        self._puller = Puller(connection, options, self._mailbox, self._missed)
-        self._handlers = HandlerPool(handler, concurrency, self.report, connection.endings)
+        self._source = source
+        self._stop_after = options.stop_after
         self._recovery: asyncio.Task[None] | None = None
-        self._is_started = False
         self._is_stopping = False
+        self.report = partial(connection.report, options.on_error)
+        self.mailbox: Mailbox = puller.mailbox
+        self.puller = puller
+        puller.on_silence = self._silent
+        self.handlers = HandlerPool(handler, concurrency, self.report, connection.endings)
+        self.is_started = False
         self.is_emptied = False
 
-    # What the kinds of reads differ in
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Subscribe and pull for the first time."""
-
-    @abstractmethod
-    def _accept(self, messages: list[Message]) -> list[Message]:
-        """The messages that may be handed out."""
-
-    @abstractmethod
-    def _heard(self, status: PullStatus, now: float) -> None:
-        """A status came."""
-
-    @abstractmethod
-    def _missed(self) -> None:
-        """The server was silent for too long."""
-
-    @abstractmethod
-    async def _recover(self) -> None:
-        """After a new connection, or whatever else ended all pulls: make sure of the consumer, then pull again."""
-
-    @abstractmethod
-    def _source(self) -> str:
-        """What is read, for people."""
-
-    # Starting
-
-    def start(self) -> Self:
-        """Subscribe and pull; entering the context manager or iterating does it too."""
-        if not self._is_started:
-            self._begin()
-            # Only now: on a closed connection nothing begins, and nobody is to hear of it later.
-            self._is_started = True
-            self._connection.listeners.add(self)
-            self._handlers.start(self._mailbox, self._puller)
-        return self
-
-    async def __aenter__(self) -> Self:
-        return self.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    def __repr__(self) -> str:
-        state = "ended" if self.is_stopped else "reading" if self._is_started else "not started"
-        return f"<{type(self).__name__} of {self._source()} {state} {self.pending_messages} waiting>"
-
-    @property
-    def pending_messages(self) -> int:
-        """Messages received and not handed out."""
-        return len(self._mailbox.messages)
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether no more messages will come."""
-        return self._mailbox.is_ended
-
-    @property
-    def handled(self) -> int:
-        """Messages that the handler has finished."""
-        return self._handlers.handled
-
-    # Taking messages
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        self._refuse_handler()
-        own = not self._is_started
-        self.start()
-        puller = self._puller
-        mailbox = self._mailbox
-        messages = mailbox.messages
-        try:
-            while True:
-                while messages:
-                    message = messages.popleft()
-                    if len(messages) <= puller.refill_at:
-                        puller.handed_out(message)
-                    yield message
-                if mailbox.is_ended:
-                    break
-                await mailbox.wait()
-        finally:
-            if own:
-                await self.stop()
-        if mailbox.error is not None:
-            raise mailbox.error
-
-    async def batches(self) -> AsyncIterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
-        own = not self._is_started
-        try:
-            while batch := await self.next_batch():
-                yield batch
-        finally:
-            if own:
-                await self.stop()
-
-    async def next_batch(self) -> list[Message]:
-        """All messages that are there, at least one; an empty list once consumption was stopped or drained.
+    def start(self) -> None:
+        """Subscribe and pull; calling it again does nothing.
 
         Raises:
-            ConsumeError: consumption ended.
+            ConnectionClosedError: the connection is closed.
         """
-        self._refuse_handler()
-        self.start()
-        mailbox = self._mailbox
-        while not mailbox.messages:
-            if mailbox.is_ended:
-                if mailbox.error is not None:
-                    raise mailbox.error
-                return []
-            await mailbox.wait()
-        taken = mailbox.take_all()
-        self._puller.handed_out_all()
-        return taken
-
-    async def next(self, timeout: Seconds | None = None) -> Message:
-        """The next message.
-
-        Args:
-            timeout: seconds to wait; for ever when None.
-
-        Raises:
-            RequestTimeoutError: none came in time.
-            ConsumeError: consumption ended.
-            SubscriptionClosedError: it was stopped.
-        """
-        self._refuse_handler()
-        self.start()
-        messages = self._mailbox.messages
-        if not messages:
-            await self._wait_for_message(timeout)
-        message = messages.popleft()
-        if len(messages) <= self._puller.refill_at:
-            self._puller.handed_out(message)
-        return message
-
-    async def _wait_for_message(self, timeout: Seconds | None) -> None:
-        mailbox = self._mailbox
-        try:
-            async with asyncio.timeout(None if timeout is None else duration_s("timeout", timeout)):
-                await mailbox.filled()
-        except TimeoutError:
-            raise RequestTimeoutError(f"no message within {timeout} s") from None
-        if not mailbox.messages:
-            raise self._end()
-
-    async def wait(self) -> None:
-        """With a handler: wait until consumption ends; whatever ended it is raised."""
-        self.start()
-        await self._handlers.finished()
-        if self._mailbox.error is not None:
-            raise self._mailbox.error
-        if self._handlers.has_handler and not self._mailbox.is_ended:
-            raise ConsumeError("the tasks of the handlers were cancelled")
-
-    def report(self, error: Exception) -> None:
-        """Report what no call can raise: to the read's own `on_error`, or to the client's."""
-        self._connection.report(self._options.on_error, error)
-
-    def _end(self) -> Exception:
-        """Why there is nothing more."""
-        if self._mailbox.error is not None:
-            return self._mailbox.error
-        if self._connection.is_closed:
-            return ConnectionClosedError("the connection is closed")
-        return SubscriptionClosedError("the read was stopped")
-
-    def _refuse_handler(self) -> None:
-        if self._handlers.has_handler:
-            raise InvalidOptionError("a handler gets all messages; leave it out to iterate")
+        if self.is_started:
+            return
+        if self._source.pull_subject:
+            self._connection.subscribe(self)
+            self.puller.aim(self._source.pull_subject, self.subject)
+            self.puller.begin()
+        else:
+            self._begin_recovery()
+        # Only now: on a closed connection nothing begins, and nobody is to hear of it later.
+        self.is_started = True
+        self._connection.listeners.add(self)
+        self.handlers.start(self.mailbox, self.puller)
 
     # Stopping
 
-    async def unsubscribe(self) -> None:
-        """The same as `stop`."""
-        await self.stop()
-
     async def stop(self) -> list[Message]:
-        """Stop at once. What was received and not handed out goes back to the server, and is returned for the record.
-
-        Handlers that are at work finish their message; one that calls this itself is not waited for.
-        """
+        """Stop at once and give back what was not handed out; see `MessageReader.stop`."""
         with self._connection.endings.leaving():
             return await self._stop()
 
@@ -268,18 +117,16 @@ class Reading(Receiver):
         try:
             await self._end_delivery()
         finally:
-            left = self._mailbox.take_all()
-            self._give_back(left)
-            self._mailbox.end()
-        await self._handlers.finished()
+            left = self.mailbox.take_all()
+            # Refused, so that another client may have them at once.
+            give_back(left)
+            self._source.gave_back(left)
+            self.mailbox.end()
+        await self.handlers.finished()
         return left
 
-    def _give_back(self, messages: list[Message]) -> None:
-        """Refuse what was fetched ahead, so that somebody else may have it at once."""
-        give_back(messages)
-
     async def drain(self) -> None:
-        """Ask for no more; everything that is under way is still handed out, then the loop that waits ends."""
+        """Pull no more, and hand out everything that is under way; see `MessageReader.drain`."""
         with self._connection.endings.leaving():
             await self._drain()
 
@@ -287,26 +134,35 @@ class Reading(Receiver):
         try:
             await self._end_delivery()
         finally:
-            self._mailbox.end()
-        await self._handlers.finished()
+            self.mailbox.end()
+        await self.handlers.finished()
 
     async def wind_down(self) -> None:
-        await self._drain()
+        if self.handlers.has_handler or self.is_emptied or not self._source.needs_ack:
+            await self._drain()
+        else:
+            # The connection is about to close, and nobody could acknowledge what an iterator took later.
+            await self._stop()
 
     def abandon(self) -> None:
-        """Cancel handlers in the middle of their messages, which come again later."""
-        self._mailbox.end()
-        self._handlers.cancel()
+        """Cancel handlers in the middle of their messages, which are delivered again later."""
+        self.mailbox.end()
+        self.handlers.cancel()
 
     async def _end_delivery(self) -> None:
-        self._stop_asking()
-        if self._is_stopping or not self._is_started:
-            return
-        self._is_stopping = True
+        self._stop_pulling()
+        try:
+            if self.is_started and not self._is_stopping:
+                self._is_stopping = True
+                await self._unsubscribe_and_flush()
+        finally:
+            self._source.release()
+
+    async def _unsubscribe_and_flush(self) -> None:
         connection = self._connection
         connection.stop_delivery(self)
         try:
-            if not self._mailbox.is_ended:
+            if not self.mailbox.is_ended:
                 # Once the server has answered, nothing is under way any more.
                 await connection.flush(_STOP_TIMEOUT_S)
         except (ClientConnectionError, RequestTimeoutError):
@@ -315,21 +171,26 @@ class Reading(Receiver):
             connection.forget(self)
             connection.listeners.discard(self)
 
-    def _fail(self, error: Exception | None) -> None:
-        """End, with an error or because all that was asked for has come; what is there can still be taken."""
-        self._stop_asking()
+    def end_reason(self) -> Exception:
+        """Say why no more messages come."""
+        if self.mailbox.error is not None:
+            return self.mailbox.error
+        if self._connection.is_closed:
+            return ConnectionClosedError("the connection is closed")
+        return SubscriptionClosedError("the read was stopped")
+
+    def _end(self, error: Exception | None) -> None:
+        """End, with an error or after the last message that was asked for; the mailbox can still be emptied."""
+        self._stop_pulling()
         self._connection.unsubscribe(self)
         self._connection.listeners.discard(self)
-        self._mailbox.end(error)
+        self.mailbox.end(error)
+        if error is None:
+            self._source.release()
 
-    def _stop_asking(self) -> None:
-        self._puller.stop()
+    def _stop_pulling(self) -> None:
+        self.puller.stop()
         self._stop_recovery()
-
-    def _stop_recovery(self) -> None:
-        if self._recovery is not None and self._recovery is not asyncio.current_task():
-            self._recovery.cancel()
-            self._recovery = None
 
     # What the connection calls
 
@@ -337,47 +198,84 @@ class Reading(Receiver):
         now = self._loop.time()
         for position, message in enumerate(messages):
             if not message.raw_reply:
-                messages = self._split(messages, position, now)
+                messages = self._without_statuses(messages, position, now)
                 break
-        puller = self._puller
+        puller = self.puller
         if messages:
             puller.received(messages, now)
-            messages = self._accept(messages)
+            messages, verdict = self._source.accept(messages)
+            if verdict is not NextStep.PULL:
+                self._follow(verdict)
             puller.buffered(messages)
-            self._mailbox.put(messages)
-            if self._options.stop_after and puller.state.accepted(len(messages)):
-                self._fail(None)
+            self.mailbox.put(messages)
+            if self._stop_after and puller.state.accepted(len(messages)):
+                self._end(None)
                 return
         puller.refill()
 
-    def _split(self, messages: list[Message], position: int, now: float) -> list[Message]:
-        """Handle the statuses among the messages; the others remain."""
+    def _without_statuses(self, messages: list[Message], position: int, now: float) -> list[Message]:
+        """Read the statuses among the messages; the others remain."""
         taken = messages[:position]
         for message in messages[position:]:
             if message.raw_reply:
                 taken.append(message)
             else:
-                self._heard(read_status(message), now)
+                self._follow(self._source.heard(read_status(message), now))
         return taken
 
     def ended(self, error: Exception | None) -> None:
-        self._stop_asking()
-        self._mailbox.end(error)
+        self._stop_pulling()
+        self.mailbox.end(error)
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        if subject == self._puller.pull_subject and not self._mailbox.is_ended:
-            self._fail(error)
+        if subject == self.puller.pull_subject and not self.mailbox.is_ended:
+            self._end(error)
 
     def disconnected(self) -> None:
-        if self._is_started:
-            self._puller.pause()
+        if self.is_started:
+            self.puller.pause()
             self._stop_recovery()
 
     def reconnected(self) -> None:
-        if not self._is_stopping and not self._mailbox.is_ended:
+        if not self._is_stopping and not self.mailbox.is_ended:
+            self._begin_recovery()
+
+    # Recovery
+
+    def _silent(self) -> None:
+        self._follow(self._source.missed())
+
+    def _follow(self, verdict: Verdict) -> None:
+        if isinstance(verdict, Exception):
+            self._end(verdict)
+        elif verdict is NextStep.RECOVER:
             self._begin_recovery()
 
     def _begin_recovery(self) -> None:
-        self._puller.pause()
+        self.puller.pause()
         if self._recovery is None or self._recovery.done():
             self._recovery = self._loop.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        """Make sure of the consumer after a new connection, or whatever else ended all pulls; then pull again."""
+        source = self._source
+        if source.is_replaced:
+            self._connection.unsubscribe(self)
+        verdict = await source.recover()
+        if self._is_stopping or self.mailbox.is_ended:
+            source.release()
+        elif isinstance(verdict, Exception):
+            self._end(verdict)
+        else:
+            if source.is_replaced:
+                # What still comes from the old consumer comes to a subscription that is gone.
+                self.subject = new_inbox(self._connection.options.inbox_prefix).encode()
+                self._connection.subscribe(self)
+                self.mailbox.wake()  # For those who wait for `pending_at_start`.
+                self.puller.aim(source.pull_subject, self.subject)
+            self.puller.resume()
+
+    def _stop_recovery(self) -> None:
+        if self._recovery is not None and self._recovery is not asyncio.current_task():
+            self._recovery.cancel()
+            self._recovery = None

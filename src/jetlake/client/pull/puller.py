@@ -23,10 +23,10 @@ class Puller:
     Args:
         connection: where pulls go.
         options: how much to ask for, and when.
-        mailbox: where the messages wait to be handed out.
-        on_silence: called when the server was silent for too long.
 
     Attributes:
+        mailbox: where the messages wait to be handed out.
+        on_silence: called when the server was silent for too long.
         pull_subject: where pulls go.
         state: what was asked for and what came of it.
         refill_at: how many messages may wait at most for `handed_out` to be due; negative for never.
@@ -39,22 +39,18 @@ class Puller:
         "_heartbeat_s",
         "_is_stopped",
         "_loop",
-        "_mailbox",
-        "_on_silence",
         "_timer",
         "_timer_at",
+        "mailbox",
+        "on_silence",
         "pull_subject",
         "refill_at",
         "state",
     )
 
-    def __init__(
-        self, connection: Connection, options: ConsumeOptions, mailbox: Mailbox, on_silence: Callable[[], None]
-    ) -> None:
+    def __init__(self, connection: Connection, options: ConsumeOptions) -> None:
         self._connection = connection
         self._loop = connection.loop
-        self._mailbox = mailbox
-        self._on_silence = on_silence
         self._heartbeat_s = options.idle_heartbeat_s
         self._head = b""
         self.pull_subject = b""
@@ -62,6 +58,8 @@ class Puller:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._is_stopped = False
+        self.mailbox = Mailbox(self._loop)
+        self.on_silence: Callable[[], None] | None = None
         self.state = PullState(options, self._loop.time())
         self.refill_at = -1
 
@@ -124,7 +122,7 @@ class Puller:
             return
         state = self.state
         now = self._loop.time()
-        request = state.next_request(self._buffered_bytes if state.by_bytes else len(self._mailbox.messages), now)
+        request = state.next_request(self._buffered_bytes if state.by_bytes else len(self.mailbox.messages), now)
         if request is not None:
             body = encode(request)
             # At once and together with the acknowledgements before it, so that the server works while we do.
@@ -152,8 +150,8 @@ class Puller:
         elif now - self._timer_at > self._heartbeat_s / 2:
             # This process was stalled, not the server: what has come meanwhile is still in the socket.
             self._arm(now + min(1.0, self._heartbeat_s / 2))
-        else:
-            self._on_silence()
+        elif self.on_silence is not None:
+            self.on_silence()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
