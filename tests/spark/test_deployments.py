@@ -81,7 +81,13 @@ SCRIPT = """
 
     spark = jetlake.spark.session("local[2]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
     assert jetlake.spark.session() is spark
-    rows = spark.read.format("jetstream").option("servers", sys.argv[1]).load(sys.argv[2])
+    options = {"servers": sys.argv[1], "messagesPerPartition": "1"}
+    rows = spark.read.format("jetstream").options(**options).load(sys.argv[2])
+    assert rows.rdd.getNumPartitions() == 2
+    followed = spark.readStream.format("jetstream").options(**options).load(sys.argv[2])
+    query = followed.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    assert '"partitions":2' in query.lastProgress["sources"][0]["endOffset"].replace(" ", "")
     counted = rows.repartition("subject").mapInArrow(lambda batches: batches, rows.schema).groupBy("subject").count()
     print("counts", sorted(row["count"] for row in counted.collect()), spark.conf.get("spark.sql.shuffle.partitions"))
 """

@@ -207,6 +207,25 @@ def test_several_streams(server, admin, stream):
     assert (query.of(a)["next"], query.of(b)["next"]) == (91, 11)
 
 
+def test_a_batch_has_as_many_tasks_as_the_cluster_had_cores(server, admin, stream, monkeypatch):
+    admin.create_stream(stream)
+    admin.fill(stream, 30)
+    monkeypatch.setenv("JETLAKE_SPARK_CORES", "12")
+    query = Query(server, stream, messagesPerPartition="1")
+    end = query.plan()
+    assert len(query.ranges(end)) == 12
+    # Repeated on another cluster, or where nobody knows the cluster.
+    monkeypatch.setenv("JETLAKE_SPARK_CORES", "3")
+    assert len(query.ranges(end)) == 12
+    monkeypatch.delenv("JETLAKE_SPARK_CORES")
+    query.restart()
+    assert len(query.ranges(end)) == 12
+    assert query.read(end) == [*range(1, 31)]
+    assert len(query.ranges(query.plan())) == 8
+    query.restart(maxPartitions="5")
+    assert len(query.ranges(query.plan())) == 5
+
+
 def test_streams_of_a_pattern_are_found_as_they_come(server, admin, stream):
     def publish(name, count):
         admin.publish([(f"{name}.x", b"%d" % number) for number in range(count)])

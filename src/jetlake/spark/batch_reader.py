@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.archived_range import archived_range, check_archive
 from jetlake.spark.clock import Clock
+from jetlake.spark.cluster_size import pinned_partitions
 from jetlake.spark.data_loss import data_loss_error, lost_at_head, seen_of
 from jetlake.spark.executor import read_lake_partition, read_partition
 from jetlake.spark.filters import Bounds, bounds_of, narrow_subjects
@@ -113,7 +114,8 @@ def _tasks(
     span = state.last_seq + 1 - state.first_seq
     size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
     reader = choose_reader(info.config, version, options, len(whole))
-    planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=BatchRange(whole.first, soft=soft))
+    batch = BatchRange(whole.first, soft=soft, partitions=pinned_partitions(options))
+    planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=batch)
     return cut_stream(api, info, whole, options, reader, size_bytes=size_bytes, planned=planned)
 
 

@@ -21,6 +21,7 @@ from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.beginnings import Begin, Beginnings
 from jetlake.spark.clock import Clock
+from jetlake.spark.cluster_size import pinned_partitions
 from jetlake.spark.data_loss import seen_of
 from jetlake.spark.durable import claim, consumer_name, ensure_durable
 from jetlake.spark.lag_consumer import LagConsumer
@@ -320,7 +321,7 @@ class Driver:
         if end > backlog.first:
             size = measured.bytes if measured else round((end - backlog.first) * backlog.bytes_per_sequence)
             count = None if begin.soft else self._count(begin, backlog.first, end, measured)
-            batch = BatchRange(backlog.first, size, count, begin.soft)
+            batch = BatchRange(backlog.first, size, count, begin.soft, partitions=pinned_partitions(self._options))
         return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
 
     def _count(self, begin: Begin, first: int, end: int, measured: Measured | None) -> int | None:

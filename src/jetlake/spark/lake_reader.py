@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 
 from jetlake.errors import DataLossError
 from jetlake.protocol.subjects import compile_matcher
+from jetlake.spark.cluster_size import partitions_max, pinned_partitions
 from jetlake.spark.lake import Lake
 from jetlake.spark.message_columns import MessageColumns
 from jetlake.spark.options import SourceOptions
@@ -57,12 +58,13 @@ def plan_lake(lake: Lake, wanted: LakeRange, options: SourceOptions) -> list[Lak
     if wanted.first >= wanted.end or not lake.files:
         return []
     total = sum(size for _, size in lake.files)
-    share = max(options.bytes_per_partition, total // options.max_partitions, 1)
+    tasks_max = partitions_max(options, pinned_partitions(options))
+    share = max(options.bytes_per_partition, total // tasks_max, 1)
     groups: dict[int, list[str]] = {}
     seen = 0
     for number, (path, size) in enumerate(lake.files):
         # Tables that do not tell sizes are cut by the number of their files.
-        group = seen // share if total else number * options.max_partitions // len(lake.files)
+        group = seen // share if total else number * tasks_max // len(lake.files)
         groups.setdefault(group, []).append(path)
         seen += size
     return [

@@ -29,6 +29,8 @@ class BatchRange:
         soft: whether the range begins at the stream's beginning as it is when it is read (`earliest`): what goes away
             before it is read is no loss.
         taken: the sequences of the batch, as runs `(first, last)`; only where a durable consumer hands them out.
+        partitions: most tasks that the batch is cut into, where the cluster decided that; so a batch that is repeated
+            on another cluster has the same tasks. None where the options decide.
     """
 
     first: int | None
@@ -36,6 +38,7 @@ class BatchRange:
     messages: int | None = None
     soft: bool = False
     taken: tuple[tuple[int, int], ...] | None = None
+    partitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,8 @@ def _batch_to_json(batch: BatchRange) -> dict[str, Any]:
         value["soft"] = True
     if batch.taken is not None:
         value["taken"] = [list(run) for run in batch.taken]
+    if batch.partitions is not None:
+        value["partitions"] = batch.partitions
     return value
 
 
@@ -167,13 +172,14 @@ def _from_json(value: dict[str, Any]) -> StreamOffset:
 
 
 def _batch_from_json(value: dict[str, Any]) -> BatchRange:
-    taken, messages = value.get("taken"), value.get("messages")
+    taken, messages, partitions = value.get("taken"), value.get("messages"), value.get("partitions")
     return BatchRange(
         first=int(value["from"]) if "from" in value else None,
         bytes=int(value.get("bytes", 0)),
         messages=int(messages) if messages is not None else None,
         soft=bool(value.get("soft", False)),
         taken=tuple((int(first), int(last)) for first, last in taken) if taken is not None else None,
+        partitions=int(partitions) if partitions is not None else None,
     )
 
 

@@ -365,7 +365,12 @@ class SourceOptions:
         "minPartitions", positive, 1, "1", "Cut every stream's range into at least so many tasks."
     )
     max_partitions: int = option(
-        "maxPartitions", positive, 8, "8", "Cut every stream's range into at most so many tasks."
+        "maxPartitions",
+        positive,
+        0,
+        "the cluster's cores, or 8",
+        "Cut every stream's range into at most so many tasks. The cluster's cores are known in a session of "
+        "`jetlake.spark.session()`.",
     )
     poll_interval_s: float = option(
         "pollInterval", duration_s, 0.1, "100ms", "How often a streaming query asks the server for news."
@@ -415,7 +420,7 @@ class SourceOptions:
                 "option stream is missing: name the stream to read, or give it to load(...); a table keeps its options "
                 "when CREATE TABLE lists no columns"
             )
-        if self.min_partitions > self.max_partitions:
+        if self.max_partitions and self.min_partitions > self.max_partitions:
             raise ConfigError(
                 f"option minPartitions={self.min_partitions} is more than maxPartitions={self.max_partitions}"
             )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from jetlake.spark.cluster_size import CORES_VARIABLE
 from jetlake.spark.source import JetStream
 from jetlake.spark.unpacked_home import use_unpacked_home
 
@@ -51,6 +52,10 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
     for key, value in given.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    context = SparkContext._active_spark_context
+    if context is not None:
+        # The environment goes with the registered source into the processes that plan its reads.
+        context.environment[CORES_VARIABLE] = str(context.defaultParallelism)
     spark.dataSource.register(JetStream)
     return spark
 

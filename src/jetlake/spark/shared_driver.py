@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from jetlake.errors import StreamRecreatedError
 from jetlake.protocol import encoder
 from jetlake.spark.clock import Clock
+from jetlake.spark.cluster_size import partitions_max, pinned_partitions
 from jetlake.spark.data_loss import check_same_stream
 from jetlake.spark.durable import TAKEN_MAX, consumer_name, ensure_shared
 from jetlake.spark.offsets import BatchRange, Offset, StreamOffset
@@ -71,7 +72,7 @@ class SharedDriver:
         if self._left is not None:
             self._left -= len(taken)
         next_sequence = int(taken[-1]) + 1 if len(taken) else (before.next if before is not None else 1)
-        batch = BatchRange(None, taken=runs_of(taken))
+        batch = BatchRange(None, taken=runs_of(taken), partitions=pinned_partitions(self._options))
         return Offset(((self._stream, StreamOffset(info.created, next_sequence, batch=batch)),))
 
     def present_end(self) -> Offset:
@@ -94,7 +95,7 @@ class SharedDriver:
             messages_per_partition=options.messages_per_partition,
             bytes_per_partition=options.bytes_per_partition,
             min_partitions=options.min_partitions,
-            max_partitions=options.max_partitions,
+            max_partitions=partitions_max(options, offset.batch.partitions if offset.batch is not None else None),
         )
         partitions = []
         for piece in pieces:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamInfo
+from jetlake.spark.cluster_size import partitions_max
 from jetlake.spark.data_loss import supersedes
 from jetlake.spark.offsets import StreamOffset
 from jetlake.spark.options import SourceOptions
@@ -45,7 +46,7 @@ def cut_stream(
         messages_per_partition=options.messages_per_partition,
         bytes_per_partition=options.bytes_per_partition,
         min_partitions=options.min_partitions,
-        max_partitions=options.max_partitions,
+        max_partitions=partitions_max(options, planned.batch.partitions if planned.batch is not None else None),
     )
     state, stream = info.state, info.config.name
     strict = planned.batch is None or not planned.batch.soft

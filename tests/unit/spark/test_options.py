@@ -65,7 +65,7 @@ def test_values(given, field, value):
         ({"startingPosition": "seq:0"}, "count from 1"),
         ({"startingPosition": "time:noon"}, "RFC 3339"),
         ({"startingPosition": '{"T": "latest"}'}, "names stream 'T'"),
-        ({"minPartitions": "9"}, "more than maxPartitions"),
+        ({"minPartitions": "9", "maxPartitions": "8"}, "more than maxPartitions"),
         ({"minMessagesPerTrigger": "9", "maxMessagesPerTrigger": "8"}, "never be reached"),
         ({"payloadFormat": "avro"}, "avroSchema is missing"),
         ({"stream": "A,B", "guarantee": "atLeastOnce"}, "reads one stream"),
