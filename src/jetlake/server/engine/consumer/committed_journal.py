@@ -92,7 +92,7 @@ class CommittedJournal:
     # The group commit
 
     def when_durable(self, action: Action) -> None:
-        """Run `action` when everything written so far is durable; the flush comes with this cycle."""
+        """Run `action` when everything written so far is durable; flushed with this cycle."""
         self._commit.mark(self.file)
         self._commit.when_durable(self.file, action)
 

@@ -19,7 +19,7 @@ from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import Feed
 from jetlake.server.engine.consumer.pull.pull_delivery import PullDelivery
 from jetlake.server.engine.consumer.push.push_delivery import PushDelivery
-from jetlake.server.engine.consumer.restart import recover_position
+from jetlake.server.engine.consumer.recovery import recover_position
 from jetlake.server.engine.consumer.schedule import Inactivity, Schedule
 from jetlake.server.engine.consumer.start_position import StartPosition
 from jetlake.server.engine.core.commit import Syncable
@@ -192,7 +192,7 @@ class Consumer:
         self._schedule.arm()
 
     def is_paused(self, now_ns: int) -> bool:
-        """Whether the consumer must not deliver now."""
+        """Return whether the consumer must not deliver now."""
         return self._schedule.is_paused(now_ns)
 
     def reset(self, sequence: int) -> None:
@@ -263,11 +263,11 @@ class Consumer:
     # Interest in messages
 
     def wants(self, subject: bytes) -> bool:
-        """Whether messages on this subject pass the filters."""
+        """Return whether messages on this subject pass the filters."""
         return self.cursor.wants(subject)
 
     def needs(self, sequence: int, subject: bytes) -> bool:
-        """Whether a message is yet to be delivered, or delivered and not acknowledged."""
+        """Return whether a message is yet to be delivered, or delivered and not acknowledged."""
         if not self.cursor.wants(subject):
             return False
         return self.cursor.is_ahead(sequence) or self.ack_tracker.is_open(sequence)
@@ -324,7 +324,7 @@ class Consumer:
         self.cursor.on_purged()
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
         self.ack_tracker.forget_missing(store.first_sequence, is_missing)
-        self.ack_tracker.come_back_to(self.cursor.position - 1)
+        self.ack_tracker.rewind_to(self.cursor.position - 1)
         self.journal.rewrite()
         self._schedule.make_ready()
 
@@ -351,7 +351,7 @@ class Consumer:
                 schedule.use()
 
     def _is_unused(self, now_ns: int) -> bool:
-        """Whether the consumer was unused for its inactive threshold."""
+        """Return whether the consumer was unused for its inactive threshold."""
         inactivity = self._schedule.inactivity
         if not inactivity.is_over(now_ns):
             return False
@@ -368,7 +368,7 @@ class Consumer:
     # Info
 
     def info(self, *, config: ConsumerConfig | None = None) -> ConsumerInfo:
-        """The consumer's info; `config` replaces its own where metadata is shown differently."""
+        """Return the consumer's info; `config` replaces its own where metadata is shown differently."""
         now_ns = self.services.clock.now_ns()
         tracker, delivery = self.ack_tracker, self.delivery
         paused = self.is_paused(now_ns)

@@ -1,4 +1,4 @@
-"""A consumer's way through its stream: what comes next, and how much is still to come."""
+"""A consumer's cursor: its position in the stream, and the number of messages after it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """Reads the messages that pass a filter, in order, each once.
+    """The position of one consumer among the messages that pass its filter.
 
-    Reading does not move it; `move_past` does, so that what could not be delivered is read again.
+    Reading does not move the cursor; `move_past` does, so that messages that could not be delivered are read again.
 
     Attributes:
-        position: everything before it was passed; the next message has this sequence or a later one.
-        pending: how many messages are still to come; kept by counting, not by looking.
+        position: the next message has this sequence or a later one.
+        pending: number of messages after the cursor; kept by counting.
 
     Args:
         store: the stream's messages.
-        subject_filter: which of them; None for all.
+        subject_filter: which messages to read; None = all.
         start: where to begin.
         waits: see `go_to`.
     """
@@ -39,8 +39,8 @@ class Cursor:
     ) -> None:
         self._store = store
         self._filter = subject_filter
-        self._wish = 0
-        # The chosen ones, ascending; which of them is next; and those to come whose messages are gone.
+        self._awaited = 0
+        # The messages chosen at the start, ascending; the index of the next one; and those ahead that were removed.
         self._chosen: Sequence[int] = ()
         self._next_chosen = 0
         self._gone: set[int] = set()
@@ -48,26 +48,26 @@ class Cursor:
 
     @property
     def subject_filter(self) -> SubjectFilter | None:
-        """Which messages it reads."""
+        """Which messages to read; None = all."""
         return self._filter
 
     @property
     def resume(self) -> int:
-        """Where it goes on after the chosen ones; 0 when there are none (left)."""
+        """Where to continue after the chosen messages; 0 when none are left."""
         return self._resume
 
     def go_to(self, start: StartPosition, *, waits: bool = False) -> None:
-        """Begin there; `waits` means that a sequence beyond the end is meant and will be waited for."""
+        """Move to a start position; with `waits`, a sequence beyond the end is waited for."""
         self.position = start.sequence
         self._chosen = start.chosen
         self._next_chosen = 0
         self._gone = set()
         self._resume = start.resume if start.chosen else 0
-        self._wish = start.sequence if waits else 0
+        self._awaited = start.sequence if waits else 0
         self._count()
 
     def filter_by(self, subject_filter: SubjectFilter | None) -> None:
-        """Read what passes this filter from now on."""
+        """Change the filter."""
         self._filter = subject_filter
         if self._resume:
             self.go_to(last_of_subjects(self._store, subject_filter, self.position, self._resume - 1))
@@ -75,7 +75,7 @@ class Cursor:
             self._count()
 
     def _count(self) -> None:
-        """Find out how much is still to come by asking the store."""
+        """Have the store count the messages after the cursor."""
         if self._resume:
             chosen_left = len(self._chosen) - self._next_chosen - len(self._gone)
             self.pending = chosen_left + self._store.count(self._resume, self._filter)
@@ -83,24 +83,24 @@ class Cursor:
             self.pending = self._store.count(self.position, self._filter)
 
     def wants(self, subject: bytes) -> bool:
-        """Whether messages on this subject pass the filter."""
+        """Return whether messages on this subject pass the filter."""
         return self._filter is None or self._filter.matches(subject)
 
     def is_ahead(self, sequence: int) -> bool:
-        """Whether a message that passes the filter is still to come."""
+        """Return whether a message that passes the filter is after the cursor."""
         if self._resume:
             return sequence >= self._resume or self._is_chosen(sequence)
         return sequence >= self.position
 
     def _is_chosen(self, sequence: int) -> bool:
-        """Whether it is one of the chosen ones that are still to come."""
+        """Return whether a message is chosen, stored and after the cursor."""
         place = bisect_left(self._chosen, sequence, self._next_chosen)
         return place < len(self._chosen) and self._chosen[place] == sequence and sequence not in self._gone
 
     # Reading
 
     def read(self, max_messages: int, max_bytes: int, last_sequence: int) -> tuple[list[StoredMessage], int]:
-        """The next messages, none after `last_sequence`, and the sequence to move to when all of them are taken."""
+        """Read the next messages up to `last_sequence`; also returns the sequence after them, for `move_past`."""
         if self._resume:
             return self._read_chosen(max_messages, max_bytes, last_sequence)
         run = self._store.read(self.position, self._filter, max_messages, max_bytes, last_sequence)
@@ -119,15 +119,15 @@ class Cursor:
         else:
             if messages:
                 return messages, self._resume
-            # Nothing of the chosen ones is there any more.
+            # All chosen messages were removed.
             self.move_past(0, self._resume)
             return self.read(max_messages, max_bytes, last_sequence)
         return messages, messages[-1].sequence + 1 if messages else self.position
 
     def move_past(self, taken: int, next_sequence: int) -> None:
-        """So many messages were taken, and the next one to look at is this."""
+        """Move to a sequence past this many delivered messages."""
         if self._resume:
-            # With those that went unnoticed, before this consumer was told of removals.
+            # Counts removed ones too that were not announced to this consumer.
             taken = self._pass_chosen(next_sequence)
         self.pending = max(self.pending - taken, 0)
         if self._resume and self._next_chosen == len(self._chosen):
@@ -136,7 +136,7 @@ class Cursor:
             self.position = next_sequence
 
     def _pass_chosen(self, next_sequence: int) -> int:
-        """Pass the chosen ones before a sequence; how many of them were counted as pending."""
+        """Pass the chosen messages before a sequence, and return how many of them were counted as pending."""
         passed = 0
         while self._next_chosen < len(self._chosen) and self._chosen[self._next_chosen] < next_sequence:
             sequence = self._chosen[self._next_chosen]
@@ -154,20 +154,20 @@ class Cursor:
         self._gone.clear()
         self._resume = 0
 
-    # What happens to the stream
+    # Changes of the stream
 
     def on_stored(self, count: int) -> None:
-        """So many messages that pass the filter were stored at the end."""
-        if not self._wish:
+        """Count newly stored messages that pass the filter."""
+        if not self._awaited:
             self.pending += count
             return
-        # It waits for a sequence beyond these, or among them.
+        # The cursor waits for a sequence among these or beyond.
         self._count()
-        if self._store.last_sequence + 1 >= self._wish:
-            self._wish = 0
+        if self._store.last_sequence + 1 >= self._awaited:
+            self._awaited = 0
 
     def on_removed(self, sequence: int, subject: bytes) -> None:
-        """A message was removed."""
+        """Count a removed message."""
         if self._resume:
             if self._is_chosen(sequence):
                 self._gone.add(sequence)
@@ -178,11 +178,11 @@ class Cursor:
             self.pending -= 1
 
     def on_purged(self) -> None:
-        """Many messages were removed, or the newest were taken back because the disk refused them."""
+        """Recount after many messages were removed, or the newest were undone because the disk refused them."""
         store = self._store
         if self.position < store.first_sequence:
             self.position = store.first_sequence
-        end = max(store.last_sequence + 1, self._wish)
+        end = max(store.last_sequence + 1, self._awaited)
         if self.position > end:
             self.position = end
         if self._resume:

@@ -27,7 +27,7 @@ class Delivery(Protocol):
         ...
 
     def next_due_ns(self) -> int:
-        """When `on_time` has something to do; 0 = never."""
+        """Return when `on_time` has something to do; 0 = never."""
         ...
 
     def on_time(self, now_ns: int) -> None:
@@ -35,7 +35,7 @@ class Delivery(Protocol):
         ...
 
     def is_in_use(self, now_ns: int) -> bool:
-        """Whether a client uses the consumer now, so that the inactive threshold must not remove it."""
+        """Return whether a client uses the consumer now, so that the inactive threshold must not remove it."""
         ...
 
     def configure(self, old: ConsumerConfig, new: ConsumerConfig) -> None:
@@ -59,9 +59,9 @@ class Delivery(Protocol):
         ...
 
     def num_waiting(self, now_ns: int) -> int:
-        """Number of pull requests that wait."""
+        """Return the number of waiting pull requests."""
         ...
 
     def group_states(self) -> tuple[PriorityGroupState, ...]:
-        """The priority groups as the consumer's info shows them."""
+        """Return the priority groups as the consumer's info shows them."""
         ...

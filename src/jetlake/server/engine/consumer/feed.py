@@ -87,7 +87,7 @@ class Feed:
         return self._cursor.read(max_messages, _RUN_BYTES, self._source.visible_sequence)
 
     def has_more(self, next_sequence: int) -> bool:
-        """Whether visible messages may follow from this sequence on."""
+        """Return whether visible messages may follow from this sequence on."""
         return next_sequence <= self._source.visible_sequence
 
     def frame_run(self, messages: list[StoredMessage]) -> list[Message]:
@@ -134,7 +134,7 @@ class Feed:
             tracker.deliver_run(sequences, now_ns)
             self._journal.delivered_run(first, sequences, now_ns)
         else:
-            tracker.pass_run(sequences)
+            tracker.count_run(sequences)
             self._journal.position(tracker.delivered_consumer, tracker.delivered_stream)
             self._on_done(sequences)
 
@@ -146,7 +146,7 @@ class Feed:
         return self._replay is not None
 
     def due_ns(self, message: StoredMessage) -> int:
-        """When a message may be delivered; 0 = at once."""
+        """Return when a message may be delivered; 0 = at once."""
         if self._replay is None:
             return 0
         if self._replay.is_over(message.sequence):
@@ -162,7 +162,7 @@ class Feed:
     # Redeliveries
 
     def next_redelivery(self) -> tuple[int, Message] | None:
-        """The sequence at the head of the redelivery queue and its delivery; the message stays in the queue.
+        """Return the head of the redelivery queue, as sequence and delivery, without taking it.
 
         Messages that reached max_deliver, and those that are no longer stored, are dropped from the queue.
         """

@@ -36,7 +36,7 @@ class Inactivity:
         return self.used_ns + self.threshold_ns + self._jitter_ns if self.threshold_ns else 0
 
     def is_over(self, now_ns: int) -> bool:
-        """Whether the threshold has passed since the last use."""
+        """Return whether the threshold has passed since the last use."""
         return bool(self.threshold_ns) and now_ns - self.used_ns >= self.threshold_ns + self._jitter_ns
 
 
@@ -93,7 +93,7 @@ class Schedule:
         return now_ns
 
     def is_paused(self, now_ns: int) -> bool:
-        """Whether the consumer must not deliver now."""
+        """Return whether the consumer must not deliver now."""
         return self.pause_ns > now_ns
 
     def arm(self) -> None:

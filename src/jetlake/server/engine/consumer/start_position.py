@@ -1,4 +1,4 @@
-"""Where a new consumer starts: the first sequence it looks at, and the newest messages it delivers before that."""
+"""The start position of a new consumer: a sequence, and for last per subject the messages chosen before it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["StartPosition", "last_of_subjects", "start_position"]
 
 
 class StartPosition(msgspec.Struct, frozen=True):
-    """Where to start.
+    """A start position.
 
     Attributes:
-        sequence: the next one to look at.
-        chosen: deliver just these, in order, before anything else; they lie before `resume`.
-        resume: with `chosen`, where to go on after them.
+        sequence: the first sequence to read.
+        chosen: sequences before `resume`; only these are delivered first.
+        resume: where to continue after the chosen messages.
     """
 
     sequence: int
@@ -32,10 +32,10 @@ class StartPosition(msgspec.Struct, frozen=True):
 
 
 def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: int) -> Steps[StartPosition]:
-    """The position that the deliver policy asks for; messages after `last_sequence` count as not yet stored.
+    """Find the start position of a deliver policy; messages after `last_sequence` count as not yet stored.
 
-    An empty stream starts a consumer at its next message whatever the policy, but for a start sequence, which is
-    taken as it is: a consumer may wait for one to come.
+    On an empty stream a consumer starts at the next message, unless the policy is a start sequence: a consumer may
+    wait for one beyond the end.
     """
     subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
     yield from store.prepare(subject_filter)
@@ -57,12 +57,12 @@ def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: i
 
 
 def _last(store: MessageStore, subject_filter: SubjectFilter | None, first_sequence: int, last_sequence: int) -> int:
-    """The newest message that passes; without a filter the newest sequence, whether its message is there or not."""
+    """Return the newest message that passes; without a filter the newest sequence, stored or not."""
     if subject_filter is None:
         return last_sequence
     newest = max(store.last_sequence_for(pattern) for pattern in subject_filter.patterns)
     if newest > last_sequence:
-        # The newest one is not visible yet: the newest of those that are.
+        # The newest message is not visible yet: use the newest visible one.
         visible = store.last_per_subject(subject_filter, last_sequence)
         newest = visible[-1] if visible else 0
     return newest or first_sequence
@@ -71,7 +71,7 @@ def _last(store: MessageStore, subject_filter: SubjectFilter | None, first_seque
 def last_of_subjects(
     store: MessageStore, subject_filter: SubjectFilter | None, first_sequence: int, last_sequence: int
 ) -> StartPosition:
-    """The newest message of every subject that passes, from `first_sequence` on, then all that is newer."""
+    """Choose the newest message of every subject that passes, from `first_sequence` on; all newer ones follow."""
     return _from_newest(store.last_per_subject(subject_filter, last_sequence), first_sequence, last_sequence)
 
 

@@ -1,4 +1,4 @@
-"""The status messages that answer pull requests: header blocks without a payload."""
+"""Status messages to the clients of a consumer: header blocks without a payload."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "with_pending",
 ]
 
-# Those that close a request that waited tell what was still to come (`with_pending`); those above the line never do.
+# Complete header blocks, then status lines of waiting requests, which `with_pending` completes.
 NO_MESSAGES = b"NATS/1.0 404 No Messages\r\n\r\n"
 REQUESTS_PENDING = b"NATS/1.0 408 Requests Pending\r\n\r\n"
 CONSUMER_DELETED = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
@@ -39,27 +39,27 @@ WRONG_PIN_ID = b"423 Nats-Wrong-Pin-Id"
 
 
 def status(line: str) -> bytes:
-    """A status without further headers; `line` is its number and its words."""
+    """Make a status without further headers; `line` is its code and description."""
     return b"NATS/1.0 %b\r\n\r\n" % line.encode()
 
 
 def bad_request(detail: str) -> bytes:
-    """The request makes no sense."""
+    """Make the status of an invalid request."""
     return status(f"400 Bad Request - {' '.join(detail.split())}")
 
 
 def conflict(detail: str) -> bytes:
-    """The request asks for more than the consumer's configuration allows."""
+    """Make the status of a request that exceeds a limit of the consumer."""
     return status(f"409 {detail}")
 
 
 def with_pending(line: bytes, messages: int, size: int) -> bytes:
-    """A status that ends a request, with the messages and bytes that it was still owed."""
+    """Make a status that ends a request, with the messages and bytes that were still to come."""
     return b"NATS/1.0 %b\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n" % (line, messages, size)
 
 
 def heartbeat(consumer_sequence: int, stream_sequence: int, stalled: bytes = b"") -> bytes:
-    """A sign of life with the last delivery in both countings, and the flow control subject that waits, if one does."""
+    """Make a heartbeat with the last delivered sequences, and the subject of an unanswered flow control request."""
     tail = b"Nats-Consumer-Stalled: %b\r\n" % stalled if stalled else b""
     return b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n%b\r\n" % (
         consumer_sequence,

@@ -1,1 +1,1 @@
-"""Acknowledgements: what is pending, what each kind of ack does, what is redelivered and when."""
+"""Acknowledgements: the ack tracker with its parts, and the handler of every kind of ack."""

@@ -1,4 +1,4 @@
-"""What the body of an acknowledgement asks for: ack, nak (with a delay), progress, term (with a reason), next."""
+"""The body of an acknowledgement: ack, nak (with a delay), in progress, term (with a reason), next."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__ = ["ACK", "AckBody", "AckKind", "parse_ack_body"]
 
 
 class AckKind(IntEnum):
-    """What to do with the message that is acknowledged."""
+    """Kinds of acknowledgement."""
 
     ACK = 0
-    """It was handled."""
+    """The message was processed."""
     NAK = 1
-    """Deliver it again, now or after a delay."""
+    """Redeliver the message, at once or after a delay."""
     PROGRESS = 2
-    """Work goes on: wait for another full ack wait."""
+    """Processing continues: start the ack wait anew."""
     TERM = 3
-    """Never deliver it again, although it was not handled."""
+    """Never redeliver the message, although it was not processed."""
     NEXT = 4
-    """It was handled, and the rest of the body is a pull request."""
+    """The message was processed, and the rest of the body is a pull request."""
     UNKNOWN = 5
-    """No body that means anything; it changes nothing, and is answered all the same."""
+    """An unknown body; it changes nothing, and is answered all the same."""
 
 
 class AckBody(msgspec.Struct, frozen=True, gc=False):
-    """A body that was read."""
+    """A parsed body."""
 
     kind: AckKind
     delay_ns: int | None = None
-    """Of a nak: how long to wait before the next delivery; None = not at all."""
+    """Of a nak: delay of the redelivery; None = at once."""
     reason: str = ""
-    """Of a term: why."""
+    """Of a term: the reason."""
     request: bytes = b""
     """Of a next: the pull request."""
 
@@ -53,7 +53,7 @@ _UNKNOWN = AckBody(AckKind.UNKNOWN)
 
 
 def parse_ack_body(payload: bytes) -> AckBody:
-    """Read the body; what cannot be understood is `UNKNOWN`, a nak with an odd delay is a plain nak. Never raises."""
+    """Parse a body; one that makes no sense is `UNKNOWN`, a nak with an invalid delay is a plain nak. Never raises."""
     if payload in (b"", b"+ACK", b"+OK"):
         return ACK
     if payload.startswith(b"-NAK"):

@@ -133,7 +133,7 @@ class AckHandler:
 
     def _record_wait(self, sequence: int) -> None:
         """Record from when a pending message's ack wait counts, so that a restart continues it."""
-        first, time_ns, count = self._tracker.at_rest(sequence)
+        first, time_ns, count = self._tracker.saved(sequence)
         self._journal.rescheduled(first, sequence, time_ns, count)
 
     def _confirm(self, reply: bytes) -> None:

@@ -1,8 +1,7 @@
-"""What was delivered and not yet acknowledged: floors, delivery counts, deadlines, and the queue for redelivery.
+"""The ack tracker: pending messages, ack floors, delivery counts, ack deadlines and the redelivery queue.
 
-Messages are delivered in runs, so that is how they are kept: one deadline a run, one dictionary entry a message. Only
-a message that goes its own way (delivered again, delayed, in progress) has a deadline of its own. No operation looks
-at all that is pending.
+Messages are delivered in runs and tracked in runs: one deadline a run, one dictionary entry a message. Only a message
+that was redelivered, delayed or reported in progress has its own deadline. No operation scans all pending messages.
 """
 
 from __future__ import annotations
@@ -18,21 +17,25 @@ from jetlake.store.journal.consumer_state import ConsumerState
 
 __all__ = ["AckTracker", "Pending"]
 
-# The server looks this much after the ack wait, so that a client that acknowledges in the last moment is in time.
+# Added to the ack wait, so that an acknowledgement sent in the last moment is in time.
 _GRACE_NS = 1_000_000
-# So much that is no longer pending may always be remembered: a clean-up for less is not worth its pass.
+# Stale entries that are always tolerated: a clean-up for fewer costs more than it frees.
 _STALE_MIN = 1024
 _NO_LIMIT = 2**62
 
 Pending = tuple[int, int, int]
-"""A pending message at rest: the consumer sequence of its first delivery, the time of its last, and their number."""
+"""A pending message as saved: consumer sequence of the first delivery, start of the ack wait, number of deliveries."""
 
 
 class AckTracker:
     """The acknowledgement state of one consumer.
 
-    Args:
-        config: the consumer's: ack wait, backoff and most deliveries are read, and may be replaced by `configure`.
+    Attributes:
+        pending: stream sequence of each pending message, with the consumer sequence of its first delivery.
+        deliveries: delivery counts of unacknowledged messages that were redelivered or reached max_deliver.
+        exhausted: unacknowledged messages that reached max_deliver; they are no longer pending.
+        wants_acks: whether the consumer takes acknowledgements at all.
+        is_explicit: whether an acknowledgement covers its own message only.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -41,11 +44,8 @@ class AckTracker:
         self.floor_consumer = 0
         self.floor_stream = 0
         self.pending: dict[int, int] = {}
-        """Stream sequence to the consumer sequence of the first delivery."""
         self.deliveries: dict[int, int] = {}
-        """How often a message was delivered, for those not acknowledged that were delivered again or are exhausted."""
         self.exhausted: set[int] = set()
-        """Delivered as often as allowed and not acknowledged; these are no longer pending."""
         self._runs = DeliveryRuns()
         self._deadlines = MessageDeadlines()
         self._own_ns = self._deadlines.times_ns
@@ -56,7 +56,7 @@ class AckTracker:
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
-        """Use these settings from the next delivery on."""
+        """Apply a configuration from the next delivery on."""
         self._ack_wait_ns = config.ack_wait
         self._backoff = config.backoff
         self.max_deliver = config.max_deliver
@@ -67,13 +67,13 @@ class AckTracker:
         self.max_pending = config.max_ack_pending if self.wants_acks and config.max_ack_pending > 0 else _NO_LIMIT
 
     def room(self) -> int:
-        """How many more messages may be pending."""
+        """Return how many more messages may be pending."""
         return self.max_pending - len(self.pending)
 
     # Deliveries
 
     def deliver_run(self, sequences: list[int], now_ns: int) -> None:
-        """Messages were delivered for the first time, in ascending order, with the next consumer sequences."""
+        """Track first deliveries, in ascending order, with the next consumer sequences."""
         first = self.delivered_consumer + 1
         self.delivered_consumer += len(sequences)
         self.delivered_stream = sequences[-1]
@@ -83,15 +83,15 @@ class AckTracker:
         if runs.tracked > 2 * len(self.pending) + _STALE_MIN:
             runs.sweep(self.pending)
 
-    def pass_run(self, sequences: list[int]) -> None:
-        """Messages were delivered for the first time to a consumer that wants no acknowledgements."""
+    def count_run(self, sequences: list[int]) -> None:
+        """Count first deliveries of a consumer that takes no acknowledgements."""
         self.delivered_consumer += len(sequences)
         self.delivered_stream = sequences[-1]
         self.floor_consumer = self.delivered_consumer
         self.floor_stream = self.delivered_stream
 
     def deliver_again(self, sequence: int, now_ns: int) -> int:
-        """A message from the queue was delivered again; returns how often by now."""
+        """Track the redelivery of a message, and return its delivery count."""
         self.delivered_consumer += 1
         count = self.deliveries.get(sequence, 1) + 1
         self.deliveries[sequence] = count
@@ -101,16 +101,16 @@ class AckTracker:
         return count
 
     def delivery_count(self, sequence: int) -> int:
-        """How often the message was delivered."""
+        """Return how often a message was delivered."""
         return self.deliveries.get(sequence, 1)
 
     def delivered_ns(self, sequence: int) -> int:
-        """When the pending message was last delivered."""
+        """Return when a pending message was last delivered."""
         again_ns = self._delivered_again_ns.get(sequence)
         return again_ns if again_ns is not None else self._runs.delivered_ns(sequence)
 
     def _wait_ns(self, count: int) -> int:
-        """How long the delivery with that number waits for its acknowledgement."""
+        """Return the ack wait of a message's `count`-th delivery."""
         if self._backoff:
             return self._backoff[min(count, len(self._backoff)) - 1] + _GRACE_NS
         return self._ack_wait_ns + _GRACE_NS
@@ -118,7 +118,7 @@ class AckTracker:
     # Acknowledgements
 
     def ack(self, sequence: int, consumer_sequence: int) -> bool:
-        """One message is done; whether it was pending. `consumer_sequence` is the one in the acknowledgement."""
+        """Acknowledge one message; returns whether it was pending. `consumer_sequence` is the acknowledgement's own."""
         first = self.pending.pop(sequence, None)
         if first is not None:
             consumer_sequence = first
@@ -133,7 +133,7 @@ class AckTracker:
         return first is not None
 
     def ack_all(self, sequence: int, consumer_sequence: int) -> list[int]:
-        """This message and all before it are done; returns those that were not yet, in ascending order."""
+        """Acknowledge every message up to this one; returns the newly acknowledged sequences, ascending."""
         if sequence <= self.floor_stream or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
             return []
         self.floor_consumer, self.floor_stream = consumer_sequence, sequence
@@ -148,7 +148,7 @@ class AckTracker:
         return sorted(done + late) if late else done
 
     def nak(self, sequence: int, consumer_sequence: int, delay_ns: int | None, now_ns: int) -> bool:
-        """Deliver it again, now or after a delay; False when it is not pending (or below the floor)."""
+        """Queue a message for redelivery, at once or after a delay; False when the message is not pending."""
         if sequence not in self.pending or not self.floor_consumer < consumer_sequence <= self.delivered_consumer:
             return False
         if delay_ns is not None:
@@ -160,20 +160,20 @@ class AckTracker:
         return True
 
     def progress(self, sequence: int, now_ns: int) -> bool:
-        """Wait for it once more as long as after its last delivery; False when nothing waits for it any more."""
+        """Start the ack wait of a message anew; False when the message is not pending or is to be redelivered."""
         if sequence not in self.pending or sequence in self._queued:
             return False
         self._waits_since_ns[sequence] = now_ns
         self._deadlines.set(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
         return True
 
-    def at_rest(self, sequence: int) -> Pending:
-        """A pending message as it is written down: its time is the one from which its wait counts."""
+    def saved(self, sequence: int) -> Pending:
+        """Return a pending message as it is saved."""
         time_ns = self._waits_since_ns.get(sequence) or self.delivered_ns(sequence)
         return self.pending[sequence], time_ns, self.delivery_count(sequence)
 
     def is_open(self, sequence: int) -> bool:
-        """Whether a message that was delivered, or passed, can still be acknowledged."""
+        """Return whether a message behind the cursor can still be acknowledged."""
         if sequence in self.pending or sequence in self.exhausted:
             return True
         return self.wants_acks and not self.is_explicit and sequence > self.floor_stream
@@ -181,7 +181,7 @@ class AckTracker:
     # Redelivery
 
     def expire(self, now_ns: int) -> list[int]:
-        """Queue what waited too long; returns those that were delivered once and may not be a second time."""
+        """Queue messages whose ack wait is over; with a max_deliver of 1, return them instead."""
         pending, own_ns, queued = self.pending, self._own_ns, self._queued
         due = [
             sequence
@@ -196,7 +196,7 @@ class AckTracker:
         return []
 
     def exhaust(self, sequence: int) -> bool:
-        """It was delivered as often as allowed: it is no longer pending, but not acknowledged; whether that is new."""
+        """Count a message that reached max_deliver as exhausted; False when the message was not pending."""
         was_pending = self.pending.pop(sequence, None) is not None
         self.deliveries.setdefault(sequence, 1)
         self.exhausted.add(sequence)
@@ -205,28 +205,24 @@ class AckTracker:
         return was_pending
 
     def next_redelivery(self) -> int | None:
-        """The message at the head of the queue, which stays there."""
+        """Return the head of the redelivery queue without taking it."""
         return self._queue.head()
 
     def take_redelivery(self) -> int | None:
-        """Take the message at the head of the queue."""
+        """Take the head of the redelivery queue."""
         return self._queue.take()
 
-    def requeue(self, sequence: int) -> None:
-        """Nobody was there to take it: put it at the tail of the queue."""
-        self._enqueue((sequence,))
-
     def is_queued(self, sequence: int) -> bool:
-        """Whether the message waits in the queue for redelivery."""
+        """Return whether a message is queued for redelivery."""
         return sequence in self._queued
 
     @property
     def queue_length(self) -> int:
-        """How many messages are queued for redelivery."""
+        """Number of messages queued for redelivery."""
         return len(self._queued)
 
     def redeliver_all(self) -> None:
-        """Queue everything that is pending: whoever had it is gone."""
+        """Queue all pending messages for redelivery: their client is gone."""
         self._enqueue(sorted(self.pending.keys() - self._queued))
 
     def _enqueue(self, sequences: Sequence[int]) -> None:
@@ -234,8 +230,8 @@ class AckTracker:
             self._own_ns.pop(sequence, None)
         self._queue.put(sequences)
 
-    def recall(self, sequences: Iterable[int]) -> None:
-        """It is not known whether these were acknowledged: have them delivered again. Only right after `restore`."""
+    def queue_uncertain(self, sequences: Iterable[int]) -> None:
+        """Queue messages for redelivery whose acknowledgement may be lost. Only right after `restore`."""
         unknown = [sequence for sequence in sequences if sequence > self.floor_stream and sequence not in self.pending]
         for sequence in unknown:
             self.pending[sequence] = self.delivered_consumer
@@ -256,10 +252,10 @@ class AckTracker:
                 return run_ns
         return deadline_ns
 
-    # What the stream lost
+    # Messages removed from the stream
 
     def lose(self, sequence: int) -> bool:
-        """The message is no longer in the stream, so that nothing can be done with it; whether it was not done yet."""
+        """Drop a message that is no longer stored; returns whether the message was pending or exhausted."""
         was_open = sequence in self.pending or sequence in self.exhausted
         if self.is_explicit:
             self.ack(sequence, self.pending.get(sequence, 0))
@@ -270,19 +266,15 @@ class AckTracker:
         return was_open
 
     def _raise_floor_if_idle(self) -> None:
-        """Nothing is pending: the floor comes up to what was delivered.
+        """Raise the ack floor to the last delivery when nothing is pending.
 
-        Where an acknowledgement covers all before it, not over messages that were delivered as often as allowed: they
-        are not acknowledged, and below the floor they never could be.
+        With ack policy all, the floor stays below exhausted messages, which could not be acknowledged below it.
         """
         if not self.pending and (self.is_explicit or not self.exhausted):
             self._raise_floor_to_delivered()
 
     def forget_missing(self, first_sequence: int, is_missing: Callable[[int], bool] | None) -> list[int]:
-        """The stream was purged up to `first_sequence`, or of what `is_missing`: they count as acknowledged.
-
-        Returns them in ascending order.
-        """
+        """Drop messages before `first_sequence` and those that `is_missing`; returns those that were pending."""
         gone = [
             sequence
             for sequence in self.pending
@@ -302,15 +294,15 @@ class AckTracker:
         self._raise_floor_if_idle()
         return gone
 
-    def come_back_to(self, sequence: int) -> None:
-        """The newest messages were taken back, and others get their sequences: stand behind none of those."""
+    def rewind_to(self, sequence: int) -> None:
+        """Lower deliveries and floor to a sequence: the newer messages were undone, and others get their sequences."""
         self.delivered_stream = min(self.delivered_stream, sequence)
         self.floor_stream = min(self.floor_stream, sequence)
 
-    # At rest
+    # Saved state
 
     def state(self) -> ConsumerState:
-        """The whole state, as the journal keeps it."""
+        """Return the whole state as the journal keeps it."""
         return ConsumerState(
             delivered_consumer=self.delivered_consumer,
             delivered_stream=self.delivered_stream,
@@ -321,7 +313,7 @@ class AckTracker:
         )
 
     def pending_state(self) -> dict[int, Pending]:
-        """Everything pending, in ascending order of the stream's sequences."""
+        """Return all pending messages as they are saved, in ascending order of stream sequences."""
         state: dict[int, Pending] = {}
         for run in self._runs:
             for sequence in run.sequences:
@@ -339,7 +331,7 @@ class AckTracker:
         pending: dict[int, Pending],
         deliveries: dict[int, int],
     ) -> None:
-        """Go on from what was written down; sequences come in pairs, the consumer's and the stream's."""
+        """Continue from a saved state; `delivered` and `floor` are a consumer and a stream sequence each."""
         self.reset(*delivered)
         self.floor_consumer, self.floor_stream = floor
         self.deliveries.update(deliveries)
@@ -355,7 +347,7 @@ class AckTracker:
         self._runs.replace(sequences)
 
     def reset(self, delivered_consumer: int, delivered_stream: int) -> None:
-        """Forget everything and stand there, with both floors."""
+        """Forget all messages and set deliveries and floors to these sequences."""
         self.delivered_consumer = self.floor_consumer = delivered_consumer
         self.delivered_stream = self.floor_stream = delivered_stream
         for known in (self.pending, self.deliveries, self.exhausted, self._delivered_again_ns, self._waits_since_ns):
@@ -363,8 +355,6 @@ class AckTracker:
         self._runs.clear()
         self._deadlines.clear()
         self._queue.clear()
-
-    # Inside
 
     def _forget(self, sequence: int) -> None:
         self.deliveries.pop(sequence, None)

@@ -1,4 +1,4 @@
-"""The runs in which a consumer's messages went out first: when each was, until when it waits, what of it is pending."""
+"""Runs of first deliveries, each with one delivery time and one ack deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DeliveryRun:
 
 
 class DeliveryRuns:
-    """All runs of which something may be pending, oldest first. What is pending is the owner's to know.
+    """All runs with pending messages, oldest first; which of their messages are pending is known to the ack tracker.
 
     Attributes:
         tracked: how many sequences the runs hold, pending or not.
@@ -39,25 +39,25 @@ class DeliveryRuns:
         return chain(self._old, self._timed)
 
     def add(self, sequences: list[int], delivered_ns: int, deadline_ns: int) -> None:
-        """Messages went out that are above all here."""
+        """Append a run; its sequences are above all others."""
         self._timed.append(DeliveryRun(sequences, delivered_ns, deadline_ns))
         self.tracked += len(sequences)
 
     def replace(self, sequences: list[int]) -> None:
-        """These are all there are, from a time that the runs do not know."""
+        """Replace all runs by one with these sequences and no deadline."""
         self.clear()
         if sequences:
             self._old.append(DeliveryRun(sequences, 0, 0))
             self.tracked = len(sequences)
 
     def clear(self) -> None:
-        """Nothing is pending."""
+        """Drop all runs."""
         self._old.clear()
         self._timed.clear()
         self._front = self.tracked = 0
 
     def delivered_ns(self, sequence: int) -> int:
-        """When the message went out first; 0 when that is not known."""
+        """Return when a message was first delivered; 0 when unknown."""
         # Runs ascend: the last one that begins at or before the sequence has it.
         for runs in (self._timed, self._old):
             for run in reversed(runs):
@@ -67,11 +67,11 @@ class DeliveryRuns:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When the first run has waited long enough; 0 when none waits."""
+        """Deadline of the first run; 0 = none."""
         return self._timed[0].deadline_ns if self._timed else 0
 
     def expire(self, now_ns: int) -> list[int]:
-        """The sequences of the runs that have waited long enough, which wait no more."""
+        """End the wait of the runs whose deadline has passed, and return their sequences."""
         due: list[int] = []
         while self._timed and self._timed[0].deadline_ns <= now_ns:
             run = self._timed.popleft()
@@ -80,7 +80,7 @@ class DeliveryRuns:
         return due
 
     def lowest(self, pending: Mapping[int, int]) -> int:
-        """The lowest pending sequence; there must be one. Runs that are done with are dropped on the way."""
+        """Return the lowest pending sequence, and drop the runs before it; at least one must be pending."""
         while True:
             runs = self._old or self._timed
             sequences = runs[0].sequences
@@ -93,7 +93,7 @@ class DeliveryRuns:
             self._front = 0
 
     def sweep(self, pending: Mapping[int, int]) -> None:
-        """Drop what is no longer pending; worth its while when that is most."""
+        """Drop sequences that are no longer pending; pays off when most are not."""
         self.tracked = 0
         for runs in (self._old, self._timed):
             for run in runs:

@@ -1,4 +1,4 @@
-"""The deadlines of messages that wait on their own, apart from the run in which they went out."""
+"""Ack deadlines of single messages, which differ from the deadline of their run."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from heapq import heapify, heappop, heappush
 
 __all__ = ["MessageDeadlines"]
 
-# So many deadlines that no longer hold may always stand in the heap: a clean-up for less is not worth its pass.
+# Stale heap entries that are always tolerated: a clean-up for fewer costs more than it frees.
 _STALE_MIN = 1024
 
 
 class MessageDeadlines:
-    """A deadline for some sequences, each of which can be moved or dropped.
+    """A heap of deadlines with lazy deletion.
 
     Attributes:
-        times_ns: the deadline of each; always the same dictionary. To drop one is to take it out here.
+        times_ns: deadline of each sequence; always the same dictionary. Deleting an entry drops the deadline.
     """
 
     __slots__ = ("_heap", "times_ns")
 
     def __init__(self) -> None:
         self.times_ns: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []  # with some that do not hold any more
+        self._heap: list[tuple[int, int]] = []  # some entries are stale
 
     def set(self, sequence: int, deadline_ns: int) -> None:
-        """From now on this is the message's deadline."""
+        """Set or move a message's deadline."""
         self.times_ns[sequence] = deadline_ns
         heappush(self._heap, (deadline_ns, sequence))
         if len(self._heap) > 2 * len(self.times_ns) + _STALE_MIN:
@@ -33,14 +33,14 @@ class MessageDeadlines:
 
     @property
     def next_ns(self) -> int:
-        """The first deadline; 0 when there is none."""
+        """The first deadline; 0 = none."""
         heap, times_ns = self._heap, self.times_ns
         while heap and times_ns.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else 0
 
     def take_due(self, now_ns: int) -> list[int]:
-        """The messages whose deadline has come; they have none any more."""
+        """Remove and return the messages whose deadline has passed."""
         due: list[int] = []
         heap, times_ns = self._heap, self.times_ns
         while heap and heap[0][0] <= now_ns:
@@ -51,6 +51,6 @@ class MessageDeadlines:
         return due
 
     def clear(self) -> None:
-        """Nothing waits on its own."""
+        """Drop all deadlines."""
         self._heap.clear()
         self.times_ns.clear()

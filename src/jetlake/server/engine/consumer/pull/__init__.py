@@ -1,1 +1,1 @@
-"""Pull delivery: requests, the queue of waiting ones, statuses, priority groups."""
+"""Pull delivery, pull requests and their queue, the policies of priority groups."""

@@ -60,15 +60,15 @@ class GroupPolicy:
             raise ConfigError("Invalid Priority Group")
 
     def accepts(self, request: WaitingPull, origin: Subscriber | None, now_ns: int) -> bool:
-        """Whether a request's pin is right, so that the request may wait."""
+        """Return whether a request's pin is right, so that the request may wait."""
         return True
 
     def level(self, request: WaitingPull) -> int:
-        """The level of the queue on which the request waits."""
+        """Return the level of the queue on which the request waits."""
         return 0
 
     def admits(self, request: WaitingPull, num_pending: int, num_ack_pending: int) -> bool:
-        """Whether the request may have the next message, which is counted in `num_pending`."""
+        """Return whether the request may have the next message, which is counted in `num_pending`."""
         return True
 
     def assign(self, request: WaitingPull, message: Message, now_ns: int) -> Message:
@@ -84,7 +84,7 @@ class GroupPolicy:
         return False
 
     def states(self) -> tuple[PriorityGroupState, ...]:
-        """The groups as the consumer's info shows them."""
+        """Return the groups as the consumer's info shows them."""
         return tuple(PriorityGroupState(group=group) for group in self.config.priority_groups[:1])
 
 
@@ -194,7 +194,7 @@ class PinnedClient(GroupPolicy):
 def make_policy(
     config: ConsumerConfig, queue: PullQueue, new_pin: Callable[[], str], events: ConsumerEvents
 ) -> GroupPolicy:
-    """The policy that the configuration names."""
+    """Make the policy that the configuration names."""
     if config.priority_policy is PriorityPolicy.OVERFLOW:
         return Overflow(config)
     if config.priority_policy is PriorityPolicy.PRIORITIZED:

@@ -61,7 +61,7 @@ class PullDelivery:
         self._outbox_reply = b""
 
     def open(self) -> None:
-        """Nothing to do: delivery starts with the first request."""
+        """Do nothing: delivery starts with the first request."""
 
     def configure(self, old: ConsumerConfig, new: ConsumerConfig) -> None:
         """Apply a changed configuration."""
@@ -91,7 +91,7 @@ class PullDelivery:
         self._schedule.arm()
 
     def _refusal(self, request: WaitingPull, origin: Subscriber | None, now_ns: int) -> bytes | None:
-        """The status that refuses the request, empty for none; None when it may wait. The order is nats-server's.
+        """Return the status of a refusal, empty for silence; None when the request may wait. The order is NATS's own.
 
         Raises:
             ConfigError: the detail of a 400.
@@ -175,7 +175,7 @@ class PullDelivery:
     # The short path: no request counts bytes, all are admitted, and every inbox is one open subscription
 
     def _simple_count(self, limit: int) -> int:
-        """How many messages can be dealt out without a look at each; 0 when they cannot.
+        """Return how many messages can be dealt out without a look at each; 0 when they cannot.
 
         Requests take turns, so that any of the first `limit` requests may get a message: all of them are checked.
         """
@@ -300,7 +300,7 @@ class PullDelivery:
     # Time
 
     def next_due_ns(self) -> int:
-        """When `on_time` has something to do; 0 = never."""
+        """Return when `on_time` has something to do; 0 = never."""
         due_ns = self.queue.next_due_ns
         for other_ns in (self._resume_ns, self._policy.deadline_ns):
             if other_ns and (not due_ns or other_ns < due_ns):
@@ -325,16 +325,16 @@ class PullDelivery:
     # State
 
     def num_waiting(self, now_ns: int) -> int:
-        """Number of requests that wait."""
+        """Return the number of waiting requests."""
         self.queue.reap(now_ns)
         return len(self.queue)
 
     def is_in_use(self, now_ns: int) -> bool:
-        """Whether a request waits."""
+        """Return whether a request waits."""
         return self.num_waiting(now_ns) > 0
 
     def group_states(self) -> tuple[PriorityGroupState, ...]:
-        """The priority groups as the consumer's info shows them."""
+        """Return the priority groups as the consumer's info shows them."""
         return self._policy.states()
 
     def unpin(self) -> None:

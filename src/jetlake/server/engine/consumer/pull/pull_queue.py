@@ -1,7 +1,7 @@
-"""The pull requests that wait for messages: who is next, who has waited too long, who gets a sign of life.
+"""The queue of waiting pull requests: whose turn it is, which expire, which get a heartbeat.
 
-Requests stand in levels, served in order; within a level they take turns, one message each. Without priorities all
-are on level 0. The queue decides and answers with statuses; choosing messages is the consumer's work.
+Requests wait on levels, served in order; within a level they take turns, one message each. Without priorities all are
+on level 0. The queue chooses requests and answers them with statuses; it knows nothing of messages but their size.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from jetlake.server.engine.consumer.pull.pull_request import WaitingPull
 
 __all__ = ["PullQueue", "Reach"]
 
-# A full queue looks for requests whose client has gone at most once in this time.
+# A full queue is searched for requests without a subscriber at most once in this time.
 _REAP_EVERY_NS = 1_000_000_000
-# So many requests that have left may lie between the living before the queue is swept.
+# Ended requests that are always tolerated in the levels: a sweep for fewer costs more than it frees.
 _GONE_MIN = 32
 
 
 class Reach(IntEnum):
-    """Whether an inbox can be sent to."""
+    """State of an inbox."""
 
     GONE = 0
-    """Nobody subscribes it any more."""
+    """No subscriber is left."""
     CONGESTED = 1
-    """Its subscriber has too much unwritten; it must wait."""
+    """The subscriber's buffer is full; the request must wait."""
     OPEN = 2
 
 
 class PullQueue:
     """Waiting requests.
 
-    A request that leaves is marked and dropped when its turn comes, so that leaving costs the same however many wait.
+    A request that ends is marked and dropped when its turn comes, so that ending one costs the same however many wait.
 
     Args:
-        limit: the most that may wait at once.
+        limit: most requests that may wait at once.
         answer: sends a status to an inbox.
-        reach: whether an inbox can be sent to.
+        reach: returns the state of an inbox.
     """
 
     def __init__(self, limit: int, answer: Callable[[bytes, bytes], None], reach: Callable[[bytes], Reach]) -> None:
         self.limit = limit
         self.next_due_ns = 0
-        """No request has anything due before this; 0 = none will ever have. It may be early, never late."""
+        """Earliest deadline or heartbeat of a request, or a time before it; 0 = none."""
         self.counts_bytes = 0
-        """How many of those that wait have a limit of bytes."""
+        """Number of waiting requests with a limit of bytes."""
         self.held_back = False
         """The last `choose` passed over a request whose inbox was congested."""
         self._answer = answer
@@ -66,10 +66,10 @@ class PullQueue:
                 if request.waiting:
                     yield request
 
-    # Coming
+    # Adding
 
     def is_full(self, now_ns: int) -> bool:
-        """Whether nobody else may wait; requests of clients that are gone make room."""
+        """Return whether no more requests may wait; expired ones and those without a subscriber are ended first."""
         if self._size < self.limit:
             return False
         if now_ns - self._reaped_ns >= _REAP_EVERY_NS:
@@ -78,7 +78,7 @@ class PullQueue:
         return self._size >= self.limit
 
     def add(self, request: WaitingPull, now_ns: int, level: int = 0) -> None:
-        """Let the request wait behind the others of its level; its time begins now."""
+        """Append a request to its level; its expiry and heartbeats count from now."""
         if request.expires_ns:
             request.deadline_ns = now_ns + request.expires_ns
             self._expect(request.deadline_ns)
@@ -105,16 +105,16 @@ class PullQueue:
         self._one_shots.append(request)
 
     def batch_total(self) -> int:
-        """How many messages those that wait still want."""
+        """Return how many messages the waiting requests still want."""
         return sum(request.batch for request in self)
 
-    # Being served
+    # Serving
 
     def deal(self, count: int, now_ns: int) -> list[WaitingPull]:
-        """Who gets the next `count` messages, in their order: one request for each, fewer when not so many are wanted.
+        """Return the requests that get the next `count` messages, one for each; fewer when fewer are wanted.
 
-        They take turns and have paid for what they get. Only for queues in which nobody counts bytes, and for inboxes
-        that are known to be open.
+        Requests take turns, and their batches are reduced. Only for queues in which no request counts bytes, and for
+        inboxes that are known to be open.
         """
         dealt: list[WaitingPull] = []
         for level in self._levels:
@@ -136,7 +136,7 @@ class PullQueue:
         return dealt
 
     def _front(self, level: deque[WaitingPull], count: int, now_ns: int) -> list[WaitingPull]:
-        """Take out the first `count` requests whose time is not over; those that are in the way leave the queue."""
+        """Take the first `count` requests from a level, and drop ended and expired ones on the way."""
         front: list[WaitingPull] = []
         while level and len(front) < count:
             request = level.popleft()
@@ -145,11 +145,10 @@ class PullQueue:
         return front
 
     def choose(self, size: int, now_ns: int, admits: Callable[[WaitingPull], bool] | None = None) -> WaitingPull | None:
-        """Who gets the next message, which takes `size` bytes; None when nobody can take it now.
+        """Return the request that gets the next message of `size` bytes; None when no request can have it now.
 
-        Requests with too little room for it leave the queue with a status. When `admits` refuses a request, that one
-        keeps waiting (unless `admits` made it leave) and the next is asked. The chosen request has paid for the
-        message.
+        Requests whose limit of bytes is too small are ended with a status. A request that `admits` refuses keeps
+        waiting, unless `admits` ended it, and the next one is tried. The chosen request's batch and bytes are reduced.
         """
         self.held_back = False
         for level in self._levels:
@@ -178,7 +177,7 @@ class PullQueue:
                 if request.max_bytes:
                     request.max_bytes -= size
                     if not request.max_bytes:
-                        # Exactly filled: it is done, and needs no status.
+                        # Exactly filled: the request ends without a status.
                         request.batch = 0
                         self.counts_bytes -= 1
                 if request.batch > 0:
@@ -189,14 +188,14 @@ class PullQueue:
         return None
 
     def complete(self, request: WaitingPull) -> None:
-        """Its message went out: when its batch is complete but not its bytes, tell it so."""
+        """After a message was sent, end a request with a status when its batch is complete but its bytes are not."""
         if not request.waiting and request.max_bytes > 0:
             self._answer(
                 request.reply, statuses.with_pending(statuses.BATCH_COMPLETED, request.batch, request.max_bytes)
             )
 
     def _times_out(self, request: WaitingPull, now_ns: int) -> bool:
-        """End the request when its time is over; whether that was so."""
+        """End the request if it has expired, and return whether it had."""
         if not request.deadline_ns or request.deadline_ns > now_ns:
             return False
         self.reject(request, statuses.REQUEST_TIMEOUT)
@@ -210,10 +209,10 @@ class PullQueue:
         if request.idle_heartbeat_ns:
             request.next_heartbeat_ns = now_ns + request.idle_heartbeat_ns
 
-    # Leaving
+    # Ending
 
     def reject(self, request: WaitingPull, line: bytes) -> None:
-        """End the request with a status that says what it was still owed."""
+        """End the request with a status that says how many messages and bytes were still to come."""
         self._leave(request)
         self._answer(request.reply, statuses.with_pending(line, request.batch, request.max_bytes))
 
@@ -232,7 +231,7 @@ class PullQueue:
                 level.extend(living)
 
     def end_one_shots(self) -> None:
-        """Nothing is left to deliver now: requests that do not wait for more are told so."""
+        """End requests that do not wait for more messages, because no message is left to deliver now."""
         if self._one_shots:
             one_shots, self._one_shots = self._one_shots, []
             for request in one_shots:
@@ -252,11 +251,11 @@ class PullQueue:
             self.reject(request, statuses.SERVER_SHUTDOWN)
 
     def reap(self, now_ns: int, heartbeat: bytes = b"") -> None:
-        """End requests whose time is over or whose client is gone, and send the heartbeats that are due.
+        """End requests that have expired or lost their subscriber, and send due heartbeats.
 
         Args:
             now_ns: the time.
-            heartbeat: what to send to those who waited an interval; empty = leave heartbeats for later.
+            heartbeat: the status to send; empty = send no heartbeats now.
         """
         next_ns = 0
         for request in list(self):

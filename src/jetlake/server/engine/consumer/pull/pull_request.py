@@ -1,4 +1,4 @@
-"""A pull request: what its body may say, and how much of it is still owed while it waits."""
+"""A pull request: its body, and its state while it waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT64_MAX = 2**63 - 1
 
 
 class WaitingPull(msgspec.Struct, eq=False):
-    """One request for messages, and its state while it waits in the queue.
+    """One pull request and its state while it waits.
 
     Durations are nanoseconds; a deadline of 0 means there is none.
     """
@@ -24,49 +24,49 @@ class WaitingPull(msgspec.Struct, eq=False):
     reply: bytes = b""
     """The inbox that gets messages and statuses."""
     batch: int = 1
-    """Messages still owed; 0 and less count as one that is owed."""
+    """Messages still to come; 0 and less count as 1."""
     max_bytes: int = 0
-    """Bytes still allowed; 0 = not limited."""
+    """Bytes still allowed; 0 = no limit."""
     expires_ns: int = 0
-    """How long it may wait; 0 = for ever."""
+    """How long the request may wait; 0 = for ever."""
     no_wait: bool = False
     idle_heartbeat_ns: int = 0
     group: str = ""
     min_pending: int = 0
     min_ack_pending: int = 0
     id: str = ""
-    """The pin that the client was given."""
+    """The pin that the client was assigned."""
     priority: int = 0
     is_plain: bool = True
-    """The body was empty or a number: nobody could have named a group in it."""
+    """The body was empty or a number, and could not name a group."""
 
     deadline_ns: int = 0
     next_heartbeat_ns: int = 0
     delivered: int = 0
-    """Messages it has got."""
+    """Messages sent to the request."""
     waiting: bool = False
-    """It stands in the queue."""
+    """The request is in the queue."""
     client: dict[str, Any] | None = None
-    """Who asked, for advisories."""
+    """The client, for advisories."""
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it wants messages only while enough is pending."""
+        """Whether the request wants messages only while enough are pending."""
         return self.min_pending > 0 or self.min_ack_pending > 0
 
     @property
     def is_one_shot(self) -> bool:
-        """Whether it ends as soon as nothing more is there to deliver."""
+        """Whether the request ends as soon as no message is left to deliver."""
         return self.no_wait and (not self.deadline_ns or self.delivered > 0)
 
 
 def parse_pull_request(reply: bytes, body: bytes) -> WaitingPull:
-    """Read the body: nothing for one message, a number for so many, or a JSON object.
+    """Parse a body: empty for one message, a number of messages, or a JSON object.
 
-    `expires` of zero or less means that the request does not expire (ADR-13).
+    `expires` of zero or less means that the request does not expire (NATS ADR-13).
 
     Raises:
-        ConfigError: it is an object that makes no sense; the text is the detail of a 400.
+        ConfigError: the object is invalid; the text is the detail of a 400.
     """
     body = body.strip()
     if not body.startswith(b"{"):
@@ -94,7 +94,7 @@ def parse_pull_request(reply: bytes, body: bytes) -> WaitingPull:
 
 
 def _number(body: bytes) -> int:
-    """The batch that a body without JSON asks for; words count as one."""
+    """Return the batch of a body that is not JSON; anything but a number counts as 1."""
     digits = body.removeprefix(b"-") if body.startswith(b"-") else body.removeprefix(b"+")
     if not digits.isdigit() or len(digits) > 19 or int(digits) > _INT64_MAX:
         return 1

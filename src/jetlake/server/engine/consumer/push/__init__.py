@@ -1,1 +1,1 @@
-"""Push delivery: flow control, rate limit, heartbeats."""
+"""Push delivery, flow control and rate limit."""

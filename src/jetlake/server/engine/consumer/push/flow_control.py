@@ -1,4 +1,4 @@
-"""Flow control of a push consumer: a window of bytes that the subscriber opens again by answering."""
+"""Flow control of a push consumer: a window of bytes that the subscriber reopens by answering requests."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ WINDOW_MAX = 32 * 1024 * 1024
 WINDOW_START = WINDOW_MAX // 16
 
 REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
-"""The header of the message that asks the subscriber to answer."""
+"""Header of a flow control request."""
 
 
 class FlowControl:
-    """How many bytes are under way, and whether more may follow.
+    """The window of bytes in flight to one subscriber.
 
-    When half the window is under way the subscriber is asked to answer; when all of it is, delivery stalls until it
-    does. Every answer doubles the window, up to a limit.
+    At half a window in flight the subscriber is sent a request; at a full one delivery stalls until the answer. Every
+    answer doubles the window, up to a limit.
     """
 
     def __init__(self) -> None:
         self.window = WINDOW_START
         self.pending = 0
-        """Bytes sent that no answer has covered yet."""
+        """Bytes in flight: sent, and not covered by an answer."""
         self.outstanding = b""
-        """The subject of the request that waits for its answer; empty when none does."""
+        """Reply subject of the unanswered request; empty = none."""
         self._covered = 0
 
     @property
@@ -32,22 +32,22 @@ class FlowControl:
         return self.pending > self.window
 
     def sent(self, size: int) -> bool:
-        """A message went out; True when the subscriber must now be asked (`ask`)."""
+        """Count a sent message; True when a request is due (`ask`)."""
         self.pending += size
         if not self.outstanding:
             return self.pending > self.window // 2
         if self.pending - self._covered >= self.window:
-            # More than a window beyond the request: its answer covers the rest, or the pause would never end.
+            # More than a window beyond the request: its answer covers the rest, or the stall would never end.
             self._covered += size
         return False
 
     def ask(self, subject: bytes) -> None:
-        """The request with this subject to answer to went out."""
+        """Count a sent request with this reply subject."""
         self.outstanding = subject
         self._covered = self.pending
 
     def answer(self, subject: bytes) -> bool:
-        """The subscriber answered; False when that was not the request that waits."""
+        """Reopen the window; False when the subject is not that of the unanswered request."""
         if not self.outstanding or subject != self.outstanding:
             return False
         self.window = min(self.window * 2, WINDOW_MAX)
@@ -57,7 +57,7 @@ class FlowControl:
         return True
 
     def restart(self) -> None:
-        """The subscriber is another one: nothing is under way to it."""
+        """Start anew with another subscriber."""
         self.window = WINDOW_START
         self.pending = self._covered = 0
         self.outstanding = b""

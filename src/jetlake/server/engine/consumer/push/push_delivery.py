@@ -226,7 +226,7 @@ class PushDelivery:
         return self._flow_control is not None and self._flow_control.is_stalled
 
     def _is_over_rate(self, frame: Message, now_ns: int) -> bool:
-        """Whether the message has to wait for the rate limit; otherwise its bytes are spent."""
+        """Return whether the message has to wait for the rate limit; otherwise its bytes are spent."""
         if self._rate_limit is None:
             return False
         size = size_of(frame)
@@ -266,7 +266,7 @@ class PushDelivery:
     # Time
 
     def next_due_ns(self) -> int:
-        """When `on_time` has something to do; 0 = never."""
+        """Return when `on_time` has something to do; 0 = never."""
         due_ns = self._heartbeat_due_ns
         if self._resume_ns and (not due_ns or self._resume_ns < due_ns):
             due_ns = self._resume_ns
@@ -289,19 +289,19 @@ class PushDelivery:
     # State
 
     def num_waiting(self, now_ns: int) -> int:
-        """No pull request waits."""
+        """Return 0: push consumers have no pull requests."""
         return 0
 
     def is_in_use(self, now_ns: int) -> bool:
-        """Whether the deliver subject has a subscriber."""
+        """Return whether the deliver subject has a subscriber."""
         return self.is_bound
 
     def group_states(self) -> tuple[PriorityGroupState, ...]:
-        """Push consumers have no priority groups."""
+        """Return none: push consumers have no priority groups."""
         return ()
 
     def unpin(self) -> None:
-        """Nothing to do: push consumers have no priority groups."""
+        """Do nothing: push consumers have no priority groups."""
 
     def close(self, *, deleted: bool) -> None:
         """Stop to deliver and to watch the deliver subject."""

@@ -1,4 +1,4 @@
-"""A limit of bytes per second: a bucket that fills with time and empties with messages."""
+"""The rate limit of a push consumer: a token bucket of bytes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _NS = 1_000_000_000
 
 
 class RateLimit:
-    """Says when the next message may go out.
+    """A token bucket.
 
     Args:
         bits_per_second: the rate.
-        burst: bytes that may go out at once after a pause; the size of the largest message.
+        burst: bytes that may be sent at once after a pause; the size of the largest message.
         now_ns: the time; the bucket begins full.
     """
 
@@ -24,7 +24,7 @@ class RateLimit:
         self._filled_ns = now_ns
 
     def ready_ns(self, size: int, now_ns: int) -> int:
-        """When a message of this many bytes may go out; now or earlier means at once."""
+        """Return when a message of this many bytes may be sent; now or earlier means at once."""
         elapsed_ns = max(now_ns - self._filled_ns, 0)
         self._level = min(self._level + elapsed_ns * self._bytes_per_second, self._burst)
         self._filled_ns += elapsed_ns
@@ -32,5 +32,5 @@ class RateLimit:
         return self._filled_ns if missing <= 0 else self._filled_ns + -(-missing // self._bytes_per_second)
 
     def spend(self, size: int) -> None:
-        """A message of this many bytes went out."""
+        """Take the bytes of a sent message from the bucket."""
         self._level -= size * _NS

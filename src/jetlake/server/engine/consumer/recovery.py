@@ -47,7 +47,7 @@ def recover_position(
         cursor.go_to(StartPosition(stream + 1), waits=stream > store.last_sequence)
     cursor.on_purged()
     if state.uncertain:
-        tracker.recall(_stored_among(state.uncertain, store, cursor.subject_filter))
+        tracker.queue_uncertain(_stored_among(state.uncertain, store, cursor.subject_filter))
     gone = [sequence for sequence in (*tracker.pending, *tracker.exhausted) if not store.has(sequence)]
     for sequence in gone:
         tracker.ack(sequence, tracker.pending.get(sequence, 0))
@@ -57,7 +57,7 @@ def recover_position(
 def _stored_among(
     ranges: list[tuple[int, int]], store: MessageStore, subject_filter: SubjectFilter | None
 ) -> list[int]:
-    """The sequences in these ranges that are still stored and pass the filter."""
+    """Return the sequences in these ranges that are still stored and pass the filter."""
     stored: list[int] = []
     for first, last in ranges:
         while first <= last:
