@@ -1,4 +1,4 @@
-"""The command `jetlake serve`: flags and file to a running server, signals to what they ask for."""
+"""The command `jetlake serve`: a server made of flags and a configuration file, and its signals."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SIGNALS = {
 
 
 def serve(argv: list[str], pages: Callable[[Server], Pages] | None = None) -> int:
-    """Run a server with these flags until it is told to stop; the exit status of the process.
+    """Run a server with these flags until a signal stops it, and return the exit status of the process.
 
     Args:
-        pages: makes what the monitoring port shows besides monitoring.
+        pages: makes the application for further pages on the monitoring port.
     """
     try:
         flags = parse_flags(argv)
@@ -65,7 +65,7 @@ def serve(argv: list[str], pages: Callable[[Server], Pages] | None = None) -> in
 
 
 def _test(flags: dict[str, Any]) -> int:
-    """`-t`: say whether the configuration is good."""
+    """Handle `-t`: check the configuration."""
     try:
         assembled = assemble(flags)
         if assembled.options.tls is not None:
@@ -82,17 +82,17 @@ def _test(flags: dict[str, Any]) -> int:
 
 
 def _allow_many_files() -> None:
-    """Take all the open files that the system grants: each client is one, and each stream that is written to two."""
+    """Raise the limit of open files to the hard limit: each client takes one, each active stream two."""
     try:
         import resource
     except ImportError:
-        return  # a system without such limits
+        return  # no such limits on this system
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            pass  # as many as before
+            pass  # the limit stays
 
 
 def _run(main: Coroutine[Any, Any, int]) -> int:
@@ -126,11 +126,11 @@ async def _serve(
     except (JetlakeError, OSError) as error:
         log.fatal(f"Can't start: {error}")
         return 1
-    # What was made by now stays for good: the collector need not look at it again.
+    # Objects made by now live as long as the process: the garbage collector skips them.
     gc.collect()
     gc.freeze()
     await server.wait_stopped()
-    # One more signal must not meet a loop that is being taken apart.
+    # Another signal must not reach a loop that is being closed.
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     log.info("Server Exiting..")
     log.close()
@@ -167,7 +167,7 @@ def _handle_signals(server: Server, flags: dict[str, Any], log: LineLog) -> None
     loop.add_signal_handler(signal.SIGHUP, _reload, server, flags, log)
     loop.add_signal_handler(signal.SIGUSR1, log.reopen)
     loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
-    # Whoever started the server may have kept signals waiting for these handlers.
+    # The parent process may have blocked signals until these handlers exist.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
 
 
@@ -196,7 +196,7 @@ def _reload(server: Server, flags: dict[str, Any], log: LineLog) -> None:
 
 
 def _send_signal(text: str) -> int:
-    """`--signal stop=PID`: to another server on this machine."""
+    """Handle `--signal stop=PID`: signal another server on this machine."""
     word, _, target = text.partition("=")
     if word not in _SIGNALS:
         sys.stderr.write(f'jetlake serve: unknown signal "{word}"; one of {", ".join(_SIGNALS)}\n')

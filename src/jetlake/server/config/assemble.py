@@ -1,4 +1,4 @@
-"""Flags and file together: the options that a server is started with."""
+"""The options of a server, from flags and configuration file together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jetlake.server.config.options import (
 
 __all__ = ["Assembled", "assemble", "options_from_settings"]
 
-# What nats-server listens on when nobody says anything else.
+# nats-server's defaults.
 _DEFAULTS: dict[str, Any] = {"host": "0.0.0.0", "port": 4222}
 
 # Flags that set an option of the same name.
@@ -44,7 +44,7 @@ _PLAIN = (
 
 
 class Assembled(Struct, frozen=True, kw_only=True):
-    """The options, and what there is to say about how they came to be."""
+    """The options, with warnings about their sources."""
 
     options: Options
     warnings: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Assembled(Struct, frozen=True, kw_only=True):
 
 
 def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Assembled:
-    """The options from the command line's flags and the file that they name; flags win.
+    """Merge the flags of the command line with the file that they name; flags win.
 
     Raises:
         ConfigError: file or flags make no sense, alone or together.
@@ -72,7 +72,7 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
         doubts += findings.doubts
     _apply_flags(flags, settings)
     if "host" in settings:
-        settings.setdefault("http_host", settings["host"])  # monitoring stays at home unless somebody names a host
+        settings.setdefault("http_host", settings["host"])  # else monitoring stays on the loopback interface
     settings = {**_DEFAULTS, **settings}
     if not path and "jetstream" not in settings:
         settings["jetstream"] = JetStreamOptions(store_dir=settings.get("store_dir", DEFAULT_STORE_DIR))

@@ -1,4 +1,4 @@
-"""The NATS configuration syntax: text to values that know where they stood.
+"""The NATS configuration syntax: text to values with their places in the file.
 
 ::
 
@@ -65,7 +65,7 @@ class Value:
         return f"{self.file}:{self.line}:{self.column}"
 
     def plain(self) -> object:
-        """The data alone, all the way down."""
+        """Strip the places, at all levels."""
         if isinstance(self.data, dict):
             return {key: value.plain() for key, value in self.data.items()}
         if isinstance(self.data, list):
@@ -93,7 +93,7 @@ def _parse_file(path: str, environment: Mapping[str, str], includes: int) -> Val
 
 
 def parse_text(text: str, file: str = "config", environment: Mapping[str, str] | None = None) -> Value:
-    """Read a configuration from text; `file` stands for it in error messages.
+    """Read a configuration from text; error messages name it `file`.
 
     Raises:
         ConfigError: it cannot be understood.
@@ -134,7 +134,7 @@ class _Parser:
         if self._peek() == "{":
             self._position += 1
         while True:
-            # Braces around the whole are optional, and nobody counts them.
+            # Braces around the whole are optional, and need not match.
             self._skip(separators=",;}")
             if self._at_end():
                 return Value(entries, self._file, 1, 0)
@@ -355,7 +355,7 @@ class _Parser:
         return found
 
     def _skip(self, separators: str) -> None:
-        """Go past blanks, line ends, comments and these separators."""
+        """Skip blanks, line ends, comments and these separators."""
         while not self._at_end():
             if self._peek().isspace() or self._peek() in separators:
                 self._position += 1

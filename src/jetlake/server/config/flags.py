@@ -13,7 +13,7 @@ __all__ = ["FLAGS", "Flag", "Kind", "parse_flags", "usage"]
 
 
 class Kind(Enum):
-    """What a flag takes."""
+    """The kind of a flag's value."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -121,7 +121,7 @@ _SWITCHES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false"
 
 
 def parse_flags(arguments: list[str]) -> dict[str, Any]:
-    """The settings that the command line makes, by name; a flag given twice counts as given last.
+    """Parse the command line into settings by name; of a flag given twice the last counts.
 
     Raises:
         ConfigError: an unknown flag, a missing or a wrong value, or a word that is no flag.
@@ -164,7 +164,7 @@ def _number(name: str, value: str) -> int:
 
 
 def usage() -> str:
-    """The help text, drawn from the table of flags."""
+    """Write the help text from the table of flags."""
     lines = ["Usage: jetlake serve [options]"]
     for group in dict.fromkeys(flag.group for flag in FLAGS):
         lines += ["", f"{group}:" if group.startswith("Accepted") else f"{group} Options:"]

@@ -1,4 +1,4 @@
-"""A configuration file to options: which keys there are, and what each means."""
+"""The keys of a configuration file, and the options that they set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAME_DUCK_MIN_S = 30.0
 _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
 
-# What a server of one machine leaves out, and what only tunes the other server.
+# Keys without effect: features of clusters, and keys that only tune nats-server.
 _IGNORED = (
     "cluster",
     "leafnodes",
@@ -73,7 +73,7 @@ _REFUSED = ("operator", "operators", "roots", "root", "trusted", "trusted_keys",
 def read_file(
     path: str | os.PathLike[str], environment: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], Findings]:
-    """The options that a configuration file sets, by name, and what was noticed.
+    """Read the options that a configuration file sets, by name, with the warnings.
 
     Raises:
         ConfigError: the file cannot be read, or says something that makes no sense; the message names the place.
@@ -82,7 +82,7 @@ def read_file(
 
 
 def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
-    """The options that a parsed configuration sets, by name, and what was noticed."""
+    """Read the options that a parsed configuration sets, by name, with the warnings."""
     findings = Findings()
     section = Section(document, findings)
     options: dict[str, Any] = {}

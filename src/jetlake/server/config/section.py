@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import parse_duration, seconds
@@ -11,9 +12,11 @@ from jetlake.server.config.conf import Value
 
 __all__ = ["Findings", "Section"]
 
+T = TypeVar("T")
+
 
 class Findings:
-    """What was noticed while a configuration was read, and is no error.
+    """The warnings from reading a configuration.
 
     Attributes:
         notices: keys that are understood and do nothing here.
@@ -40,7 +43,7 @@ class Section:
         self._used: set[str] = set()
 
     def find(self, *names: str) -> Value | None:
-        """The value of the first of these keys that is there; all count as known from now on."""
+        """Find the value of the first of these keys that is present, and mark all of them as known."""
         self._used.update(names)
         for name in names:
             if name in self._values:
@@ -48,37 +51,30 @@ class Section:
         return None
 
     def has(self, *names: str) -> bool:
-        """Whether one of these keys is there."""
+        """Whether one of these keys is present."""
         return any(name in self._values for name in names)
 
     def items(self) -> Iterator[tuple[str, Value]]:
-        """All keys, as they were written, with their values; all count as known."""
+        """List all keys as written, with their values, and mark them as known."""
         for name, (key, value) in self._values.items():
             self._used.add(name)
             yield key, value
 
     def string(self, *names: str, default: str = "") -> str:
         value = self.find(*names)
-        if value is None:
-            return default
-        if not isinstance(value.data, str):
-            raise self.wrong(value, names[0], "a string")
-        return value.data
+        return default if value is None else self._typed(value, names[0], str, "a string")
 
     def boolean(self, *names: str, default: bool = False) -> bool:
         value = self.find(*names)
-        if value is None:
-            return default
-        if not isinstance(value.data, bool):
-            raise self.wrong(value, names[0], "true or false")
-        return value.data
+        return default if value is None else self._typed(value, names[0], bool, "true or false")
 
     def integer(self, *names: str, default: int) -> int:
         value = self.find(*names)
-        if value is None:
-            return default
-        if not isinstance(value.data, int) or isinstance(value.data, bool):
-            raise self.wrong(value, names[0], "an integer")
+        return default if value is None else self._typed(value, names[0], int, "an integer")
+
+    def _typed(self, value: Value, name: str, kind: type[T], description: str) -> T:
+        if type(value.data) is not kind:
+            raise self.wrong(value, name, description)
         return value.data
 
     def size(self, *names: str, default: int) -> int:
@@ -91,9 +87,7 @@ class Section:
             if found is None:
                 raise self.wrong(value, names[0], 'a size such as 10MB or "10M"')
             return int(found[1]) * int(1024 ** " KMGT".index(found[2] or " "))
-        if not isinstance(value.data, int) or isinstance(value.data, bool):
-            raise self.wrong(value, names[0], "a size in bytes")
-        return value.data
+        return self._typed(value, names[0], int, "a size in bytes")
 
     def duration(self, *names: str, default: float) -> float:
         """Seconds: text with units; a bare number counts as seconds, with a doubt."""
@@ -157,21 +151,21 @@ class Section:
         return host.strip("[]"), int(port)
 
     def ignore(self, what: str, *names: str) -> None:
-        """Take these keys for known, and say once that they do nothing here."""
+        """Mark these keys as known, and warn once that they have no effect."""
         for name in names:
             value = self.find(name)
             if value is not None:
                 self.findings.notices.append(f"{value.place}: {name} is ignored: {what}")
 
     def refuse(self, why: str, *names: str) -> None:
-        """Stop at these keys: going on without what they ask for would be worse than not starting."""
+        """Refuse these keys: a server without what they ask for must not start."""
         for name in names:
             value = self.find(name)
             if value is not None:
                 raise ConfigError(f"{value.place}: {name} is not supported: {why}")
 
     def finish(self, on_unknown: Callable[[str, Value], None] | None = None) -> None:
-        """Raise for a key that nobody asked for, unless it was used as a variable."""
+        """Raise for an unknown key, unless it is used as a variable."""
         for name, (key, value) in self._values.items():
             if name not in self._used and not value.is_variable:
                 if on_unknown is None:
@@ -180,7 +174,7 @@ class Section:
 
     @staticmethod
     def wrong(value: Value, name: str, expected: str) -> ConfigError:
-        """The error for a value of the wrong kind."""
+        """Make the error for a value of the wrong type."""
         return ConfigError(f"{value.place}: {name} must be {expected}, not {_kind(value)}")
 
 

@@ -26,7 +26,7 @@ _INSECURE = "ignoring it would let in whom it keeps out"
 
 
 class Authorization:
-    """What the `authorization` map says."""
+    """The content of the `authorization` map."""
 
     def __init__(self) -> None:
         self.token: Secret | None = None
@@ -35,7 +35,7 @@ class Authorization:
 
 
 def read_authorization(section: Section) -> Authorization:
-    """Token, single user or list of users."""
+    """Read a token, a single user or a list of users."""
     found = Authorization()
     defaults = _permissions(section.find("default_permissions"), section.findings)
     section.refuse(_INSECURE, "auth_callout")
@@ -104,7 +104,7 @@ def _permissions(value: Value | None, findings: Findings) -> Permissions | None:
     responses = _responses(section.find("publish_allow_responses", "allow_responses"), findings)
     section.finish()
     if responses is not None and (publish is None or publish.allow is None):
-        # Leave to answer means that nothing else may be published, unless it is said.
+        # With response permissions alone nothing else may be published.
         publish = SubjectPermissions(allow=(), deny=publish.deny if publish is not None else ())
     return Permissions(publish=publish, subscribe=subscribe, responses=responses)
 
@@ -140,7 +140,7 @@ def _responses(value: Value | None, findings: Findings) -> ResponsePermission | 
 
 
 def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
-    """The accounts and all their users."""
+    """Read the accounts and all their users."""
     accounts: list[AccountOptions] = []
     users: list[User] = []
     for name, value in section.items():

@@ -19,7 +19,7 @@ _THREADS_MAX = 16
 
 
 class LatencyHistogram:
-    """How long syncs took: counts per upper bound, as Prometheus wants them."""
+    """A histogram of latencies, with the buckets of Prometheus."""
 
     BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
@@ -29,7 +29,7 @@ class LatencyHistogram:
         self.count = 0
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one latency."""
         self.count += 1
         self.sum_s += seconds
         for index, bound in enumerate(self.BOUNDS_S):
@@ -63,7 +63,7 @@ class Committer:
         self._ended: SimpleQueue[None] = SimpleQueue()
 
     def kick(self) -> None:
-        """Begin the syncs that are due, as far as there are threads for them."""
+        """Start the syncs that are due, as many as there are free threads."""
         if self._busy < _THREADS_MAX:
             for syncable in self._commit.begin(_THREADS_MAX - self._busy):
                 self._busy += 1
@@ -106,7 +106,7 @@ class Committer:
         self._finished()
 
     async def stop(self) -> None:
-        """End the threads; syncs under way are waited for, and their waiters are released, first."""
+        """Wait for the syncs under way, release their waiters, and end the threads."""
         while self._busy:
             await asyncio.sleep(0.001)
         for _ in range(self._threads):

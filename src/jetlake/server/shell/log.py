@@ -15,50 +15,50 @@ __all__ = ["LineLog", "Log", "LoggerLog", "open_line_log", "open_log"]
 
 
 class Log:
-    """What the server says, by level; this one says nothing.
+    """The log of a server; the base class writes nothing.
 
     Attributes:
-        debugging: debug lines are wanted.
-        tracing: lines for every frame of the wire are wanted.
+        debugging: debug lines are written.
+        tracing: every frame of the wire is written.
     """
 
     debugging = False
     tracing = False
 
     def info(self, text: str) -> None:
-        """Something worth knowing."""
+        """Log an event of normal operation."""
         self.write("INF", text)
 
     def warn(self, text: str) -> None:
-        """Something worth a look."""
+        """Log something that may need attention."""
         self.write("WRN", text)
 
     def error(self, text: str) -> None:
-        """Something went wrong; the server goes on."""
+        """Log an error after which the server goes on."""
         self.write("ERR", text)
 
     def fatal(self, text: str) -> None:
-        """Something went wrong; the server cannot go on."""
+        """Log an error that stops the server."""
         self.write("FTL", text)
 
     def debug(self, text: str) -> None:
-        """Something for those who look into the server."""
+        """Log a detail for debugging."""
         if self.debugging:
             self.write("DBG", text)
 
     def trace(self, text: str) -> None:
-        """A frame of the wire."""
+        """Log a frame of the wire."""
         if self.tracing:
             self.write("TRC", text)
 
     def write(self, level: str, text: str) -> None:
-        """Put one line of this level where it belongs."""
+        """Write one line of this level."""
 
     def reopen(self) -> None:
-        """Begin the file anew, after somebody has moved it away."""
+        """Open the file again, after a log rotation has renamed it."""
 
     def close(self) -> None:
-        """No more lines come."""
+        """Close the file."""
 
 
 class LineLog(Log):
@@ -131,7 +131,7 @@ class LineLog(Log):
 
 
 class LoggerLog(Log):
-    """Records for the logger `jetlake.server`: what a server inside somebody's program does."""
+    """Records for Python's logger `jetlake.server`: the log of an embedded server."""
 
     def __init__(self, *, debugging: bool = False, tracing: bool = False) -> None:
         import logging
@@ -151,7 +151,7 @@ class LoggerLog(Log):
 
 
 def open_line_log(options: Options) -> LineLog:
-    """Lines in the file that the options name, or on standard error.
+    """Open the log in the file that the options name, or on standard error.
 
     Raises:
         ConfigError: the file cannot be opened.
@@ -170,7 +170,7 @@ def open_line_log(options: Options) -> LineLog:
 
 
 def open_log(options: Options) -> Log:
-    """What a server inside somebody's program logs to: the file that the options name, or Python's logging."""
+    """Open the log of an embedded server: the file that the options name, or Python's logging."""
     if options.log_file:
         return open_line_log(options)
     return LoggerLog(debugging=options.debug, tracing=options.trace)

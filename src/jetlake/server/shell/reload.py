@@ -26,15 +26,15 @@ _FIXED = (
     "pid_file",
     "ports_file_dir",
 )
-# What a listening socket promises in INFO before anything else is said.
+# Clients rely on what INFO says about TLS.
 _TLS_FIXED = "config reload not supported for switching TLS on or off; restart the server"
 
 
 def check_reload(current: Options, new: Options) -> list[str]:
-    """The names of the options that differ.
+    """Name the options that differ.
 
     Raises:
-        ConfigError: one of them cannot be changed while the server runs.
+        ConfigError: one of the options cannot be changed while the server runs.
     """
     changed = [name for name in current.__struct_fields__ if getattr(current, name) != getattr(new, name)]
     for name in changed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from msgspec import structs
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock, SystemClock
-from jetlake.server.engine.routing.account import Account
 from jetlake.server.nkey import new_server_id
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.account_table import AccountTable
@@ -81,14 +79,18 @@ class Server:
         self.settings = Settings(given, self.clock.now_ns())
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
-        self.account_table = AccountTable(given, self._random)
-        self.connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)
+        self._account_table = AccountTable(given, self._random)
+        self.accounts = self._account_table.by_name
+        self.global_account = self._account_table.global_account
+        self._connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)
+        self.connections = self._connection_table.open
+        self.closed_connections = self._connection_table.recent
         self._services = ConnectionServices(
             settings=self.settings,
             clock=self.clock,
             log=self.log,
             engine_loop=self.engine_loop,
-            accounts=self.account_table,
+            accounts=self._account_table,
             info=self.info,
             statistics=self.statistics,
             report_defect=self._defects.report,
@@ -131,26 +133,6 @@ class Server:
         scheme = "tls" if self.options.tls is not None else "nats"
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
         return f"{scheme}://{host}:{self.port}"
-
-    @property
-    def accounts(self) -> dict[str, Account]:
-        """The accounts by name."""
-        return self.account_table.by_name
-
-    @property
-    def global_account(self) -> Account:
-        """The account of clients that belong to no other."""
-        return self.account_table.global_account
-
-    @property
-    def connections(self) -> Mapping[int, Connection]:
-        """The open connections by number."""
-        return self.connection_table.open
-
-    @property
-    def closed_connections(self) -> Iterable[Connection]:
-        """The latest connections that have ended."""
-        return self.connection_table.recent
 
     @property
     def engine(self) -> Engine | None:
@@ -215,9 +197,9 @@ class Server:
             options = structs.replace(options, store_dir=self._store_dir)
         self.settings.options = self.options.replace(jetstream=options)
         self.jetstream_folder = jetstream_folder(options)
-        self.connection_table.limit_to(connections_max())
+        self._connection_table.limit_to(connections_max())
         self._jetstream = JetStreamService(
-            self.clock, self.log, self.account_table, self.engine_loop, self._defects.report
+            self.clock, self.log, self._account_table, self.engine_loop, self._defects.report
         )
         self._jetstream.start(self.name, self.options)
 
@@ -238,7 +220,7 @@ class Server:
 
     def make_connection(self) -> Connection:
         """Make the connection for a new socket."""
-        return Connection(self._services, self.connection_table)
+        return Connection(self._services, self._connection_table)
 
     # Stop
 
@@ -249,7 +231,7 @@ class Server:
         self.running = False
         self.engine_loop.cancel_tasks()
         await self._retire()
-        await self.connection_table.close()
+        await self._connection_table.close()
         await self._release()
         assert self._stopped is not None
         self._stopped.set()
@@ -294,7 +276,7 @@ class Server:
     async def _leave(self) -> None:
         self.log.info("Entering lame duck mode, stop accepting new clients")
         await self._retire()
-        await self.connection_table.close_gradually(self._random)
+        await self._connection_table.close_gradually(self._random)
         self.log.info("Initiating Shutdown...")
         await self.stop()
 
@@ -316,6 +298,6 @@ class Server:
         previous = self.settings.authenticator
         self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
-        self.connection_table.apply_settings(previous)
+        self._connection_table.apply_settings(previous)
         self.engine_loop.schedule()
         return changed

@@ -1,4 +1,4 @@
-"""Who a client is: token, user and password, nkey, or nobody in particular."""
+"""Authentication: by token, user and password, or nkey; or as the user of clients without credentials."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["Authenticator", "Identity"]
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """Somebody the server knows, and what that somebody may do."""
+    """An authenticated user, with account and permissions."""
 
     user: str = ""
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     kind: str = ""
-    """How it was shown: empty (not at all), `token`, `user` or `nkey`."""
+    """How the client authenticated: `token`, `user` or `nkey`; empty = without credentials."""
 
 
 class Authenticator:
-    """Decides who may connect; built anew when the configuration is reloaded.
+    """The check of credentials, made anew by each reload.
 
     Attributes:
         required: clients must authenticate, or fall back to `no_auth_user`.
-        default: who a client without credentials is; None = such a client is refused.
+        default: the user of clients without credentials; None = such clients are refused.
         uses_nonce: INFO carries a nonce to be signed.
     """
 
@@ -44,7 +44,7 @@ class Authenticator:
         elif options.no_auth_user:
             self.default = _identity(self._users[options.no_auth_user], "")
         hashes = [user.password for user in options.users if user.password is not None and user.password.is_bcrypt()]
-        # The dearest of the hashes, by the cost that follows the version: `$2a$11$…`.
+        # The hash that takes longest, by the cost that follows the version: `$2a$11$…`.
         self._decoy = max(hashes, key=lambda secret: secret.reveal()[4:6], default=None)
 
     def knows(self, name: str) -> bool:
@@ -58,7 +58,7 @@ class Authenticator:
         return bool(connect.user) and self._decoy is not None
 
     def authenticate(self, connect: ConnectOptions, nonce: str) -> Identity | None:
-        """Who this client is; None = nobody who may come in."""
+        """Check the credentials of a CONNECT; None = the client is refused."""
         if connect.account or connect.new_account:
             return None
         if not self.required:
@@ -75,7 +75,7 @@ class Authenticator:
         return self._by_password(connect)
 
     def recognize(self, identity: Identity, previous: Authenticator) -> Identity | None:
-        """Who somebody that `previous` let in is now; None = not welcome any more, or to be asked again."""
+        """Find the user behind an identity of `previous` after a reload; None = unknown, or with new credentials."""
         if not self.required:
             return Identity(user=identity.user)
         if identity.kind == "token":
@@ -90,11 +90,11 @@ class Authenticator:
     def _by_password(self, connect: ConnectOptions) -> Identity | None:
         user = self._users.get(connect.user)
         if user is None or user.is_nkey:
-            # The same work as for a known user, so that the time taken does not tell names from no names.
+            # The same work as for a known user, so that the time taken does not reveal which names exist.
             _is_secret(self._decoy or Secret(""), connect.password or "?")
             return None
         if self._decoy is not None and not _is_hash(user.password):
-            # Nor plain passwords from hashed ones.
+            # Nor which passwords are hashed.
             _is_secret(self._decoy, connect.password or "?")
         return _identity(user, "user") if _is_secret(user.password or Secret(""), connect.password) else None
 
@@ -108,7 +108,7 @@ def _is_hash(secret: Secret | None) -> bool:
 
 
 def _is_secret(expected: Secret, given: str) -> bool:
-    """Compare in a time that does not depend on where the two differ."""
+    """Compare in constant time."""
     if not expected.is_bcrypt():
         return compare_digest(_bytes(expected.reveal()), _bytes(given))
     try:
@@ -116,7 +116,7 @@ def _is_secret(expected: Secret, given: str) -> bool:
     except ImportError:
         raise ConfigError("hashed passwords need the package bcrypt: install jetlake[server]") from None
     try:
-        # A hash covers 72 bytes; what lies beyond has no say, as everywhere.
+        # bcrypt hashes the first 72 bytes and ignores the rest.
         return bcrypt.checkpw(_bytes(given)[:72], _bytes(expected.reveal()))
     except ValueError:
         return False

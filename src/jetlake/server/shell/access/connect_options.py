@@ -1,4 +1,4 @@
-"""What a client says in CONNECT."""
+"""The options of CONNECT."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _decode = Decoder(dict[str, Any]).decode
 
 
 class BadConnectError(ValueError):
-    """The text behind CONNECT is no JSON object, or a value has the wrong type."""
+    """The argument of CONNECT is no JSON object, or a value has the wrong type."""
 
 
 class ConnectOptions(Struct, frozen=True, kw_only=True):
-    """The options of a connection, with the defaults of a client that says nothing."""
+    """The options of a client, with the defaults of a client that sends no CONNECT."""
 
     verbose: bool = True
     pedantic: bool = True
@@ -39,18 +39,18 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     new_account: bool = False
 
     def has_credentials(self) -> bool:
-        """Whether the client tries to be somebody."""
+        """Whether the client offers any credentials."""
         return bool(self.user or self.password or self.auth_token or self.nkey or self.sig or self.jwt)
 
     def without_secrets(self) -> ConnectOptions:
-        """What may be kept after the client was let in."""
+        """Copy the options that may be kept after authentication."""
         return convert({name: getattr(self, name) for name in _KEPT}, ConnectOptions)
 
     def changed_by(self, json: bytes) -> ConnectOptions:
-        """These options with those of another CONNECT on top; keys in any case, unknown ones ignored.
+        """Apply the options of a CONNECT on top of these; keys in any case, unknown ones ignored.
 
         Raises:
-            BadConnectError: when it is no JSON object or a value has the wrong type.
+            BadConnectError: the argument is no JSON object, or a value has the wrong type.
         """
         try:
             given = {key.lower(): value for key, value in _decode(json).items() if value is not None}

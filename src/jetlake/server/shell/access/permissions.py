@@ -1,4 +1,4 @@
-"""What a user may publish and receive, decided per subject."""
+"""Permissions: which subjects a user may publish to and receive from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jetlake.server.engine.routing.sublist import Sublist
 
 __all__ = ["PermissionCheck"]
 
-# Answers kept per subject, and replies that may be answered; full tables are emptied, or lose their oldest.
+# Cached decisions per subject, and remembered replies; full tables are emptied, or lose their oldest entry.
 _ANSWERS_MAX = 1024
 _REPLIES_MAX = 4096
 
 
 class _Rules:
-    """One allow and deny list: patterns, each with the queue group that it is about, if any."""
+    """An allow list and a deny list: patterns, each with the queue group that it concerns, if any."""
 
     def __init__(self, permissions: SubjectPermissions) -> None:
         self.allow = None if permissions.allow is None else [_rule(text) for text in permissions.allow]
@@ -25,7 +25,7 @@ class _Rules:
         self._denied: Sublist[bytes] = _sublist(self.deny)
 
     def permits_literal(self, subject: bytes) -> bool:
-        """Whether one message on this subject is fine."""
+        """Whether a message on this subject is permitted."""
         if self.allow is not None and not self._allowed.match(subject):
             return False
         return not self._denied.match(subject)
@@ -35,13 +35,13 @@ class _Rules:
         return bool(self._denied.match(subject))
 
     def permits_pattern(self, pattern: bytes, queue: bytes) -> bool:
-        """Whether a subscription on this pattern is fine: within what is allowed, not within what is denied."""
+        """Whether a subscription on this pattern is permitted: covered by the allow list, and not by the deny list."""
         if self.allow is not None and not any(_covers(rule, pattern, queue) for rule in self.allow):
             return False
         return not any(_covers(rule, pattern, queue) for rule in self.deny)
 
     def denies_part_of(self, pattern: bytes) -> bool:
-        """Whether some messages that the pattern takes are denied."""
+        """Whether some of the subjects that the pattern matches are denied."""
         return has_wildcards(pattern) and any(overlaps(subject, pattern) for subject, queue in self.deny if not queue)
 
 
@@ -66,11 +66,11 @@ def _covers(rule: tuple[bytes, bytes], pattern: bytes, queue: bytes) -> bool:
 
 
 class PermissionCheck:
-    """The permissions of one connection, with its memory of which replies it may answer.
+    """The permissions of one connection, with the reply subjects that it may publish to.
 
     Args:
         permissions: the user's, from the configuration.
-        now_ns: tells the time, for replies that may be answered only for a while.
+        now_ns: the time, for response permissions that expire.
     """
 
     def __init__(self, permissions: Permissions, now_ns: Callable[[], int]) -> None:
@@ -79,10 +79,10 @@ class PermissionCheck:
         self._responses: ResponsePermission | None = permissions.responses
         self._now_ns = now_ns
         self._answers: dict[bytes, bool] = {}
-        self._replies: dict[bytes, tuple[int, int]] = {}  # reply -> when it came, answers so far
+        self._replies: dict[bytes, tuple[int, int]] = {}  # reply -> when its message was delivered, answers so far
 
     def may_publish(self, subject: bytes) -> bool:
-        """Whether a message to this subject may go out."""
+        """Whether the user may publish to this subject."""
         if self._publish is None:
             return True
         allowed = self._answers.get(subject)
@@ -93,13 +93,13 @@ class PermissionCheck:
         return allowed or self._may_answer(subject)
 
     def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
-        """Whether this subscription may be made."""
+        """Whether the user may subscribe to this pattern, in this queue group."""
         return self._subscribe is None or self._subscribe.permits_pattern(subject, queue)
 
     def filter_for(self, pattern: bytes) -> Callable[[bytes, bytes], bool] | None:
-        """What must look at each delivery to a subscription on this pattern; None = nothing.
+        """Return the check for each delivery to a subscription on this pattern; None = no check is needed.
 
-        It says whether the message may be delivered, and remembers its reply where replies may be answered.
+        The check says whether the message may be delivered, and remembers its reply for response permissions.
         """
         filters = self._subscribe is not None and self._subscribe.denies_part_of(pattern)
         if not filters and self._responses is None:
@@ -123,13 +123,13 @@ class PermissionCheck:
         remembered = self._replies.get(subject)
         if rule is None or remembered is None:
             return False
-        came_ns, answers = remembered
-        if rule.expires_s > 0 and self._now_ns() - came_ns > rule.expires_s * 1e9:
+        delivered_ns, answers = remembered
+        if rule.expires_s > 0 and self._now_ns() - delivered_ns > rule.expires_s * 1e9:
             del self._replies[subject]
             return False
         if rule.max >= 0 and answers + 1 >= rule.max:
             # The last one allowed, or more than was ever allowed.
             del self._replies[subject]
         else:
-            self._replies[subject] = (came_ns, answers + 1)
+            self._replies[subject] = (delivered_ns, answers + 1)
         return rule.max < 0 or answers < rule.max

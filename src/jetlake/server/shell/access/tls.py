@@ -17,14 +17,14 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TlsError(JetlakeError):
-    """The peer broke off or broke TLS."""
+    """The peer violated TLS, or closed the channel during the handshake."""
 
 
 def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """The context for the server's side, from the files that the options name.
+    """Make the server's TLS context from the files that the options name.
 
     Raises:
-        ConfigError: a file is missing or is not what it should be.
+        ConfigError: a file is missing or malformed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if options.min_version:
@@ -54,11 +54,11 @@ def _reason(error: Exception, path: str) -> str:
 
 
 class TlsChannel:
-    """One connection's encryption: bytes of the network in, bytes of the protocol out, and the other way round.
+    """The TLS of one connection: ciphertext in, plaintext out, and the other way round.
 
     Attributes:
-        established: the handshake is over.
-        ended: the peer has closed the channel; no more will come.
+        established: the handshake is complete.
+        ended: the peer has closed the channel.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -69,10 +69,10 @@ class TlsChannel:
         self.ended = False
 
     def receive(self, data: bytes) -> bytes:
-        """Take what the network gave and return what it meant; `to_send` may have something afterwards.
+        """Decrypt what the socket received; `to_send` may have an answer afterwards.
 
         Raises:
-            TlsError: the peer does not speak TLS, or shows no valid certificate.
+            TlsError: the peer does not speak TLS, or has no valid certificate.
         """
         self._incoming.write(data)
         try:
@@ -101,23 +101,23 @@ class TlsChannel:
     def _close(self) -> None:
         self.ended = True
         try:
-            self._object.unwrap()  # leaves our own goodbye to be sent
+            self._object.unwrap()  # leaves close_notify to be sent
         except ssl.SSLError:
             pass
 
     def encrypt(self, data: bytes) -> bytes:
-        """The bytes for the network that mean `data`."""
+        """Encrypt."""
         view = memoryview(data)
         while view:
             view = view[self._object.write(view) :]
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """What the handshake wants to have sent, or the alert after an error."""
+        """Take the bytes of the handshake that are to be sent, or the alert after an error."""
         return self._outgoing.read()
 
     def describe(self) -> dict[str, str]:
-        """Version and cipher, as monitoring names them."""
+        """Name version and cipher, with the keys of monitoring."""
         cipher = self._object.cipher()
         version = (self._object.version() or "").removeprefix("TLSv")
         return {"tls_version": version, "tls_cipher_suite": cipher[0] if cipher else ""}

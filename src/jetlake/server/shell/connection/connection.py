@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.encoder import err
 from jetlake.server.engine.routing.subscription import Subscriber, Subscription
 from jetlake.server.shell.access.auth import Authenticator
-from jetlake.server.shell.connection.control import ConnectionRegistry
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
@@ -20,7 +19,28 @@ from jetlake.server.shell.connection.session import Session
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "ConnectionRegistry"]
+
+
+class ConnectionRegistry(Protocol):
+    """The connection table as connections know it."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether too many sockets of refused clients are still open."""
+        ...
+
+    def admit(self, connection: Connection) -> str | None:
+        """Number a new connection; the text of the error when there is no room for it."""
+        ...
+
+    def closed(self, connection: Connection) -> None:
+        """Move an ended connection to the closed ones."""
+        ...
+
+    def disconnected(self, connection: Connection) -> None:
+        """Forget the socket of a connection."""
+        ...
 
 
 class Connection(asyncio.Protocol, Subscriber):
@@ -36,7 +56,7 @@ class Connection(asyncio.Protocol, Subscriber):
         close_reason: why the connection ended; empty while it is open.
     """
 
-    def __init__(self, services: ConnectionServices, registry: ConnectionRegistry[Connection]) -> None:
+    def __init__(self, services: ConnectionServices, registry: ConnectionRegistry) -> None:
         self.start_ns: int = services.clock.now_ns()
         self.stop_ns: int = 0
         self.close_reason: str = ""

@@ -1,12 +1,10 @@
-"""Contracts: how the parts of a connection end it, and how a connection enters and leaves the connection table."""
+"""The contract between the parts of a connection and its end."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-__all__ = ["ConnectionControl", "ConnectionRegistry"]
-
-ConnectionT = TypeVar("ConnectionT", contravariant=True)
+__all__ = ["ConnectionControl"]
 
 
 class ConnectionControl(Protocol):
@@ -28,25 +26,4 @@ class ConnectionControl(Protocol):
 
     def fail(self, error: Exception) -> None:
         """Report an internal error and close this connection; other connections are not affected."""
-        ...
-
-
-class ConnectionRegistry(Protocol[ConnectionT]):
-    """The connection table as connections know it."""
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether too many sockets of refused clients are still open."""
-        ...
-
-    def admit(self, connection: ConnectionT) -> str | None:
-        """Number a new connection; the text of the error when there is no room for it."""
-        ...
-
-    def closed(self, connection: ConnectionT) -> None:
-        """Move an ended connection to the closed ones."""
-        ...
-
-    def disconnected(self, connection: ConnectionT) -> None:
-        """Forget the socket of a connection."""
         ...

@@ -38,7 +38,7 @@ _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
 _CONNECTIONS_OF_PEER_MAX = 32
 _IDLE_S = 30.0
-# A request must be there within this time, however many bytes of it have come.
+# A request must be complete within this time.
 _REQUEST_S = 5.0
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
@@ -100,10 +100,10 @@ class Monitoring:
         self._listener = TcpListener()
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Listen on the address of the options.
 
         Raises:
-            ConfigError: the address is taken or not ours.
+            ConfigError: the address is taken, or belongs to another machine.
         """
         settings = self._server.settings
         options = settings.options
@@ -116,9 +116,9 @@ class Monitoring:
         self._log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
 
     def make_room(self, peer: str) -> bool:
-        """Whether one more connection of this peer may stay; those that wait longest for their request go for it.
+        """Whether a new connection of this peer is accepted; where there are too many, it replaces an idle one.
 
-        So whoever opens connections and lets their requests drip keeps nobody from asking.
+        A client that opens many connections and sends its requests slowly does not block the others.
         """
         of_peer = [exchange for exchange in self.sockets if exchange.peer == peer]
         for exchanges, limit in ((of_peer, _CONNECTIONS_OF_PEER_MAX), (list(self.sockets), _CONNECTIONS_MAX)):
@@ -131,7 +131,7 @@ class Monitoring:
         return True
 
     async def stop(self) -> None:
-        """Stop listening, and close what is open."""
+        """Stop listening, and close the open connections."""
         self._listener.close()
         for exchange in list(self.sockets):
             exchange.close()
@@ -140,8 +140,8 @@ class Monitoring:
     def serves(self, host: str) -> bool:
         """Whether a request for this `Host` is answered.
 
-        On the loopback interface only addresses and `localhost` are: a page of another site, whose name was made to
-        point to this machine, must not read what is here.
+        On the loopback interface only addresses and `localhost` are, against DNS rebinding: a page of another site
+        whose name resolves to this machine must not read the reports.
         """
         if self.host not in _LOOPBACK or not host:
             return True
@@ -155,12 +155,12 @@ class Monitoring:
         return True
 
     def knows(self, target: str) -> bool:
-        """Whether the path is one of monitoring's own, and not of the further pages."""
+        """Whether the path belongs to monitoring, and not to the further pages."""
         path = target.partition("?")[0].rstrip("/")
         return self.pages is None or path in _REPORTS or path in _LINKS
 
     def answer(self, target: str) -> tuple[int, str, bytes]:
-        """Status, content type and body for a request's path and query."""
+        """Answer a request's path and query with status, content type and body."""
         path, _, query_text = target.partition("?")
         base = self._server.settings.options.http_base_path.rstrip("/")
         path = path.removeprefix(base) if base else path
@@ -198,7 +198,7 @@ def _index(base: str) -> bytes:
 
 
 class _Exchange(asyncio.Protocol):
-    """One HTTP connection: requests in, answers out, one after the other."""
+    """One HTTP connection, which answers its requests one after the other."""
 
     def __init__(self, monitoring: Monitoring) -> None:
         self._monitoring = monitoring
@@ -207,12 +207,12 @@ class _Exchange(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._page: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
-        self._has_begun = True  # the time for a request runs from the first byte of one, and from the beginning
+        self._has_begun = True  # the first request's deadline runs from the start, others' from their first byte
         self.peer = ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a request rather than being answered."""
+        """Whether the connection waits for a request."""
         return self._page is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -314,7 +314,7 @@ class _Exchange(asyncio.Protocol):
             self._idle = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._page is not None:
             self._page.cancel()
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""What monitoring tells of JetStream: use, limits, streams, consumers, health."""
+"""The reports on JetStream: use, limits, streams, consumers, health."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMIT_DEFAULT = 1024
 
 
 def jetstream_settings(server: ServerView) -> dict[str, Any]:
-    """How JetStream is configured."""
+    """Report the configuration of JetStream."""
     options = server.settings.options.jetstream
     engine = server.engine_loop.engine
     assert options is not None and engine is not None
@@ -44,7 +44,7 @@ def jetstream_settings(server: ServerView) -> dict[str, Any]:
 
 
 def jetstream_usage(server: ServerView) -> dict[str, Any]:
-    """What all accounts use together."""
+    """Report the use of all accounts together."""
     engine = server.engine_loop.engine
     assert engine is not None
     usage = engine.usage
@@ -65,7 +65,7 @@ def jetstream_usage(server: ServerView) -> dict[str, Any]:
 
 
 def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/jsz`: use and limits, and on request accounts, their streams and those streams' consumers."""
+    """Report `/jsz`: use and limits, and on request accounts, their streams and the consumers of those."""
     head = {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
     engine = server.engine_loop.engine
     if engine is None:
@@ -151,7 +151,7 @@ def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_
 
 
 def health_report(server: ServerView, query: Query) -> tuple[int, dict[str, Any]]:
-    """`/healthz`: 200 and ok, or why not; on request for one account, stream or consumer."""
+    """Report `/healthz`: 200 and ok, or the reason why not; on request for one account, stream or consumer."""
     if server.info.lame_duck or not server.running:
         return 503, _unavailable("server is shutting down" if server.info.lame_duck else "server is not ready")
     engine = server.engine_loop.engine

@@ -1,4 +1,4 @@
-"""`/metrics`: the server's numbers in the text form that Prometheus reads."""
+"""`/metrics`: the server's metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Page:
-    """Lines of metrics, each family headed by its help and type."""
+    """Metrics as text, each family headed by its help and type."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -24,8 +24,12 @@ class _Page:
         shown = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
         self.lines.append(f"{name}{{{shown}}} {value:.17g}" if shown else f"{name} {value:.17g}")
 
-    def single(self, name: str, kind: str, help: str, value: float) -> None:
-        self.family(name, kind, help)
+    def counter(self, name: str, help: str, value: float) -> None:
+        self.family(name, "counter", help)
+        self.value(name, value)
+
+    def gauge(self, name: str, help: str, value: float) -> None:
+        self.family(name, "gauge", help)
         self.value(name, value)
 
 
@@ -34,43 +38,29 @@ def _escape(text: str) -> str:
 
 
 def metrics_text(server: ServerView) -> str:
-    """All metrics of the server."""
+    """Write all metrics of the server."""
     page = _Page()
     totals = message_totals(server)
     counts, engine_loop = server.statistics, server.engine_loop
-    page.single("jetlake_messages_received_total", "counter", "Messages from clients.", totals["in_msgs"])
-    page.single("jetlake_messages_sent_total", "counter", "Messages to clients.", totals["out_msgs"])
-    page.single("jetlake_bytes_received_total", "counter", "Header and payload bytes from clients.", totals["in_bytes"])
-    page.single("jetlake_bytes_sent_total", "counter", "Bytes written to clients.", totals["out_bytes"])
-    page.single("jetlake_connections", "gauge", "Connected clients.", len(server.connections))
-    page.single("jetlake_connections_total", "counter", "Clients that ever connected.", counts.total_connections)
-    page.single(
-        "jetlake_slow_consumers_total",
-        "counter",
-        "Clients cut off for reading too slowly.",
-        counts.slow_consumers,
-    )
-    page.single(
-        "jetlake_stale_connections_total",
-        "counter",
-        "Clients that stopped answering.",
-        counts.stale_connections,
-    )
-    page.single(
+    page.counter("jetlake_messages_received_total", "Messages from clients.", totals["in_msgs"])
+    page.counter("jetlake_messages_sent_total", "Messages to clients.", totals["out_msgs"])
+    page.counter("jetlake_bytes_received_total", "Header and payload bytes from clients.", totals["in_bytes"])
+    page.counter("jetlake_bytes_sent_total", "Bytes written to clients.", totals["out_bytes"])
+    page.gauge("jetlake_connections", "Connected clients.", len(server.connections))
+    page.counter("jetlake_connections_total", "Clients that ever connected.", counts.total_connections)
+    page.counter("jetlake_slow_consumers_total", "Clients cut off for reading too slowly.", counts.slow_consumers)
+    page.counter("jetlake_stale_connections_total", "Clients that stopped answering.", counts.stale_connections)
+    page.gauge(
         "jetlake_subscriptions",
-        "gauge",
         "Subscriptions of clients, listeners and streams.",
         sum(account.interest_count for account in server.accounts.values()),
     )
-    page.single("jetlake_internal_errors_total", "counter", "Defects met and survived.", server.defects)
-    page.single("jetlake_memory_bytes", "gauge", "Memory of the process.", resident_bytes())
-    page.single("jetlake_uptime_seconds", "gauge", "Time since the start.", uptime_ns(server) / 1e9)
+    page.counter("jetlake_internal_errors_total", "Defects met and survived.", server.defects)
+    page.gauge("jetlake_memory_bytes", "Memory of the process.", resident_bytes())
+    page.gauge("jetlake_uptime_seconds", "Time since the start.", uptime_ns(server) / 1e9)
     _add_streams(page, server)
     _add_histogram(
-        page,
-        "jetlake_turn_seconds",
-        "How long a turn of the loop kept everybody else waiting.",
-        engine_loop.durations,
+        page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", engine_loop.durations
     )
     if engine_loop.committer is not None:
         _add_histogram(
@@ -91,17 +81,15 @@ def _add_streams(page: _Page, server: ServerView) -> None:
         for account, jetstream in sorted(engine.jetstreams.items())
         for _, stream in sorted(jetstream.streams.items())
     ]
-    page.single("jetlake_streams", "gauge", "Streams.", len(streams))
-    page.single("jetlake_consumers", "gauge", "Consumers.", sum(len(stream.consumers) for _, stream in streams))
-    page.single(
+    page.gauge("jetlake_streams", "Streams.", len(streams))
+    page.gauge("jetlake_consumers", "Consumers.", sum(len(stream.consumers) for _, stream in streams))
+    page.gauge(
         "jetlake_disk_failures",
-        "gauge",
         "Streams and consumers that take nothing more because the disk failed.",
         len(engine.commit.failures),
     )
-    page.single(
+    page.gauge(
         "jetlake_set_aside",
-        "gauge",
         "Streams and consumers that are on the disk and could not be opened.",
         len(engine.storage.set_aside) + sum(len(stream.home.missing) for _, stream in streams),
     )

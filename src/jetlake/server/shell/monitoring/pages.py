@@ -24,10 +24,10 @@ async def answer_page(
     target: str,
     headers: list[tuple[bytes, bytes]],
 ) -> None:
-    """Let the application answer one request; the answer ends with the connection, so it may go on for long.
+    """Let the application answer one request; the end of the connection ends the answer, which may be a long stream.
 
     Args:
-        gone: set when the peer has hung up.
+        gone: set when the peer has closed the connection.
     """
     path, _, query = target.partition("?")
     scope = {
@@ -61,7 +61,7 @@ async def answer_page(
             transport.write(_head(message["status"], message["headers"]))
             return
         transport.write(message.get("body", b""))
-        # A page that does not read its events is hung up on before they fill the memory.
+        # A page that does not read its events is disconnected before they fill the memory.
         if transport.get_write_buffer_size() > _OUTSTANDING_BYTES_MAX:
             transport.abort()
 

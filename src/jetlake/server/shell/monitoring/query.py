@@ -1,4 +1,4 @@
-"""The query of a monitoring request, read with the types that its keys have."""
+"""The query of a monitoring request: keys with typed values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BadQueryError", "Query"]
 
 
 class BadQueryError(ValueError):
-    """A key of the query has a value that it cannot have; the request is answered with 400."""
+    """A key of the query has an invalid value; the request is answered with 400."""
 
 
 # Keys that requests over NATS spell differently from those over HTTP.
@@ -20,7 +20,7 @@ _SPELLINGS = {"subscriptions": "subs", "account": "acc", "consumer": "consumers"
 
 
 class Query:
-    """Keys and values behind the question mark; of a key given twice the first counts."""
+    """The keys and values of a query string; of a key given twice the first counts."""
 
     def __init__(self, text: str = "") -> None:
         try:
@@ -33,7 +33,7 @@ class Query:
 
     @classmethod
     def from_json(cls, body: bytes) -> Query:
-        """The same from the JSON object of a request over NATS; an empty body asks for nothing special."""
+        """Read the JSON object of a request over NATS; an empty body is an empty query."""
         query = cls()
         if not body.strip():
             return query
@@ -50,17 +50,17 @@ class Query:
         return query
 
     def narrowed(self, **values: str) -> Query:
-        """The same query with these keys set so."""
+        """Copy the query with these keys replaced."""
         query = Query()
         query._values = {**self._values, **values}
         return query
 
     def text(self, name: str) -> str:
-        """The value; empty when the key is missing."""
+        """Read a value as text; empty when the key is missing."""
         return self._values.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """`1`, `true` and the like; anything else that is no boolean is refused."""
+        """Read a boolean, `1`, `true` and the like; false when the key is missing."""
         value = self._values.get(name, "").lower()
         if value in ("1", "t", "true"):
             return True
@@ -69,7 +69,7 @@ class Query:
         raise BadQueryError(f"Error decoding boolean for '{name}': \"{value}\"")
 
     def number(self, name: str, default: int) -> int:
-        """A whole number, not negative."""
+        """Read a whole number that is not negative."""
         value = self._values.get(name, "")
         if not value:
             return default

@@ -1,10 +1,10 @@
-"""What monitoring tells of the server, its connections, subscriptions and accounts; never a secret."""
+"""The reports on the server, its connections, subscriptions and accounts; none shows a secret."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.server.shell.statistics import MessageTotals
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _SECOND_NS = 1_000_000_000
 
 
 def format_uptime(duration_ns: int) -> str:
-    """`1d2h3m4s`, from the first unit that is not zero on."""
+    """Format a duration as `1d2h3m4s`, without leading zero units."""
     rest = duration_ns // _SECOND_NS
     parts: list[str] = []
     for unit, size in (("y", 365 * 86_400), ("d", 86_400), ("h", 3600), ("m", 60)):
@@ -52,7 +53,7 @@ def format_uptime(duration_ns: int) -> str:
 
 
 def resident_bytes() -> int:
-    """Memory that the process holds; 0 where the system does not tell."""
+    """Read the resident memory of the process; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -60,14 +61,13 @@ def resident_bytes() -> int:
 
 
 def message_totals(server: ServerView) -> dict[str, int]:
-    """Messages and bytes in and out, of all connections that ever were."""
-    totals = server.statistics.closed
-    connections = server.connections.values()
+    """Sum up the messages and bytes of all connections, those that have ended included."""
+    return _sum_messages([server.statistics.closed, *server.connections.values()])
+
+
+def _sum_messages(parts: Sequence[Connection | MessageTotals]) -> dict[str, int]:
     return {
-        "in_msgs": totals.in_msgs + sum(connection.in_msgs for connection in connections),
-        "in_bytes": totals.in_bytes + sum(connection.in_bytes for connection in connections),
-        "out_msgs": totals.out_msgs + sum(connection.out_msgs for connection in connections),
-        "out_bytes": totals.out_bytes + sum(connection.out_bytes for connection in connections),
+        name: sum(getattr(part, name) for part in parts) for name in ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
     }
 
 
@@ -81,7 +81,7 @@ def _head(server: ServerView) -> dict[str, Any]:
 
 
 def server_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/varz`: the server as a whole."""
+    """Report `/varz`: the server as a whole."""
     options = server.settings.options
     totals = message_totals(server)
     monitoring = server.monitoring
@@ -152,7 +152,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
 
 
 def _cpu_percent(server: ServerView) -> float:
-    """Processor time since the start, as a share of one core."""
+    """Compute the processor time since the start, as a share of one core."""
     elapsed_s = max(uptime_ns(server) / _SECOND_NS, 0.001)
     return round(100 * time.process_time() / elapsed_s, 1)
 
@@ -179,7 +179,7 @@ _SORTS: dict[str, Callable[[Connection], Any]] = {
 
 
 def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/connz`: the connections, filtered, sorted and cut to a page."""
+    """Report `/connz`: the connections, filtered, sorted, one page of them."""
     key = _SORTS.get(query.text("sort"))
     if key is None:
         raise BadQueryError(f"invalid sorting option: {query.text('sort')}")
@@ -191,7 +191,7 @@ def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
         chosen += server.connections.values()
     if state != "open":
         chosen += server.closed_connections
-    query.flag("auth")  # a value that makes no sense is refused, also where no connection would show it
+    query.flag("auth")  # an invalid value is refused, also where no connection would show it
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
     chosen = [
         connection
@@ -269,7 +269,7 @@ def _subscription(connection: Connection, subscription: Subscription) -> dict[st
 
 
 def subscriptions_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/subsz`: the routing's counters, and the subscriptions on request."""
+    """Report `/subsz`: the counters of routing, and the subscriptions on request."""
     name, test = query.text("acc"), query.text("test").encode()
     accounts = [account for account in server.accounts.values() if not name or account.name == name]
     details: list[dict[str, Any]] = []
@@ -313,7 +313,7 @@ def _routing(accounts: list[Account]) -> dict[str, Any]:
 
 
 def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/accountz`: the accounts' names, or one of them in detail."""
+    """Report `/accountz`: the names of the accounts, or one account in detail."""
     report = {**_head(server), "system_account": server.settings.options.system_account}
     name = query.text("acc")
     if not name:
@@ -336,11 +336,12 @@ def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
 
 
 def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
+    """Report `/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
     rows = []
     for account in server.accounts.values():
         connections = _connections_of(server, account)
         if connections or query.flag("unused"):
+            totals = _sum_messages(connections)
             rows.append(
                 {
                     "acc": account.name,
@@ -349,14 +350,8 @@ def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any
                     "leafnodes": 0,
                     "total_conns": len(connections),
                     "num_subscriptions": account.interest_count,
-                    "sent": {
-                        "msgs": sum(connection.out_msgs for connection in connections),
-                        "bytes": sum(connection.out_bytes for connection in connections),
-                    },
-                    "received": {
-                        "msgs": sum(connection.in_msgs for connection in connections),
-                        "bytes": sum(connection.in_bytes for connection in connections),
-                    },
+                    "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"]},
+                    "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"]},
                     "slow_consumers": 0,
                 }
             )
@@ -367,11 +362,11 @@ def _connections_of(server: ServerView, account: Account) -> list[Connection]:
     return [connection for connection in server.connections.values() if connection.session.account is account]
 
 
-# What a single server has none of
+# Clusters, which there are none of
 
 
 def routes_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/routez`: there are no routes."""
+    """Report `/routez`: no routes."""
     return {
         "server_id": server.info.id,
         "server_name": server.info.name,
@@ -382,12 +377,12 @@ def routes_report(server: ServerView, query: Query) -> dict[str, Any]:
 
 
 def gateways_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/gatewayz`: there are no gateways."""
+    """Report `/gatewayz`: no gateways."""
     return {**_head(server), "outbound_gateways": {}, "inbound_gateways": {}}
 
 
 def leafs_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """`/leafz`: there are no leaf nodes."""
+    """Report `/leafz`: no leaf nodes."""
     return {**_head(server), "leafnodes": 0, "leafs": []}
 
 

@@ -1,4 +1,4 @@
-"""The answers to `$SYS.REQ.…`: the reports of monitoring in the envelope that requests over NATS expect."""
+"""The answers to `$SYS.REQ.…`: the reports of monitoring in the envelope of system replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["answer"]
 
 
 def answer(server: ServerView, account: Account, name: str, body: bytes, origin: Subscriber | None) -> bytes:
-    """The JSON that answers a request for this report, whose body may narrow it down."""
+    """Encode the answer to a request for this report; the body of the request is the query."""
     try:
         query = Query.from_json(body)
         if name == "IDZ":

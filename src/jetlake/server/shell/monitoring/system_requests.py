@@ -1,4 +1,4 @@
-"""Monitoring over NATS: who may ask for what under `$SYS.REQ.`; the answers are loaded with the first question."""
+"""Monitoring over NATS: the requests under `$SYS.REQ.` of each account; the first one loads the reports."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from jetlake.server.shell.monitoring.server_view import ServerView
 
 __all__ = ["answer_system_requests"]
 
-# What the system account may ask: about the whole server, any server or this one by its id.
+# Requests of the system account: about the whole server, to any server or to this one by its id.
 _SYSTEM = ("VARZ", "CONNZ", "JSZ", "SUBSZ", "ACCOUNTZ", "HEALTHZ", "STATSZ", "IDZ")
 
-# What the clients of any other account may ask: about their own account.
+# Requests of every other account: about the account itself.
 _ACCOUNT = {
     "$SYS.REQ.ACCOUNT.PING.CONNZ": "OWN CONNZ",
     "$SYS.REQ.SERVER.PING.CONNZ": "OWN CONNZ",
@@ -20,7 +20,7 @@ _ACCOUNT = {
 
 
 def answer_system_requests(server: ServerView) -> None:
-    """Answer such requests in all accounts from now on."""
+    """Answer the requests of all accounts."""
     for account in server.accounts.values():
         if account.name == server.settings.options.system_account:
             _listen(server, account, "$SYS.REQ.SERVER.PING", "STATSZ")
