@@ -29,9 +29,9 @@ _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, str] | None = None) -> SparkSession:
     """The Spark session of this process, made when there is none, with `format("jetstream")` registered.
 
-    A new session starts its Python processes with the interpreter of this one, unless `PYSPARK_PYTHON` names another;
-    so a virtual environment need not be activated. On a local master a shuffle has as many partitions as the master
-    has threads, not 200.
+    A new session starts its Python processes with the interpreter of this one, unless `PYSPARK_PYTHON` names another,
+    so a virtual environment need not be activated; it tells the source how many cores there are. On a local master a
+    shuffle has as many partitions as the master has threads, not 200.
 
     Args:
         master: where to run; default what `spark-submit` or `SPARK_REMOTE` say, and else `local[*]`.
@@ -40,7 +40,8 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
     """
     given = dict(conf or {})
     builder = SparkSession.builder
-    if SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ:
+    fresh = SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ
+    if fresh:
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         if not submitted:
             master = master or os.environ.get("MASTER", "local[*]")
@@ -52,9 +53,9 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
     for key, value in given.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    context = SparkContext._active_spark_context
-    if context is not None:
+    if fresh:
         # The environment goes with the registered source into the processes that plan its reads.
+        context = spark.sparkContext
         context.environment[CORES_VARIABLE] = str(context.defaultParallelism)
     spark.dataSource.register(JetStream)
     return spark
