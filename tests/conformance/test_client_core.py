@@ -162,7 +162,7 @@ async def test_a_request_has_no_floor_of_a_flush_interval(core, clients):
     client = await clients(core)
     await client.subscribe("echo", lambda message: message.respond(message.payload))
     await client.request("echo")
-    wire = client._connection._wire
+    wire = client._connection._link.wire
     timers = []
     loop = asyncio.get_running_loop()
     original = loop.call_later

@@ -61,6 +61,6 @@ async def clock():
 async def fake(monkeypatch):
     """A server that answers what the test says."""
     server = FakeServer()
-    monkeypatch.setattr("jetlake.client.connection.connection.open_wire", server.open_wire)
+    monkeypatch.setattr("jetlake.client.connection.server_link.open_wire", server.open_wire)
     yield server
     await server.close()

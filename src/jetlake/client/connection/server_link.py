@@ -1,0 +1,265 @@
+"""The link to whichever server takes the client: opened, lost, and opened again with back-off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from random import Random
+from typing import Protocol
+
+from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.wire_protocol import WireProtocol, open_wire
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.statistics import Traffic
+from jetlake.client.settings.options import ConnectOptions
+from jetlake.client.settings.server_address import ServerAddress
+from jetlake.client.settings.server_pool import ServerPool
+from jetlake.errors import (
+    AuthorizationError,
+    ClientConnectionError,
+    ConnectionClosedError,
+    JetlakeError,
+    NoServersError,
+)
+from jetlake.protocol.frames import Frame
+
+__all__ = ["ConnectionState", "LinkEvents", "ServerLink"]
+
+# A link that lasted so long proves its server sound: the next loss starts the back-off anew.
+_LASTED_S = 2.0
+
+
+class ConnectionState(Enum):
+    """What a connection is doing."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"
+
+
+class LinkEvents(Protocol):
+    """What a link tells."""
+
+    def connected(self, wire: WireProtocol, *, is_first: bool) -> None:
+        """A server took the client."""
+
+    def lost(self, reason: Exception, *, is_clean: bool, is_final: bool) -> None:
+        """The TCP connection is gone, closed by the server if it is clean; no other follows if it is final."""
+
+    def gave_up(self, reason: Exception) -> None:
+        """No server takes the client any more."""
+
+    def refused(self, error: AuthorizationError) -> None:
+        """A server refused credentials that it had taken before."""
+
+    def informed(self, info: ServerInfo, discovered: list[str]) -> None:
+        """The server sent an INFO, with addresses that were not known yet."""
+
+
+class ServerLink:
+    """The TCP connection to one server of the pool, and the next one when it is lost.
+
+    Args:
+        options: the options of the connection.
+        random: for the order of servers and the jitter of waits.
+        message_type: what is built of a received message.
+        on_frames: takes the frames of each read.
+        traffic: counts what is read and written.
+        events: is told what happens.
+
+    Attributes:
+        state: what the connection is doing.
+        wire: the open TCP connection; None between two.
+        address: the server that is, or was last, connected.
+        info: the last INFO of that server.
+        reconnects: how often the link was opened again.
+    """
+
+    def __init__(
+        self,
+        options: ConnectOptions,
+        random: Random,
+        message_type: type[Message],
+        on_frames: Callable[[list[Frame]], None],
+        traffic: Traffic,
+        events: LinkEvents,
+    ) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._message_type = message_type
+        self._on_frames = on_frames
+        self._traffic = traffic
+        self._events = events
+        self._pool = ServerPool(
+            options.servers,
+            attempts_max=options.reconnect_attempts_max,
+            backoff=options.backoff,
+            random=random,
+            shuffle=options.shuffle_servers,
+        )
+        self._reconnect_task: asyncio.Task[None] | None = None
+        self._connected_at = 0.0
+        self._state_changed: asyncio.Future[None] | None = None
+        self.state = ConnectionState.CONNECTING
+        self.wire: WireProtocol | None = None
+        self.address: ServerAddress | None = None
+        self.info = ServerInfo()
+        self.reconnects = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the link is closed for good."""
+        return self.state is ConnectionState.CLOSED
+
+    # Opening
+
+    async def open(self) -> None:
+        """Connect for the first time.
+
+        Raises:
+            NoServersError: no server could be reached.
+            AuthorizationError: the only answer was that the credentials are wrong.
+        """
+        last_error: Exception | None = None
+        while True:
+            attempt = self._pool.next_attempt()
+            if attempt is None or (attempt.wait_s and not self._options.retry_first_connect):
+                if isinstance(last_error, AuthorizationError):
+                    raise last_error
+                raise NoServersError(self._pool.failures) from last_error
+            await asyncio.sleep(attempt.wait_s)
+            last_error = await self._try(attempt.address)
+            if last_error is None:
+                return
+
+    async def _try(self, address: ServerAddress) -> Exception | None:
+        """Try one server; the error if it did not work."""
+        try:
+            wire, info = await open_wire(
+                await self._options.answered(),
+                address,
+                self._message_type,
+                self._on_frames,
+                self._lost,
+                self._traffic,
+            )
+        except (OSError, JetlakeError) as error:
+            reason = str(error) or type(error).__name__
+            is_refused = isinstance(error, AuthorizationError)
+            is_first = self.state is ConnectionState.CONNECTING
+            self._pool.failed(address, reason, authorization=is_refused and is_first)
+            if isinstance(error, AuthorizationError) and not is_first:
+                # A server that took these credentials before may do so again, when its own are mended.
+                self._events.refused(error)
+            return error
+        if self.is_closed:
+            wire.close()
+        else:
+            self._connected(wire, address, info)
+        return None
+
+    def _connected(self, wire: WireProtocol, address: ServerAddress, info: ServerInfo) -> None:
+        is_first = self.state is ConnectionState.CONNECTING
+        self.address = address
+        self._connected_at = self._loop.time()
+        self._pool.connected(address, first=is_first)
+        self.take_info(info)
+        self.state = ConnectionState.CONNECTED
+        self.wire = wire
+        self.reconnects += not is_first
+        self._events.connected(wire, is_first=is_first)
+        if not is_first:
+            self._wake()
+
+    def take_info(self, info: ServerInfo) -> None:
+        """Keep an INFO of the server, and learn the addresses of its cluster."""
+        self.info = info
+        discovered: list[str] = []
+        if self._options.discover_servers and info.connect_urls:
+            fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required)
+            if self.state is not ConnectionState.CONNECTING:
+                discovered = [str(address) for address in fresh]
+        self._events.informed(info, discovered)
+
+    # Losing and opening again
+
+    def abort(self, error: Exception) -> None:
+        """Give the TCP connection up for this reason, if there is one."""
+        if self.wire is not None:
+            self.wire.abort(error)
+
+    def _lost(self, wire: WireProtocol, error: Exception | None) -> None:
+        if wire is not self.wire:
+            return
+        self.wire = None
+        if self.is_closed:
+            return
+        reason = self._translated(error)
+        is_final = not self._options.reconnect or self._expired_for_good(error)
+        if not is_final:
+            self.state = ConnectionState.RECONNECTING
+        self._events.lost(reason, is_clean=error is None, is_final=is_final)
+        if is_final:
+            return
+        if self.address is not None:
+            lasted_s = self._loop.time() - self._connected_at
+            self._pool.lost(self.address, lasted=lasted_s >= _LASTED_S)
+        self._reconnect_task = self._loop.create_task(self._reconnect())
+
+    def _translated(self, error: Exception | None) -> Exception:
+        """Name the server in the operating system's errors, which say neither who nor what."""
+        if isinstance(error, JetlakeError):
+            return error
+        reason = ClientConnectionError(f"{self.address} closed the connection" + (f": {error}" if error else ""))
+        reason.__cause__ = error
+        return reason
+
+    def _expired_for_good(self, error: Exception | None) -> bool:
+        is_expired = isinstance(error, AuthorizationError) and "expired" in str(error).lower()
+        return is_expired and self._options.credentials is None and not self._options.asks
+
+    async def _reconnect(self) -> None:
+        while self.state is ConnectionState.RECONNECTING:
+            attempt = self._pool.next_attempt()
+            if attempt is None:
+                self._events.gave_up(NoServersError(self._pool.failures))
+                return
+            await asyncio.sleep(attempt.wait_s)
+            if await self._try(attempt.address) is None:
+                return
+
+    async def connected_again(self) -> None:
+        """Wait until a server is connected.
+
+        Raises:
+            ConnectionClosedError: the link is closed, or is closed meanwhile.
+        """
+        while self.wire is None:
+            if self.is_closed:
+                raise ConnectionClosedError("the connection is closed")
+            await self.changed()
+
+    async def changed(self) -> None:
+        """Wait for the next connection, or for the end."""
+        if self._state_changed is None:
+            self._state_changed = self._loop.create_future()
+        await asyncio.shield(self._state_changed)
+
+    def _wake(self) -> None:
+        changed, self._state_changed = self._state_changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    # Closing
+
+    def close(self) -> None:
+        """Write what is buffered and close for good."""
+        self.state = ConnectionState.CLOSED
+        if self._reconnect_task is not None and self._reconnect_task is not asyncio.current_task(self._loop):
+            self._reconnect_task.cancel()
+        wire, self.wire = self.wire, None
+        if wire is not None:
+            wire.close()
+        self._wake()

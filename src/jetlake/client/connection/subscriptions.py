@@ -1,0 +1,121 @@
+"""The subscriptions of a connection: made, ended and paused on whichever server there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from jetlake.client.connection.outbox import check_loop
+from jetlake.client.connection.read_pause import ReadPause
+from jetlake.client.connection.server_link import ServerLink
+from jetlake.client.connection.subscription_table import SubscriptionTable
+from jetlake.client.messages.receiver import Receiver
+from jetlake.errors import ConnectionClosedError, PermissionsError
+from jetlake.protocol import encoder
+
+__all__ = ["Subscriptions"]
+
+
+class Subscriptions:
+    """Subscribes receivers, and passes the connection's events to them.
+
+    Args:
+        loop: the event loop.
+        table: the receivers by subscription number.
+        link: the server that there is.
+        send: writes a frame.
+        pause: stops reading the socket while a receiver has no room.
+
+    Attributes:
+        listeners: receivers that are between two subscriptions and hear of the connection all the same.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        table: SubscriptionTable,
+        link: ServerLink,
+        send: Callable[[bytes], None],
+        pause: ReadPause,
+    ) -> None:
+        self._loop = loop
+        self._table = table
+        self._link = link
+        self._send = send
+        self._pause = pause
+        self.listeners: set[Receiver] = set()
+
+    def subscribe(self, receiver: Receiver) -> None:
+        """Subscribe now and again on each later connection, until `unsubscribe`.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+        """
+        check_loop(self._loop)
+        if self._link.is_closed:
+            raise ConnectionClosedError("the connection is closed")
+        self._table.add(receiver)
+        if self._link.wire is not None:
+            self._send(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
+
+    def unsubscribe(self, receiver: Receiver, delivered_max: int = 0) -> None:
+        """End the subscription now, or after so many messages since it began."""
+        if receiver not in self._table:
+            return
+        if delivered_max > receiver.delivered:
+            receiver.delivered_max = delivered_max
+        else:
+            self.forget(receiver)
+            delivered_max = 0
+        if self._link.wire is not None:
+            self._send(encoder.unsub(receiver.sid, delivered_max))
+
+    def stop_delivery(self, receiver: Receiver) -> None:
+        """Send UNSUB, and go on receiving what is under way; `forget` follows."""
+        if receiver in self._table and self._link.wire is not None:
+            self._send(encoder.unsub(receiver.sid))
+
+    def forget(self, receiver: Receiver) -> None:
+        """Drop all later messages of the subscription."""
+        self._table.remove(receiver)
+        self.resume_reading(receiver)
+
+    def complete(self, receiver: Receiver) -> None:
+        """End a subscription that got the last message it had asked for."""
+        self.forget(receiver)
+        receiver.ended(None)
+
+    def pause_reading(self, receiver: Receiver) -> None:
+        """Stop reading the socket until this receiver (and every other that asked for it) resumes."""
+        self._pause.add(receiver, self._link.wire)
+
+    def resume_reading(self, receiver: Receiver) -> None:
+        """Read the socket again, unless another receiver has no room."""
+        self._pause.remove(receiver, self._link.wire)
+
+    def receivers(self) -> list[Receiver]:
+        """List the subscribed receivers and the listeners."""
+        return list(dict.fromkeys((*self._table.receivers(), *self.listeners)))
+
+    def forbid(self, error: PermissionsError, text: str) -> None:
+        """Pass a permissions violation to its cause: the waiting publishers of the subject, or the subscription."""
+        quoted = text.split('"')
+        subject = quoted[1].encode() if len(quoted) > 2 else b""
+        lowered = text.lower()
+        if "publish to" in lowered:
+            for receiver in self.receivers():
+                receiver.forbidden(subject, error)
+        elif "subscription to" in lowered:
+            queue = quoted[3].encode() if len(quoted) > 4 else b""
+            for receiver in self._table.receivers():
+                if receiver.subject == subject and receiver.queue == queue:
+                    self.forget(receiver)
+                    receiver.ended(error)
+
+    def end(self, error: Exception | None) -> None:
+        """End all subscriptions: the connection is closed."""
+        receivers = self.receivers()
+        self._table.clear()
+        self.listeners.clear()
+        for receiver in receivers:
+            receiver.ended(error)
