@@ -1,14 +1,8 @@
 """One suite for two servers: every test here runs against the embedded server and against nats-server."""
 
-import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
-
-# The suite's helpers are plain modules beside this file.
-sys.path.insert(0, str(Path(__file__).parent))
-
 from client_support import Clients
 from servers import make_server
 from wire import Wire

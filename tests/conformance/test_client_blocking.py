@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from blocking_support import connected, fill, in_thread
 from client_support import numbers
 
 import jetlake.blocking
@@ -23,34 +24,6 @@ from jetlake.errors import (
     NoServersError,
     RequestTimeoutError,
 )
-
-
-async def in_thread(work, *arguments):
-    """Run blocking code beside the loop, which may hold the server."""
-    return await asyncio.to_thread(work, *arguments)
-
-
-def connected(test):
-    """Run the test in a thread, with a blocking client of the server."""
-
-    async def run(server):
-        def work():
-            with jetlake.blocking.connect(server.url) as client:
-                test(client)
-
-        await in_thread(work)
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
-
-
-def fill(js, count):
-    stream = js.create_stream("S", subjects=["s.>"])
-    for number in range(count):
-        js.publish_async("s.1", b"%d" % number)
-    js.publish_async_complete()
-    return stream
 
 
 def test_methods_show_what_they_take():

@@ -12,8 +12,8 @@ import time
 import weakref
 
 import pytest
+from blocking_support import connected, fill, in_thread
 from client_support import until
-from test_client_blocking import connected, fill, in_thread
 
 import jetlake.blocking
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError

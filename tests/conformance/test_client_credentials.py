@@ -7,6 +7,7 @@ import time
 
 import nkeys
 import pytest
+from client_support import key
 from servers import make_server
 
 from jetlake.errors import AuthorizationError
@@ -14,12 +15,6 @@ from jetlake.errors import AuthorizationError
 
 def encoded(data):
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def key(prefix, number):
-    """A key pair and its public key, made of a number."""
-    seed = nkeys.encode_seed(bytes([number] * 32), prefix)
-    return nkeys.from_seed(bytearray(seed)), seed.decode()
 
 
 def token(issuer, subject, name, claims):

@@ -5,9 +5,8 @@ import threading
 
 import nkeys
 import pytest
-from client_support import filled, numbers, until
-from test_client_blocking import connected, fill, in_thread
-from test_client_credentials import key
+from blocking_support import connected, fill, in_thread
+from client_support import filled, key, numbers, until
 
 import jetlake
 import jetlake.blocking

@@ -1,13 +1,8 @@
 """A server of ours and raw connections to it; the helpers are those of the conformance suite."""
 
-import sys
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
-
 from servers import make_server
 from wire import Wire
 

@@ -2,13 +2,8 @@
 
 import asyncio
 import signal
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from fake_server import FakeServer
 
 

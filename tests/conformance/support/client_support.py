@@ -2,6 +2,8 @@
 
 import asyncio
 
+import nkeys
+
 import jetlake
 
 TIMEOUT_S = 15
@@ -47,3 +49,9 @@ class Clients:
     async def close(self):
         for client in self._open:
             await client.close()
+
+
+def key(prefix, number):
+    """A key pair and its public key, made of a number."""
+    seed = nkeys.encode_seed(bytes([number] * 32), prefix)
+    return nkeys.from_seed(bytearray(seed)), seed.decode()
