@@ -15,6 +15,7 @@ from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import RESERVED_REPLIES, RESERVED_SUBJECTS, Session
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
+from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
 __all__ = ["FrameHandler"]
@@ -146,14 +147,14 @@ class FrameHandler:
         if session.options.pedantic and not is_valid_publish(subject):
             send(err("Invalid Publish Subject"))
         if not session.may_publish(subject):
-            send(session.deny(f'Publish to "{_text(subject)}"'))
+            send(session.deny(f'Publish to "{readable(subject)}"'))
             return
         if reply.startswith(RESERVED_REPLIES):
-            send(session.deny(f'Publish with Reply of "{_text(reply)}"'))
+            send(session.deny(f'Publish with Reply of "{readable(reply)}"'))
             return
         destination = trace_destination(header) if TRACE_DESTINATION in header else b""
         if destination and not session.may_publish(destination):
-            send(session.deny(f'Publish to "{_text(destination)}"'))
+            send(session.deny(f'Publish to "{readable(destination)}"'))
             return
         if session.options.verbose:
             send(OK)
@@ -168,7 +169,3 @@ class FrameHandler:
 
         shown = describe_frame(frame, self._services.settings.options.max_traced_msg_len)
         self._log.trace(f"{self._peer} - <<- [{shown}]")
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "backslashreplace")

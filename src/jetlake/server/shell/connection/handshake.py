@@ -27,7 +27,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class Handshake:
-    """Brings a connection from its first byte to an authenticated session.
+    """The way of a connection from its first byte to an authenticated session.
 
     Args:
         session: bound to the user once the client is authenticated.
@@ -35,6 +35,7 @@ class Handshake:
         subscriptions: checked again when the account or the permissions change.
 
     Attributes:
+        awaits_tls: nothing can be sent because the TLS handshake is not complete.
         checking: a thread checks the credentials; frames wait until the check is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
         on_checked: called when a check in a thread has let the client in.
@@ -67,7 +68,7 @@ class Handshake:
         self._info = services.info
         self._nonce = ""
         self._tls: TlsChannel | None = None
-        self._awaits_tls = False
+        self.awaits_tls = False
         self._info_sent = False
         self._connected = False  # CONNECT was accepted
         self._connect_info_sent = False
@@ -82,12 +83,12 @@ class Handshake:
             self.send_first_info()
             self._expect_authentication()
             return
-        self._awaits_tls = True
+        self.awaits_tls = True
         if tls.handshake_first:
-            self._expect_tls(tls.handshake_first_fallback_s or tls.timeout_s)
+            self._set_timer(tls.handshake_first_fallback_s or tls.timeout_s, self._time_out_tls)
         else:
             self.send_first_info()
-            self._expect_tls(tls.timeout_s)
+            self._set_timer(tls.timeout_s, self._time_out_tls)
 
     def close(self) -> None:
         """Cancel the deadline of the current step."""
@@ -122,12 +123,7 @@ class Handshake:
     @property
     def is_encrypted(self) -> bool:
         """Whether bytes from the network have to go through `decrypt`."""
-        return self._awaits_tls or self._tls is not None
-
-    @property
-    def awaits_tls(self) -> bool:
-        """Whether nothing can be sent because the TLS handshake is not complete."""
-        return self._awaits_tls
+        return self.awaits_tls or self._tls is not None
 
     def decrypt(self, data: bytes) -> bytes:
         """Return the plaintext; empty while the TLS handshake goes on, and when the connection ends here."""
@@ -142,13 +138,13 @@ class Handshake:
             plaintext = tls.receive(data)
         except TlsError as error:
             self._writer.write_raw(tls.to_send())
-            if self._awaits_tls:
+            if self.awaits_tls:
                 self._log.error(f"{self._peer} - TLS handshake error: {error}")
-            self._control.drop("TLS Handshake Failure" if self._awaits_tls else "Client Closed")
+            self._control.drop("TLS Handshake Failure" if self.awaits_tls else "Client Closed")
             return b""
         self._writer.write_raw(tls.to_send())
-        if self._awaits_tls and tls.established:
-            self._awaits_tls = False
+        if self.awaits_tls and tls.established:
+            self.awaits_tls = False
             self.tls_description = tls.describe()
             if not self._info_sent:
                 self.send_first_info()
@@ -160,21 +156,18 @@ class Handshake:
     def _accept_cleartext(self, data: bytes) -> bytes:
         """Let a client go on without TLS where the options allow it, and end the connection elsewhere."""
         if self._settings.options.allow_non_tls:
-            self._awaits_tls = False
+            self.awaits_tls = False
             self._expect_authentication()
             return data
         self._control.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
         return b""
-
-    def _expect_tls(self, timeout_s: float) -> None:
-        self._set_timer(timeout_s, self._time_out_tls)
 
     def _time_out_tls(self) -> None:
         tls = self._settings.options.tls
         if tls is not None and tls.handshake_first_fallback_s and self._tls is None and not self._info_sent:
             # An older client, which waits for INFO before it begins TLS.
             self.send_first_info()
-            self._expect_tls(tls.timeout_s)
+            self._set_timer(tls.timeout_s, self._time_out_tls)
             return
         self._log.error(f"{self._peer} - TLS handshake error: timeout")
         self._control.end(reason="TLS Handshake Failure")

@@ -9,6 +9,7 @@ from jetlake.server.engine.routing.subscription import Subscriber, Subscription
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session, may_subscribe
+from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.connection.writer import ConnectionWriter
 from jetlake.store.steps import Steps
 
@@ -48,8 +49,8 @@ class ClientSubscriptions:
         """Handle SUB."""
         session, send = self._session, self._writer.send
         if not may_subscribe(subject, queue, session.permissions):
-            using = f' using queue "{_text(queue)}"' if queue else ""
-            send(session.deny(f'Subscription to "{_text(subject)}"{using}'))
+            using = f' using queue "{readable(queue)}"' if queue else ""
+            send(session.deny(f'Subscription to "{readable(subject)}"{using}'))
             return
         if not is_valid_subscribe(subject):
             send(err("Invalid Subject"))
@@ -100,7 +101,7 @@ class ClientSubscriptions:
             session.account.unsubscribe(subscription)
             self._remove(subscription)
             if not is_allowed:
-                self._writer.send(session.deny(f'Subscription to "{_text(subject)}"'))
+                self._writer.send(session.deny(f'Subscription to "{readable(subject)}"'))
 
     def close(self) -> None:
         """End all subscriptions, in steps when there are many."""
@@ -114,7 +115,3 @@ def _unsubscribe_all(account: Account, subscriptions: list[Subscription]) -> Ste
         account.unsubscribe(subscription)
         if not place % _GROUP:
             yield
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "backslashreplace")

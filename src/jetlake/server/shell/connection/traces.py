@@ -6,7 +6,7 @@ import re
 
 from jetlake.protocol.frames import Connect, Frame, Ping, Pong, Pub, Sub, Unsub
 
-__all__ = ["describe_frame", "describe_output"]
+__all__ = ["describe_frame", "describe_output", "readable"]
 
 _SECRETS = re.compile(
     rb'("(?:pass|auth_token|sig|jwt|nkey|password)"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|[^,}\s]+)', re.IGNORECASE
@@ -19,13 +19,13 @@ def describe_frame(frame: Frame, payload_max: int = 0) -> str:
         verb = "HPUB" if frame.header else "PUB"
         line = _join(verb, frame.subject, frame.reply, len(frame.header) + len(frame.payload))
         payload = frame.payload[:payload_max] + b"..." if 0 < payload_max < len(frame.payload) else frame.payload
-        return f"{line} {_readable(payload)!r}"
+        return f"{line} {readable(payload)!r}"
     if isinstance(frame, Sub):
         return _join("SUB", frame.subject, frame.queue, frame.sid)
     if isinstance(frame, Unsub):
         return _join("UNSUB", frame.sid, frame.max or b"")
     if isinstance(frame, Connect):
-        return f"CONNECT {_readable(redact(frame.json))}"
+        return f"CONNECT {readable(redact(frame.json))}"
     if isinstance(frame, Ping):
         return "PING"
     return "PONG" if isinstance(frame, Pong) else type(frame).__name__.upper()
@@ -43,7 +43,7 @@ def describe_output(data: bytes) -> list[str]:
         position = end + 2
         if line.startswith((b"MSG ", b"HMSG ")):
             position += int(line.rsplit(b" ", 1)[1]) + 2
-        lines.append(_readable(line.rstrip()))
+        lines.append(readable(line.rstrip()))
     return lines
 
 
@@ -53,8 +53,9 @@ def redact(json: bytes) -> bytes:
 
 
 def _join(*parts: object) -> str:
-    return " ".join(_readable(part) if isinstance(part, bytes) else str(part) for part in parts if part != b"")
+    return " ".join(readable(part) if isinstance(part, bytes) else str(part) for part in parts if part != b"")
 
 
-def _readable(data: bytes) -> str:
+def readable(data: bytes) -> str:
+    """Decode bytes of the wire, which may be anything."""
     return data.decode("utf-8", "backslashreplace")

@@ -13,6 +13,7 @@ from jetlake.model.encoding.times import format_time
 from jetlake.protocol.subjects import matches
 from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_view import ServerView
@@ -251,15 +252,15 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> dic
     if wanted == "detail":
         report["subscriptions_list_detail"] = [_subscription(connection, entry) for entry in subscriptions]
     elif wanted in ("1", "true"):
-        report["subscriptions_list"] = [_text(entry.subject) for entry in subscriptions]
+        report["subscriptions_list"] = [readable(entry.subject) for entry in subscriptions]
     return report
 
 
 def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:
-    report: dict[str, Any] = {"subject": _text(subscription.subject)}
+    report: dict[str, Any] = {"subject": readable(subscription.subject)}
     if subscription.queue:
-        report["qgroup"] = _text(subscription.queue)
-    report |= {"sid": _text(subscription.sid), "msgs": subscription.delivered}
+        report["qgroup"] = readable(subscription.queue)
+    report |= {"sid": readable(subscription.sid), "msgs": subscription.delivered}
     if subscription.max:
         report["max"] = subscription.max
     return report | {"cid": connection.peer.cid}
@@ -384,7 +385,3 @@ def gateways_report(server: ServerView, query: Query) -> dict[str, Any]:
 def leafs_report(server: ServerView, query: Query) -> dict[str, Any]:
     """Report `/leafz`: no leaf nodes."""
     return {**_head(server), "leafnodes": 0, "leafs": []}
-
-
-def _text(subject: bytes) -> str:
-    return subject.decode("utf-8", "backslashreplace")
