@@ -40,10 +40,10 @@ from jetlake.model.enums import StorageType  # noqa: E402
 from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox  # noqa: E402
-from jetlake.spark.options import SinkOptions  # noqa: E402
-from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
-from jetlake.spark.publisher import Publisher  # noqa: E402
-from jetlake.spark.stream_api import StreamApi  # noqa: E402
+from jetlake.spark.options.options import SinkOptions  # noqa: E402
+from jetlake.spark.requests.stream_api import StreamApi  # noqa: E402
+from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
+from jetlake.spark.sink.publisher import Publisher  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402
 
 

@@ -22,9 +22,9 @@ from jetlake.model.api import API_ROWS, Body, Route
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.stream import ConsumerLimits, StreamConfig, StreamSource
 from jetlake.server.config.flags import FLAGS
-from jetlake.spark.options import ConnectionOptions, SinkOptions, SourceOptions, describe
-from jetlake.spark.row_encoder import SINK_COLUMNS
-from jetlake.spark.schema import COLUMNS
+from jetlake.spark.options.options import ConnectionOptions, SinkOptions, SourceOptions, describe
+from jetlake.spark.reading.schema import COLUMNS
+from jetlake.spark.sink.row_encoder import SINK_COLUMNS
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 

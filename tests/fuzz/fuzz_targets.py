@@ -33,7 +33,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
-from jetlake.spark.offsets import read_offset
+from jetlake.spark.plan.offsets import read_offset
 from jetlake.store.journal.consumer_journal import FileJournal
 from jetlake.store.log.file_store import FileStore
 from jetlake.store.log.scan import scan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from jetlake.spark.clock import Clock
-from jetlake.spark.driver import Driver
-from jetlake.spark.offsets import initial_offset, read_offset
-from jetlake.spark.options import SourceOptions
-from jetlake.spark.range_reader import read_range
-from jetlake.spark.shared_driver import SharedDriver
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.plan.offsets import initial_offset, read_offset
+from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.driver import Driver
+from jetlake.spark.source.shared_driver import SharedDriver
 
 
 class Time:

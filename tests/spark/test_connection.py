@@ -8,8 +8,8 @@ import nkeys
 import pytest
 
 from jetlake.errors import AuthorizationError, ConfigError, NoServersError
-from jetlake.spark.connection import leased, open_connection, retrying
-from jetlake.spark.options import ConnectionOptions
+from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.requests.connection import leased, open_connection, retrying
 
 
 def options(server, **given):

@@ -89,7 +89,7 @@ DRIVER = """
     from pathlib import Path
     from pyspark.sql import SparkSession
     from jetlake.spark import JetStream
-    from jetlake.spark.writer import StreamWriter
+    from jetlake.spark.sink.writer import StreamWriter
 
     settings = json.loads(sys.argv[1])
     folder = Path(settings["folder"])
@@ -112,7 +112,7 @@ DRIVER = """
             return "dying"
 
         def streamWriter(self, schema, overwrite):
-            from jetlake.spark.options import SinkOptions
+            from jetlake.spark.options.options import SinkOptions
             return DyingWriter(schema, SinkOptions.of(self.options))
 
     builder = SparkSession.builder.master("local[2]")

@@ -19,11 +19,11 @@ import pyspark
 import pytest
 from pyarrow import parquet
 
-from jetlake.spark.pipelines.archive import Archive
-from jetlake.spark.pipelines.dead_letters import DEATHS, DeadLetters
+from jetlake.spark.pipelines.archive.archive import Archive
+from jetlake.spark.pipelines.archive.replay import Replay
 from jetlake.spark.pipelines.declarative import definitions
-from jetlake.spark.pipelines.partitioning import Partitioning
-from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.events.dead_letters import DEATHS, DeadLetters
+from jetlake.spark.pipelines.lake.partitioning import Partitioning
 from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.target import Target
 

@@ -16,14 +16,14 @@ from jetlake.errors import (
     StreamRecreatedError,
     UnsupportedStreamError,
 )
-from jetlake.spark import direct_gets
-from jetlake.spark.batch_reader import plan_batch
-from jetlake.spark.clock import Clock
-from jetlake.spark.filters import Bounds
-from jetlake.spark.message_columns import columns_of_direct_gets
-from jetlake.spark.offsets import read_offset
-from jetlake.spark.options import SourceOptions
-from jetlake.spark.range_reader import read_range
+from jetlake.spark.columns.message_columns import columns_of_direct_gets
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.plan.offsets import read_offset
+from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.requests import direct_gets
+from jetlake.spark.source.batch_reader import plan_batch
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.filters import Bounds
 
 
 def test_batches_follow_each_other(server, admin, stream):

@@ -10,12 +10,12 @@ import pytest
 from driving import Query
 
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
-from jetlake.spark.batch_reader import plan_batch
-from jetlake.spark.clock import Clock
-from jetlake.spark.filters import Bounds
-from jetlake.spark.offsets import read_offset
-from jetlake.spark.options import SourceOptions
-from jetlake.spark.range_reader import read_range
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.plan.offsets import read_offset
+from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.source.batch_reader import plan_batch
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.filters import Bounds
 
 READERS = ["consumer", "direct", "leader"]
 

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from jetlake.errors import BatchWrittenError, RowPublishError, UnsupportedStreamError
-from jetlake.spark import writer
-from jetlake.spark.ledger import Ledger
-from jetlake.spark.options import SinkOptions
-from jetlake.spark.outgoing import OutgoingBatch, OutgoingMessage
-from jetlake.spark.publisher import Publisher
-from jetlake.spark.writer import StreamWriter, warn_of_short_memory
+from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.sink import writer
+from jetlake.spark.sink.ledger import Ledger
+from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
+from jetlake.spark.sink.publisher import Publisher
+from jetlake.spark.sink.writer import StreamWriter, warn_of_short_memory
 
 
 def options(server, **given):

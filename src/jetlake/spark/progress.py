@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from jetlake.errors import OffsetError
-from jetlake.spark.offsets import Offset, read_offset
+from jetlake.spark.plan.offsets import Offset, read_offset
 
 __all__ = ["lag", "lost"]
 

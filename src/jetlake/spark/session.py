@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from jetlake.spark.cluster_size import CORES_VARIABLE
-from jetlake.spark.source import JetStream
+from jetlake.spark.data_source import JetStream
+from jetlake.spark.plan.cluster_size import CORES_VARIABLE
 from jetlake.spark.unpacked_home import use_unpacked_home
 
 __all__ = ["LOCAL_SETTINGS", "is_local", "local_defaults", "prepare_environment", "session"]

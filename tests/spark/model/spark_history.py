@@ -16,15 +16,15 @@ from unittest import mock
 
 from pyspark.sql.types import StructType
 
-import jetlake.spark.connection as connections
-import jetlake.spark.writer as writers
+import jetlake.spark.requests.connection as connections
+import jetlake.spark.sink.writer as writers
 from jetlake.client.settings.options import build_options
 from jetlake.errors import DataLossError, JetlakeError, StreamRecreatedError
-from jetlake.spark.clock import Clock
-from jetlake.spark.driver import Driver
-from jetlake.spark.executor import read_partition
-from jetlake.spark.offsets import initial_offset, read_offset
-from jetlake.spark.options import SinkOptions, SourceOptions
+from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.plan.offsets import initial_offset, read_offset
+from jetlake.spark.reading.executor import read_partition
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.driver import Driver
 
 SCHEMA = StructType().add("stream", "string", False).add("sequence", "long", False).add("data", "binary", False)
 DATA = StructType().add("data", "binary")

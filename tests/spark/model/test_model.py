@@ -12,11 +12,11 @@ from run import play
 from worlds import FakeWorld, RealWorld
 
 from jetlake.client.settings.options import build_options
-from jetlake.spark import connection
-from jetlake.spark.ledger import Ledger
-from jetlake.spark.offsets import StreamOffset
-from jetlake.spark.options import SinkOptions
-from jetlake.spark.range_account import RangeAccount
+from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.plan.offsets import StreamOffset
+from jetlake.spark.reading.range_account import RangeAccount
+from jetlake.spark.requests import connection
+from jetlake.spark.sink.ledger import Ledger
 
 # Each of these once broke a promise: an idle poll between look and restore, a note that was not written, a head that
 # moved while a batch was planned, messages under the sequences of others, a consumer that went with its stream, a

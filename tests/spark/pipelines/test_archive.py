@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
-from jetlake.spark.pipelines.archive import Archive
-from jetlake.spark.pipelines.compaction import compact, finish_compaction
-from jetlake.spark.pipelines.file_system import FileSystem
-from jetlake.spark.pipelines.folder_sink import FolderSink
-from jetlake.spark.pipelines.lake_lock import locked
-from jetlake.spark.pipelines.pacing import Pace
-from jetlake.spark.pipelines.partitioning import Partitioning
-from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.archive.archive import Archive
+from jetlake.spark.pipelines.archive.pacing import Pace
+from jetlake.spark.pipelines.archive.replay import Replay
+from jetlake.spark.pipelines.archive.selection import Selection
+from jetlake.spark.pipelines.archive.verify import Verify
+from jetlake.spark.pipelines.lake.compaction import compact, finish_compaction
+from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.lake.folder_sink import FolderSink
+from jetlake.spark.pipelines.lake.lake_lock import locked
+from jetlake.spark.pipelines.lake.partitioning import Partitioning
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.selection import Selection
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.verify import Verify
 
 pytestmark = pytest.mark.spark
 
@@ -194,7 +194,7 @@ def test_headers_are_kept_byte_for_byte_when_asked_for_and_told_of_otherwise(spa
 def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):
     from deltalake import DeltaTable
 
-    from jetlake.spark.pipelines.delta_sink import DeltaSink
+    from jetlake.spark.pipelines.lake.delta_sink import DeltaSink
 
     server = server_of("nats-server")
     admin = server.admin()

@@ -16,12 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetlake.model.encoding.times import format_time
 from jetlake.model.replies import StoredMessage
-from jetlake.spark.options import ConnectionOptions
-from jetlake.spark.pipelines.dead_letter_task import Death, letter_rows
-from jetlake.spark.pipelines.pacing import Pace
-from jetlake.spark.pipelines.replay_source import archive_schema
-from jetlake.spark.pipelines.replay_target import HELD_ID, ReplayTarget, find_target
-from jetlake.spark.pipelines.replay_task import ReplayTask
+from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.pipelines.archive.pacing import Pace
+from jetlake.spark.pipelines.archive.replay_source import archive_schema
+from jetlake.spark.pipelines.archive.replay_target import HELD_ID, ReplayTarget, find_target
+from jetlake.spark.pipelines.archive.replay_task import ReplayTask
+from jetlake.spark.pipelines.events.dead_letter_task import Death, letter_rows
 
 ROWS = 40
 SLICE = 10

@@ -7,8 +7,8 @@ import pytest
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.progress import LATE
-from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
-from jetlake.spark.pipelines.sql_file import parse_sql_file
+from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
+from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jetlake.errors import ProtocolError
 from jetlake.protocol.headers import Headers
-from jetlake.spark.frame_split import split_frames, split_frames_by_loop, split_frames_vectorised
-from jetlake.spark.message_columns import columns_of_deliveries, columns_of_direct_gets, statuses_of
+from jetlake.spark.columns.frame_split import split_frames, split_frames_by_loop, split_frames_vectorised
+from jetlake.spark.columns.message_columns import columns_of_deliveries, columns_of_direct_gets, statuses_of
 
 FIELDS = ("subject", "sizes", "header", "payload", "end")
 

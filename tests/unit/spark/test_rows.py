@@ -12,12 +12,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetlake.errors import BadPayloadError, ConfigError, RowPublishError
 from jetlake.protocol.headers import Headers
-from jetlake.spark.headers import header_maps
-from jetlake.spark.message_columns import MessageColumns
-from jetlake.spark.options import SinkOptions, SourceOptions
-from jetlake.spark.row_encoder import RowEncoder, RowIds
-from jetlake.spark.schema import COLUMNS, RowBuilder, schema_ddl
-from jetlake.spark.writer import _messages
+from jetlake.spark.columns.message_columns import MessageColumns
+from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.reading.headers import header_maps
+from jetlake.spark.reading.schema import COLUMNS, RowBuilder, schema_ddl
+from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
+from jetlake.spark.sink.writer import _messages
 
 HEADERS = t.MapType(t.StringType(), t.ArrayType(t.StringType()))
 TYPES = {

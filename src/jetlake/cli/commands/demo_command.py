@@ -29,7 +29,7 @@ def demo(orders: int, folder: str | None, keep: bool) -> None:
     """
     from jetlake.cli.demo.story import Story
     from jetlake.spark.pipelines.console import text_table
-    from jetlake.spark.pipelines.health import HEALTH_COLUMNS
+    from jetlake.spark.pipelines.events.health import HEALTH_COLUMNS
 
     place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="jetlake-demo-"))
     if place.exists() and any(place.iterdir()):

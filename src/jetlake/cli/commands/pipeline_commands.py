@@ -67,8 +67,8 @@ def archive(
     """Copy STREAM into files below the folder TARGET, every message once."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.archive import Archive
-        from jetlake.spark.pipelines.partitioning import parse_partitioning
+        from jetlake.spark.pipelines.archive.archive import Archive
+        from jetlake.spark.pipelines.lake.partitioning import parse_partitioning
 
         return Archive(stream, target, format_name, parse_partitioning(by), subjects, start, compact or 0, raw_headers)
 
@@ -83,7 +83,7 @@ def verify(run: PipelineRun, stream: str, target: str) -> None:
     """Compare the archive TARGET with STREAM by sequence; exit code 1 when a message is missing, twice or different."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.verify import Verify
+        from jetlake.spark.pipelines.archive.verify import Verify
 
         return Verify(stream, target)
 
@@ -134,9 +134,9 @@ def replay(
     """Publish the archive SOURCE into STREAM again; running it twice adds nothing."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.pacing import Pace
-        from jetlake.spark.pipelines.replay import Replay, parse_subject_map
-        from jetlake.spark.pipelines.selection import Selection
+        from jetlake.spark.pipelines.archive.pacing import Pace
+        from jetlake.spark.pipelines.archive.replay import Replay, parse_subject_map
+        from jetlake.spark.pipelines.archive.selection import Selection
 
         return Replay(
             source=source,
@@ -182,7 +182,7 @@ def health(
     """Sum up the health of consumers of STREAMS (or of all): ack times, redeliveries, naks, terminations."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.health import Health
+        from jetlake.spark.pipelines.events.health import Health
         from jetlake.spark.pipelines.target import parse_target
 
         return Health(parse_target(to), streams, events_stream, window, late, subject, start)
@@ -206,7 +206,7 @@ def dead_letters(
     """Collect messages of STREAMS that ran out of deliveries or were terminated, each once."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.dead_letters import DeadLetters
+        from jetlake.spark.pipelines.events.dead_letters import DeadLetters
         from jetlake.spark.pipelines.target import parse_target
 
         return DeadLetters(streams, parse_target(to, plain="stream"), events_stream, subject, remember, start)
@@ -222,8 +222,8 @@ def sql(run: PipelineRun, file: str, reset: str | None) -> None:
     """Run the sources, steps and sinks of a YAML FILE; it is checked before anything starts."""
 
     def build() -> Pipeline:
-        from jetlake.spark.pipelines.sql import SqlPipeline, SqlReset
-        from jetlake.spark.pipelines.sql_file import read_sql_file
+        from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
+        from jetlake.spark.pipelines.sql.sql_file import read_sql_file
 
         spec = read_sql_file(file)
         return SqlPipeline(spec) if reset is None else SqlReset(spec, reset)
@@ -245,7 +245,7 @@ def events() -> None:
 @command
 async def init(session: Session, name: str, max_age: int) -> None:
     """Make the stream that health and dead-letters read; it may exist already."""
-    from jetlake.spark.pipelines.events import EVENT_SUBJECTS, events_config
+    from jetlake.spark.pipelines.events.event_stream import EVENT_SUBJECTS, events_config
 
     async with session.jetstream() as js:
         await js.create_or_update_stream(name, **events_config(max_age_s=max_age / 1e9))

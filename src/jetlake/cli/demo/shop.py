@@ -10,7 +10,7 @@ import msgspec
 from jetlake.cli.demo.orders import Fate, Order, fate_of
 from jetlake.client import Client, JetStream, Message
 from jetlake.errors import ApiError, JetlakeError
-from jetlake.spark.pipelines.events import EVENTS_STREAM, events_config
+from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM, events_config
 
 __all__ = ["CONSUMER", "STREAM", "Shop"]
 

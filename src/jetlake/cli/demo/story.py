@@ -182,8 +182,8 @@ class Story:
 
     def _aggregate(self, spark: SparkSession) -> tuple[int, int]:
         from jetlake.spark.pipelines.runner import run_pipeline
-        from jetlake.spark.pipelines.sql import SqlPipeline
-        from jetlake.spark.pipelines.sql_file import read_sql_file
+        from jetlake.spark.pipelines.sql.sql import SqlPipeline
+        from jetlake.spark.pipelines.sql.sql_file import read_sql_file
 
         run_pipeline(SqlPipeline(read_sql_file(str(self.sql_file))), spark, self._settings())
         row = spark.read.parquet(str(self.revenue)).selectExpr("sum(orders)", "sum(revenue) * 100").collect()[0]
@@ -191,7 +191,7 @@ class Story:
         return int(row[0]), round(row[1])
 
     def _health(self, spark: SparkSession) -> int:
-        from jetlake.spark.pipelines.health import Health
+        from jetlake.spark.pipelines.events.health import Health
         from jetlake.spark.pipelines.target import Target
 
         table = Health(Target("console"), (STREAM,)).present_table(spark, self._settings())

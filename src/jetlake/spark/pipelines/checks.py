@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jetlake.errors import ConfigError, NotFoundError
-from jetlake.spark.connection import retrying
-from jetlake.spark.options import ConnectionOptions, SourceOptions
-from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.options.options import ConnectionOptions, SourceOptions
+from jetlake.spark.requests.connection import retrying
+from jetlake.spark.requests.stream_api import StreamApi
 
 __all__ = ["check_source", "require_stream"]
 

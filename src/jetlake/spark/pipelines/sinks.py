@@ -10,14 +10,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_subset
-from jetlake.spark.connection import retrying
-from jetlake.spark.ledger import Ledger
-from jetlake.spark.options import ConnectionOptions, SinkOptions
-from jetlake.spark.pipelines.folder_sink import FolderSink
-from jetlake.spark.pipelines.lake_lock import locked
+from jetlake.spark.options.options import ConnectionOptions, SinkOptions
+from jetlake.spark.pipelines.lake.folder_sink import FolderSink
+from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.target import Target
-from jetlake.spark.stream_api import StreamApi
+from jetlake.spark.requests.connection import retrying
+from jetlake.spark.requests.stream_api import StreamApi
+from jetlake.spark.sink.ledger import Ledger
 
 __all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "start_folder", "start_stream"]
 

@@ -4,16 +4,16 @@ import pytest
 import yaml
 
 from jetlake.errors import ConfigError
-from jetlake.spark.pipelines.archive import Archive
-from jetlake.spark.pipelines.dead_letters import DeadLetters
+from jetlake.spark.pipelines.archive.archive import Archive
+from jetlake.spark.pipelines.archive.pacing import Pace
+from jetlake.spark.pipelines.archive.replay import Replay
 from jetlake.spark.pipelines.declarative import definitions, write_project
-from jetlake.spark.pipelines.health import Health
-from jetlake.spark.pipelines.pacing import Pace
-from jetlake.spark.pipelines.partitioning import Partitioning
-from jetlake.spark.pipelines.replay import Replay
+from jetlake.spark.pipelines.events.dead_letters import DeadLetters
+from jetlake.spark.pipelines.events.health import Health
+from jetlake.spark.pipelines.lake.partitioning import Partitioning
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sql import SqlPipeline
-from jetlake.spark.pipelines.sql_file import parse_sql_file
+from jetlake.spark.pipelines.sql.sql import SqlPipeline
+from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
 from jetlake.spark.pipelines.target import Target
 
 SETTINGS = PipelineSettings(

@@ -11,15 +11,15 @@ from jetlake.errors import ConfigError, RowPublishError
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.subjects import matches
-from jetlake.spark.pipelines.compaction import plan_compaction
+from jetlake.spark.pipelines.archive.pacing import Pace, Schedule, slots
+from jetlake.spark.pipelines.archive.replay import Replay, parse_subject_map
+from jetlake.spark.pipelines.archive.replay_task import _renaming
+from jetlake.spark.pipelines.archive.selection import Selection, subject_pattern
 from jetlake.spark.pipelines.console import text_table
-from jetlake.spark.pipelines.dead_letter_task import Death, letter_rows
-from jetlake.spark.pipelines.folder_sink import file_name, is_data_file
-from jetlake.spark.pipelines.pacing import Pace, Schedule, slots
-from jetlake.spark.pipelines.partitioning import Partitioning, parse_partitioning
-from jetlake.spark.pipelines.replay import Replay, parse_subject_map
-from jetlake.spark.pipelines.replay_task import _renaming
-from jetlake.spark.pipelines.selection import Selection, subject_pattern
+from jetlake.spark.pipelines.events.dead_letter_task import Death, letter_rows
+from jetlake.spark.pipelines.lake.compaction import plan_compaction
+from jetlake.spark.pipelines.lake.folder_sink import file_name, is_data_file
+from jetlake.spark.pipelines.lake.partitioning import Partitioning, parse_partitioning
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
 from jetlake.spark.pipelines.target import Target, parse_target
 

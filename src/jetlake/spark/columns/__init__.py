@@ -1,0 +1,1 @@
+"""Read buffers as Arrow columns, without an object per message."""

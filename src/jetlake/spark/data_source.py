@@ -1,0 +1,70 @@
+"""`format("jetstream")`: the data source that Spark finds by its name."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from jetlake.errors import ConfigError
+from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
+from jetlake.spark.reading.schema import schema_ddl
+from jetlake.spark.sink.writer import BatchWriter, StreamWriter
+from jetlake.spark.source.batch_reader import make_batch_reader
+from jetlake.spark.source.stream_reader import StreamReader
+
+__all__ = ["JetStream"]
+
+
+class JetStream(DataSource):
+    """JetStream streams as a source and a sink, batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)`."""
+        return "jetstream"
+
+    def schema(self) -> str:
+        """The columns of a read without a schema of the user's."""
+        declared = declared_options(self.options)
+        if declared is None:
+            return schema_ddl(SourceOptions.of(self.options))
+        return annotate(schema_ddl(SourceOptions.of(for_side(SourceOptions, declared))), declared)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming read."""
+        options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
+        if options.archive:
+            raise ConfigError(
+                "option archive is for batch reads: read the archive with endingPosition=seq:N, and let a query begin "
+                "at startingPosition=seq:N+1"
+            )
+        return StreamReader(schema, options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        _refuse_overwrite(overwrite)
+        return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A streaming write."""
+        _refuse_overwrite(overwrite)
+        return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            'a stream can only be appended to: write with mode("append") or outputMode("append"), and purge the stream '
+            "yourself when it should start empty"
+        )

@@ -1,0 +1,1 @@
+"""The archive of a stream as the source reads it."""

@@ -1,0 +1,1 @@
+"""The options of `format("jetstream")` and the values that their texts become."""

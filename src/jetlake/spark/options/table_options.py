@@ -1,0 +1,72 @@
+"""The options of catalog tables: `CREATE TABLE … USING jetstream OPTIONS (…)`.
+
+Spark shows a table's options to a Python source once, among properties of its own, when it asks for the columns of the
+new table; later reads and writes get none of them. What Spark keeps is the schema. So the options are written into the
+comment of the table's first column, where everybody can read them, and are found there again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructType
+
+from jetlake.errors import ConfigError
+from jetlake.spark.options.options import SinkOptions, SourceOptions, is_secret, known_options, refuse_unknown
+
+__all__ = ["annotate", "declared_options", "for_side", "with_table_options"]
+
+_PREFIX = "option."
+_COMMENT = "jetstream options: "
+# A read or write that names one of these does not mean the table's.
+_PLACES = {"stream", "subject", "servers", "path"}
+
+
+def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options in a CREATE TABLE statement without the properties that Spark adds; None for any other use.
+
+    Raises:
+        ConfigError: an option is unknown, or must not be written into a catalog.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    if given.get("provider", "").lower() != "jetstream":
+        return None
+    declared = {key.removeprefix(_PREFIX): value for key, value in given.items() if key.startswith(_PREFIX)}
+    refuse_unknown(declared, {**known_options(SinkOptions), **known_options(SourceOptions)}, "a table of")
+    for key in declared:
+        if is_secret(key):
+            raise ConfigError(
+                f"option {key} does not belong into a table, whose options everybody can read: give it with each "
+                f"query, SELECT … FROM table WITH (`{key}` = '…')"
+            )
+    return declared
+
+
+def annotate(ddl: str, declared: Mapping[str, str]) -> str:
+    """The columns of a new table with its options in the first one's comment."""
+    first, separator, others = ddl.partition(", ")
+    comment = f"{_COMMENT}{json.dumps(declared, sort_keys=True)}".replace("\\", "\\\\").replace("'", "\\'")
+    return f"{first} COMMENT '{comment}'{separator}{others}"
+
+
+def with_table_options(
+    options: Mapping[str, str], schema: StructType, cls: type[SourceOptions | SinkOptions]
+) -> dict[str, str]:
+    """The options of a read or write, with those of the table whose columns the schema holds, if it holds any."""
+    given = {key.lower(): value for key, value in options.items()}
+    comment = schema.fields[0].metadata.get("comment", "") if schema.fields else ""
+    if _PLACES & given.keys() or not comment.startswith(_COMMENT):
+        return given
+    try:
+        declared = json.loads(comment.removeprefix(_COMMENT))
+    except ValueError:
+        raise ConfigError(
+            f"the comment of column {schema.fields[0].name} holds no options any more: {comment}"
+        ) from None
+    return {**for_side(cls, declared), **given}
+
+
+def for_side(cls: type[SourceOptions | SinkOptions], declared: Mapping[str, str]) -> dict[str, str]:
+    """Those of a table's options that this side knows."""
+    return {key: value for key, value in declared.items() if key in known_options(cls)}

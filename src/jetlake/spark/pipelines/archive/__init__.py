@@ -1,0 +1,1 @@
+"""The archive of a stream, its comparison with the stream, and its replay."""

@@ -1,0 +1,1 @@
+"""What servers announce about consumers: the event stream, health, dead letters."""

@@ -1,0 +1,1 @@
+"""Folders and tables of files: sinks, partitions, compaction, the lock."""

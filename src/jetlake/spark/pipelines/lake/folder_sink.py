@@ -1,0 +1,109 @@
+"""Writes micro-batches into a folder so that every reader, not only Spark, finds every row exactly once.
+
+A batch is written aside, its file names are noted, and then the files are moved to their places. A batch that is
+repeated after a crash first removes what the note names. So the folder holds plain files without a log that readers
+would have to know, and small files can be put together later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jetlake.errors import ConfigError
+from jetlake.spark.lake.lake import NOTES
+from jetlake.spark.pipelines.lake.file_system import FileSystem
+
+__all__ = ["BATCHES", "FORMATS", "NOTES", "FolderSink", "batch_files", "file_name", "is_data_file", "writer_options"]
+
+FORMATS = ("parquet", "orc", "json")
+"""What a folder may hold."""
+_STAGING = f"{NOTES}/staging"
+BATCHES = f"{NOTES}/batches"
+"""Where a folder notes the files of its last batch."""
+
+# The zone that is written is the one that is meant, whatever the session's is.
+_WRITER_OPTIONS = {
+    "json": {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC", "compression": "gzip"}
+}
+
+
+def writer_options(format_name: str) -> dict[str, str]:
+    """What Spark's writer of that format must be told so that nothing is lost."""
+    return dict(_WRITER_OPTIONS.get(format_name, {}))
+
+
+def is_data_file(path: str) -> bool:
+    """Whether a path inside the folder is a file of rows."""
+    return not any(part.startswith(("_", ".")) for part in PurePosixPath(path).parts)
+
+
+def file_name(path: str, batch: int, number: int) -> str:
+    """The place of a staged file: in its partition, under a name that says the batch."""
+    place = PurePosixPath(path)
+    suffix = place.name.partition(".")[2]
+    return str(place.with_name(f"batch-{batch:08d}-{number:05d}.{suffix}"))
+
+
+def batch_files(files: FileSystem) -> set[str]:
+    """The files of the last batch, which is repeated when Spark has not noted it as done."""
+    notes = [path for path in files.files(BATCHES) if path.endswith(".json")]
+    return {path for note in notes for path in files.read_json(note)["files"]}
+
+
+class FolderSink:
+    """A folder of files, to which the batches of one query are added.
+
+    Raises:
+        ConfigError: the format is not known.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, format_name: str, partition_by: Sequence[str] = ()) -> None:
+        if format_name not in FORMATS:
+            raise ConfigError(f"{format_name!r} is no format of files; there are {', '.join(FORMATS)}")
+        self.files = FileSystem(spark, root)
+        self._format = format_name
+        self._partition_by = list(partition_by)
+
+    def add(self, frame: DataFrame, batch: int) -> bool:
+        """Add the rows of a batch; adding it again replaces what it added before. Says that they were computed."""
+        self._place(self._stage(frame, batch), batch)
+        return True
+
+    def replace_all(self, frame: DataFrame, batch: int) -> None:
+        """Let the folder hold the rows of this batch only."""
+        placed = self._place(self._stage(frame, batch), batch)
+        for path in self.files.files():
+            if is_data_file(path) and path not in placed:
+                self.files.delete(path)
+
+    def _stage(self, frame: DataFrame, batch: int) -> str:
+        self._undo(batch)
+        staging = f"{_STAGING}/{batch}"
+        writer = frame.write.format(self._format).mode("overwrite").options(**writer_options(self._format))
+        writer.partitionBy(*self._partition_by).save(self.files.path(staging))
+        return staging
+
+    def _undo(self, batch: int) -> None:
+        """Remove what an attempt that broke off has left."""
+        note = f"{BATCHES}/{batch}.json"
+        left = self.files.read_json(note)
+        if left is not None:
+            for path in left["files"]:
+                self.files.delete(path)
+            self.files.delete(note)
+
+    def _place(self, staging: str, batch: int) -> set[str]:
+        """Move staged files to their places, with a note first that says which they are."""
+        prefix = len(staging) + 1
+        staged = [path for path in self.files.files(staging) if is_data_file(path[prefix:])]
+        moves = {path: file_name(path[prefix:], batch, number) for number, path in enumerate(staged)}
+        self.files.write_json(f"{BATCHES}/{batch}.json", {"files": list(moves.values())})
+        for source, target in moves.items():
+            self.files.move(source, target)
+        self.files.delete(staging)
+        # The batch before is in Spark's commit log when this one runs: it will not be repeated.
+        self.files.delete(f"{BATCHES}/{batch - 1}.json")
+        return set(moves.values())

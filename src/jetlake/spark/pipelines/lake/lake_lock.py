@@ -1,0 +1,187 @@
+"""A lock in a folder that says who is writing into it, so that two pipelines never do at once."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jetlake.errors import ConfigError, SparkError
+from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.lake.folder_sink import NOTES
+
+__all__ = ["LakeLock", "Writer", "is_alive", "locked", "this_writer"]
+
+_LOCK = f"{NOTES}/lock.json"
+_BEAT_S = 10.0
+# So long a writer may be silent, on a machine that can't be asked, before its lock counts for nothing.
+_SILENT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A process that writes into a folder.
+
+    Attributes:
+        processes: names the set of processes in which `pid` means something: the host, its boot, its pid namespace.
+        started: when the process was started, as the system counts it; two processes with one pid differ in it.
+        token: names this lock.
+    """
+
+    host: str
+    pid: int
+    user: str
+    pipeline: str
+    since: str
+    processes: str
+    started: str
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline} (process {self.pid} of {self.user} on {self.host}, since {self.since})"
+
+
+def this_writer(pipeline: str) -> Writer:
+    """This process."""
+    host = socket.gethostname()
+    return Writer(
+        host=host,
+        pid=os.getpid(),
+        user=_user(),
+        pipeline=pipeline,
+        since=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        processes=f"{host}/{_first_line('/proc/sys/kernel/random/boot_id')}/{_pid_namespace()}",
+        started=process_start(os.getpid()),
+        token=next_nuid(),
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def process_start(pid: int) -> str:
+    """When a process was started; empty when there is none, or the system does not say."""
+    # The name in brackets may hold blanks.
+    words = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return words[19] if len(words) > 19 else ""
+
+
+def is_alive(
+    found: Mapping[str, Any], me: Writer, now_s: float, start_of: Callable[[int], str] = process_start
+) -> bool:
+    """Whether the writer of a lock may still write: its process lives, or it was heard of lately."""
+    if me.started and found.get("processes") == me.processes:
+        return start_of(int(found.get("pid", 0))) == found.get("started")
+    return now_s - float(found.get("seen", 0.0)) < _SILENT_S
+
+
+class LakeLock:
+    """The lock of one folder, once it is taken.
+
+    Raises:
+        ConfigError: somebody else writes into the folder; names who.
+    """
+
+    def __init__(self, files: FileSystem, me: Writer, now_s: Callable[[], float] = time.time) -> None:
+        self._files = files
+        self._me = me
+        self._now_s = now_s
+        self._take()
+
+    def _note(self) -> dict[str, Any]:
+        return {**asdict(self._me), "seen": self._now_s()}
+
+    def _take(self) -> None:
+        found: Mapping[str, Any] = {}
+        for _ in range(3):
+            if self._files.create_json(_LOCK, self._note()) and self._holder().get("token") == self._me.token:
+                return
+            found = self._holder()
+            if found and is_alive(found, self._me, self._now_s()):
+                break
+            self._files.delete(_LOCK)
+        known = "token" in found
+        who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
+        raise ConfigError(
+            f"{self._files.root} is being written by {who}: two writers would spoil it. Wait for its end, or choose "
+            f"another folder; should that process be gone, its lock counts for {_SILENT_S:.0f} seconds more"
+        )
+
+    def _holder(self) -> Mapping[str, Any]:
+        """What the lock says; of one that is not whole, when it was written; nothing when there is none."""
+        try:
+            found = self._files.read_json(_LOCK)
+        except ValueError:
+            return {"seen": self._files.modified_s(_LOCK)}
+        return found if isinstance(found, dict) else {}
+
+    def require(self) -> None:
+        """Make sure that nobody has taken the lock over while this process was held up.
+
+        Raises:
+            SparkError: somebody has.
+        """
+        token = self._holder().get("token")
+        if token not in (self._me.token, None):
+            raise SparkError(f"{self._files.root} was taken over by another writer while this one was held up")
+
+    def beat(self) -> None:
+        """Show that this process lives."""
+        if self._holder().get("token") == self._me.token:
+            self._files.overwrite_json(_LOCK, self._note())
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._holder().get("token") == self._me.token:
+            self._files.delete(_LOCK)
+
+
+@contextmanager
+def locked(files: FileSystem, pipeline: str) -> Iterator[LakeLock]:
+    """The folder's lock for as long as the block runs.
+
+    Raises:
+        ConfigError: somebody else writes into the folder; names who.
+    """
+    lock = LakeLock(files, this_writer(pipeline))
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(_BEAT_S):
+            lock.beat()
+
+    beating = threading.Thread(target=beat, daemon=True)
+    beating.start()
+    try:
+        yield lock
+    finally:
+        done.set()
+        beating.join()
+        lock.release()

@@ -1,0 +1,1 @@
+"""SQL from streams to streams, files or the console."""

@@ -1,0 +1,1 @@
+"""Pure rules of a read: offsets, admission, ranges, losses, tasks' partitions."""

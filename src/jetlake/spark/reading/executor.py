@@ -1,0 +1,40 @@
+"""The executor's half of reading: a range of sequences, or files of an archive, as record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from jetlake.spark.columns.message_columns import MessageColumns
+from jetlake.spark.lake.lake_reader import LakePartition, read_lake
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.plan.partition import ReadPartition
+from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.reading.schema import RowBuilder
+
+__all__ = ["read_lake_partition", "read_partition"]
+
+
+def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition, in the order of their sequences, as record batches of that schema."""
+    return _rows(read_range(partition, options), partition.stream, schema, options)
+
+
+def read_lake_partition(
+    partition: LakePartition, schema: StructType, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """The archived messages of a partition, as record batches of that schema."""
+    messages = read_lake(partition, schema.fieldNames(), options.rows_per_batch)
+    return _rows(messages, partition.stream, schema, options)
+
+
+def _rows(
+    found: Iterator[MessageColumns], stream: str, schema: StructType, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    builder = RowBuilder(schema, options, stream)
+    rows_max = options.rows_per_batch
+    for messages in found:
+        for first in range(0, len(messages), rows_max):
+            yield builder.build(messages.slice(first, min(first + rows_max, len(messages))))

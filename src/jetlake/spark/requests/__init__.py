@@ -1,0 +1,1 @@
+"""Requests of source and sink over one blocking connection."""

@@ -1,0 +1,263 @@
+"""Publishes messages with a bounded number on their way, and is done when every one of them is acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.errors import ApiError, DecodeError, RequestTimeoutError, RowPublishError, WrongLastSequenceError
+from jetlake.model.publish import decode_pub_ack
+from jetlake.model.replies import StoredMessage
+from jetlake.protocol.headers import find_value, inline_status
+from jetlake.protocol.nuid import new_inbox
+from jetlake.spark.columns.frame_split import Split, split_frames
+from jetlake.spark.columns.message_columns import gather, numpy_of
+from jetlake.spark.columns.read_buffer import ReadBuffer
+from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.requests.connection import BROKEN, Patience, leased, retrying
+from jetlake.spark.requests.stream_api import StreamApi
+from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
+
+__all__ = ["Publisher"]
+
+_STORED = b'{"stream":'
+_DUPLICATE = b'"duplicate":'
+_NOBODY_ATTEMPTS_MAX = 4
+# A window is filled in pieces, so that the server works on one while the next is made.
+_PIECES_IN_WINDOW = 4
+_OPEN_BYTES_MAX = 64 << 20
+
+# Refusals that pass: the system is not ready yet, or has too much to do.
+_PASSING = (10008, 10167)
+
+Rows = NDArray[np.int64]
+
+
+class _TryAgainError(Exception):
+    """The server could not take a message right now."""
+
+
+class Publisher:
+    """One task's messages on their way to their streams; rows count from 0 in the order in which they are published.
+
+    Attributes:
+        count: how many were published so far.
+        duplicates: how many the stream had already, by their message ids.
+        stream: the stream that acknowledged last.
+        inbox: what the reply subjects of all messages begin with; the row's number follows.
+        open: pieces with messages that are not acknowledged; to publish again is to send their frames again.
+        nobody: how often a row found no stream.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.count = 0
+        self.duplicates = 0
+        self.stream = ""
+        self.inbox = new_inbox().encode() + b"."
+        self.open: list[_Piece] = []
+        self.nobody: dict[int, int] = {}
+        self._options = options
+
+    def publish_all(self, batches: Iterable[OutgoingBatch]) -> None:
+        """Publish, wait for every acknowledgement, and publish again what a broken connection left open.
+
+        Raises:
+            RowPublishError: a message was refused; names its row.
+            ClientConnectionError, RequestTimeoutError: the server was away for too long.
+        """
+        patience = Patience(self._options.connection)
+        rest = self._pieces(batches)
+        while True:
+            done_before = self.count - self.open_rows
+            try:
+                with leased(self._options.connection) as connection:
+                    _Flight(self, connection, self._options).run(rest)
+                return
+            except (*BROKEN, _TryAgainError) as error:
+                if self.count - self.open_rows > done_before:
+                    patience.succeeded()
+                patience.pause(RequestTimeoutError(str(error)) if isinstance(error, _TryAgainError) else error)
+
+    def _pieces(self, batches: Iterable[OutgoingBatch]) -> Iterator[_Piece]:
+        rows_max = max(1, self._options.window // _PIECES_IN_WINDOW)
+        for batch in batches:
+            for part in batch.pieces(rows_max):
+                yield _Piece(part, self.inbox, self.count)
+
+    def add(self, piece: _Piece) -> None:
+        """A piece is open from now on."""
+        self.open.append(piece)
+        self.count += len(piece.batch)
+
+    @property
+    def open_rows(self) -> int:
+        """How many messages are not acknowledged."""
+        return sum(piece.open_rows for piece in self.open)
+
+    @property
+    def open_bytes(self) -> int:
+        """How much memory they hold."""
+        return sum(len(piece.frames.data) for piece in self.open)
+
+    def acknowledge(self, rows: Rows, were_there: NDArray[np.bool_] | None = None) -> None:
+        """Close rows; those that the stream had already are counted. A row that was sent twice is answered twice."""
+        for piece in self.open:
+            own = (rows >= piece.first_row) & (rows < piece.end_row)
+            if were_there is not None:
+                self.duplicates += piece.count_open(rows[own & were_there])
+            piece.close(rows[own])
+        self.open = [piece for piece in self.open if piece.open_rows]
+
+    def find_open(self, row: int) -> OutgoingMessage | None:
+        """The message of a row that is not acknowledged."""
+        for piece in self.open:
+            if piece.first_row <= row < piece.end_row and piece.is_open[row - piece.first_row]:
+                return piece.batch[row - piece.first_row]
+        return None
+
+
+class _Piece:
+    """Messages that are sent together, with their frames, until the last of them is acknowledged."""
+
+    def __init__(self, batch: OutgoingBatch, inbox: bytes, first_row: int) -> None:
+        self.batch = batch
+        self.frames = batch.frames(inbox, first_row)
+        self.first_row = first_row
+        self.end_row = first_row + len(batch)
+        self.is_open = np.ones(len(batch), np.bool_)
+        self.open_rows = len(batch)
+
+    def open_frames(self) -> memoryview | bytes:
+        """The frames of the messages that are not acknowledged."""
+        data, edges, _ = self.frames
+        if self.open_rows == len(self.batch):
+            return data
+        return b"".join(data[edges[index] : edges[index + 1]] for index in np.flatnonzero(self.is_open))
+
+    def count_open(self, rows: Rows) -> int:
+        """How many different ones of these rows are not acknowledged."""
+        different = np.unique(rows - self.first_row)
+        return int(np.count_nonzero(self.is_open[different]))
+
+    def close(self, rows: Rows) -> None:
+        if len(rows):
+            self.is_open[rows - self.first_row] = False
+            self.open_rows = int(np.count_nonzero(self.is_open))
+
+
+class _Flight:
+    """Publishing over one connection, until all is acknowledged or the connection breaks."""
+
+    def __init__(self, publisher: Publisher, connection: SocketConnection, options: SinkOptions) -> None:
+        self._publisher = publisher
+        self._connection = connection
+        self._options = options
+        self._buffer = ReadBuffer(256 << 10)
+        self._inbox = publisher.inbox
+        self._sid = connection.subscribe(self._inbox + b"*")
+
+    def run(self, pieces: Iterator[_Piece]) -> None:
+        """What was left open first, then the rest."""
+        publisher = self._publisher
+        for piece in publisher.open:
+            self._connection.send(piece.open_frames())
+        for piece in pieces:
+            self._check_sizes(piece)
+            # Open before it is sent: whatever happens while room is made for it, the next flight has it.
+            publisher.add(piece)
+            self._await(self._options.window, _OPEN_BYTES_MAX, unsent=1)
+            self._connection.send(piece.frames.data)
+        self._await(0, 0)
+        self._connection.unsubscribe(self._sid)
+        self._buffer.settle(self._connection)
+
+    def _check_sizes(self, piece: _Piece) -> None:
+        max_payload = self._connection.max_payload
+        sizes = piece.frames.sizes
+        index = int(sizes.argmax())
+        if sizes[index] > max_payload:
+            reason = f"{sizes[index]} bytes with headers are more than the server takes ({max_payload})"
+            raise RowPublishError(piece.first_row + index, piece.batch[index].subject.decode(), reason)
+
+    def _await(self, rows_max: int, bytes_max: int, unsent: int = 0) -> None:
+        """Take acknowledgements until no more than that is open, or only the pieces that are not sent yet."""
+        publisher, buffer = self._publisher, self._buffer
+        while len(publisher.open) > unsent and (publisher.open_rows > rows_max or publisher.open_bytes > bytes_max):
+            buffer.receive(self._connection, self._options.ack_timeout_s)
+            split = split_frames(buffer.data, buffer.fill)
+            for line in split.lines:
+                self._connection.handle_line(line)
+            if len(split):
+                self._take(split)
+            buffer.discard(split.consumed)
+
+    def _take(self, split: Split) -> None:
+        """Close the messages that were acknowledged; those that were refused are looked at one by one."""
+        import pyarrow.compute as pc  # here, as in message_columns
+
+        buffer, publisher = self._buffer.data, self._publisher
+        texts = gather(buffer, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
+        rows = numpy_of(texts.cast(pa.string()).cast(pa.int64()))
+        answers = gather(buffer, split.payload, split.end)
+        are_stored = pc.starts_with(answers, _STORED)
+        were_there = pc.match_substring(answers, _DUPLICATE)
+        if pc.all(are_stored).as_py() and not pc.any(were_there).as_py():
+            publisher.acknowledge(rows)
+            publisher.stream = decode_pub_ack(answers[-1].as_py()).stream
+            return
+        stored = np.array(are_stored.to_pylist(), np.bool_)
+        publisher.acknowledge(rows[stored], np.array(were_there.to_pylist(), np.bool_)[stored])
+        if stored.any():
+            publisher.stream = decode_pub_ack(answers.filter(are_stored)[-1].as_py()).stream
+        headers = gather(buffer, split.header, split.payload)
+        for index in np.flatnonzero(~stored):
+            message = publisher.find_open(int(rows[index]))
+            if message is not None:
+                self._refused(int(rows[index]), message, headers[index].as_py(), answers[index].as_py())
+
+    def _refused(self, row: int, message: OutgoingMessage, header: bytes, answer: bytes) -> None:
+        """Raise for what is wrong with a row, unless it turns out that the stream has it."""
+        publisher = self._publisher
+        subject = message.subject.decode()
+        if inline_status(header) == 503:
+            attempts = publisher.nobody[row] = publisher.nobody.get(row, 0) + 1
+            if attempts >= _NOBODY_ATTEMPTS_MAX:
+                raise RowPublishError(row, subject, "no stream has this subject: add it to one, or check the subject")
+            raise _TryAgainError(f"no stream answered on {subject!r}")
+        try:
+            decode_pub_ack(answer)
+        except WrongLastSequenceError as error:
+            if not self._is_stored(message, error):
+                raise RowPublishError(row, subject, error.description, error.err_code) from None
+            publisher.acknowledge(np.array([row]), np.array([True]))
+        except ApiError as error:
+            if error.err_code in _PASSING:
+                raise _TryAgainError(f"{subject!r}: {error}") from None
+            raise RowPublishError(row, subject, error.description, error.err_code) from None
+        except DecodeError:
+            reason = f"what answered is no stream but another service: {answer[:80]!r}"
+            raise RowPublishError(row, subject, reason) from None
+
+    def _is_stored(self, message: OutgoingMessage, error: WrongLastSequenceError) -> bool:
+        """Whether an expected sequence does not hold because this very message was stored before, and its
+        acknowledgement lost: then the message behind the expected one carries its id.
+        """
+        if not message.message_id:
+            return False
+        of_subject = find_value(message.header, b"Nats-Expected-Last-Subject-Sequence")
+        of_stream = find_value(message.header, b"Nats-Expected-Last-Sequence")
+        settings = self._options.connection
+
+        def look(connection: SocketConnection) -> StoredMessage | None:
+            api = StreamApi(connection, settings.domain, settings.request_timeout_s)
+            stream = self._options.stream or self._publisher.stream or api.stream_of(message.subject.decode())
+            if of_subject is not None:
+                return api.next_message(stream, int(of_subject) + 1, message.subject.decode())
+            return api.message(stream, int(of_stream or 0) + 1)
+
+        found = retrying(settings, look)
+        return found is not None and find_value(found.hdrs, b"Nats-Msg-Id") == message.message_id

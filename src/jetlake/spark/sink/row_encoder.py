@@ -1,0 +1,305 @@
+"""Rows as messages: subject, headers, payload and message id of every row of a record batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
+from xxhash import xxh3_64_digest
+
+from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
+from jetlake.protocol.headers import encode_headers
+from jetlake.protocol.subjects import is_valid_publish
+from jetlake.spark.columns.message_columns import arrow_of
+from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.sink.outgoing import OutgoingBatch, join, texts
+from jetlake.spark.sink.row_payload import RowPayload, make_row_encoder
+
+__all__ = ["SINK_COLUMNS", "RowEncoder", "RowIds"]
+
+# Rows are made messages in portions, for what is on its way is held in memory.
+_PORTION_ROWS = 4096
+_PORTION_BYTES = 4 << 20
+
+_HASH_DIGITS = 16
+
+# By these the server tells publishers apart or checks them. Read with a message and written again they would be about
+# the wrong publish; what the sink means by them it says itself.
+_NOT_COPIED = ("Nats-Msg-Id", "Nats-Stream-Source")
+_NOT_COPIED_PREFIX = "Nats-Expected-"
+
+SINK_COLUMNS: dict[str, tuple[str, str]] = {
+    "subject": ("string", "where to publish, unless option `subject` says it"),
+    "data": ("binary or string", "the payload, with `payloadFormat=raw`; null is an empty one"),
+    "headers": (
+        "map<string,array<string>> or map<string,string>",
+        "the message's headers. `Nats-Msg-Id`, `Nats-Stream-Source` and `Nats-Expected-…` among them are left out: "
+        "they are about the publish that they came with",
+    ),
+    "headers_raw": ("binary", "a header block as on the wire, in place of `headers` where it is not null"),
+    "msg_id": ("string", "`Nats-Msg-Id`, by which the stream knows a message that it has already"),
+    "expected_last_sequence": ("bigint", "`Nats-Expected-Last-Sequence`; null for none"),
+    "expected_last_subject_sequence": ("bigint", "`Nats-Expected-Last-Subject-Sequence`; null for none"),
+    "stream, sequence": ("string, bigint", "the message's id with `messageId=source`; else not written"),
+    "any other": (
+        "any",
+        "part of the JSON object or Avro record with `payloadFormat` json or avro; else an error, except `timestamp`",
+    ),
+}
+"""What the sink makes of columns, by their names."""
+
+_EXPECTATIONS = {
+    "expected_last_sequence": b"Nats-Expected-Last-Sequence",
+    "expected_last_subject_sequence": b"Nats-Expected-Last-Subject-Sequence",
+}
+_SPECIAL = {"subject", "headers", "headers_raw", "msg_id", *_EXPECTATIONS}
+
+
+class RowIds(NamedTuple):
+    """What names a row beyond its content: the run (a query's batch, or a batch write) and the partition."""
+
+    run: str
+    partition: int
+
+
+class RowEncoder:
+    """Makes messages of rows of one schema.
+
+    Raises:
+        ConfigError: the columns do not say what to publish.
+    """
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        self._options = options
+        self._names = schema.fieldNames()
+        self._id_from = _check_schema(schema, options)
+        self._columns = [name for name in self._names if name not in _SPECIAL]
+        self._schema = schema
+        self._encode_row: RowPayload | None = make_row_encoder(schema, options)
+        self._expected = [(name, key) for name, key in _EXPECTATIONS.items() if name in self._names]
+        self._fixed = b"Nats-Expected-Stream: %b\r\n" % options.stream.encode() if options.stream else b""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Spark pickles writers for its executors; what writes payloads is made anew there.
+        return {**self.__dict__, "_encode_row": None}
+
+    def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
+        """The messages of a record batch whose first row is number `first_row` of its partition.
+
+        Raises:
+            RowPublishError: a row cannot be a message.
+        """
+        count = batch.num_rows
+        rows_max = max(1, min(_PORTION_ROWS, count * _PORTION_BYTES // max(batch.nbytes, 1)))
+        for first in range(0, count, rows_max):
+            yield self._encode(batch.slice(first, rows_max), ids, first_row + first)
+
+    def _encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> OutgoingBatch:
+        subject = self._subject_column(batch, first_row)
+        payload = self._payload_column(batch, subject, first_row)
+        own = self._own_header_column(batch, subject, first_row)
+        message_id = self._id_column(batch, ids, subject, own, payload, first_row)
+        header = self._header_column(batch, message_id, own)
+        return OutgoingBatch(subject, header, payload, message_id)
+
+    def _subject_column(self, batch: pa.RecordBatch, first_row: int) -> pa.Array:
+        if self._options.subject:
+            return _repeat(self._options.subject.encode(), batch.num_rows)
+        subject = batch.column("subject").cast(pa.binary())
+        for single in subject.unique().to_pylist():
+            if single is None or not is_valid_publish(single):
+                text = "" if single is None else single.decode("utf-8", "replace")
+                reason = "it is null" if single is None else "it is no subject to publish to"
+                row = subject.to_pylist().index(single)
+                raise RowPublishError(first_row + row, text, f"column subject: {reason}")
+        return subject
+
+    def _payload_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array:
+        if self._options.payload_format == "raw":
+            return _without_nulls(batch.column("data").cast(pa.binary()))
+        rows = batch.select(self._columns).to_pylist(maps_as_pydicts="strict")
+        if self._encode_row is None:
+            self._encode_row = make_row_encoder(self._schema, self._options)
+        payloads = []
+        for index, row in enumerate(rows):
+            try:
+                payloads.append(self._encode_row(row))
+            except ValueError as error:
+                raise RowPublishError(first_row + index, subject[index].as_py().decode(), str(error)) from None
+        return pa.array(payloads, pa.binary())
+
+    def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
+        """The header blocks: the id, what is expected, and the rows' own headers."""
+        sometimes = [own] if own is not None else []
+        for name, key in self._expected:
+            sometimes.append(_without_nulls(join(key + b": ", texts(batch.column(name)), b"\r\n")))
+        start = b"NATS/1.0\r\n" + self._fixed
+        if self._id_from != "none":
+            return join(start + b"Nats-Msg-Id: ", message_id, b"\r\n", *sometimes, b"\r\n")
+        if self._fixed:
+            return join(_repeat(start, batch.num_rows), *sometimes, b"\r\n")
+        if not sometimes:
+            return _repeat(b"", batch.num_rows)
+        import pyarrow.compute as pc  # here, as in message_columns
+
+        lines = join(*sometimes)
+        return pc.if_else(pc.equal(lines, b""), b"", join(start, lines, b"\r\n"))
+
+    def _own_header_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array | None:
+        """The lines of the rows' own headers, if they can have some."""
+        if not {"headers", "headers_raw"} & set(self._names):
+            return None
+        none = [None] * batch.num_rows
+        maps, blocks = (
+            batch.column(name).to_pylist() if name in self._names else none for name in ("headers", "headers_raw")
+        )
+        lines = [
+            _own_lines(block)
+            if block is not None
+            else (self._own_headers(value, first_row + index, subject[index]) if value else b"")
+            for index, (value, block) in enumerate(zip(maps, blocks, strict=True))
+        ]
+        return pa.array(lines, pa.binary())
+
+    @staticmethod
+    def _own_headers(value: Any, row: int, subject: pa.Scalar) -> bytes:
+        """The lines of the row's own headers."""
+        pairs: list[tuple[str, str]] = []
+        for key, values in value:
+            if key in _NOT_COPIED or key.startswith(_NOT_COPIED_PREFIX) or values is None:
+                continue
+            pairs += (
+                [(key, values)]
+                if isinstance(values, str)
+                else [(key, single) for single in values if single is not None]
+            )
+        try:
+            return encode_headers(pairs)[len("NATS/1.0\r\n") : -len("\r\n")]
+        except BadHeaderError as error:
+            raise RowPublishError(row, subject.as_py().decode(), f"column headers: {error}") from None
+
+    def _id_column(
+        self,
+        batch: pa.RecordBatch,
+        ids: RowIds,
+        subject: pa.Array,
+        own: pa.Array | None,
+        payload: pa.Array,
+        first_row: int,
+    ) -> pa.Array:
+        if self._id_from == "none":
+            return _repeat(b"", batch.num_rows)
+        if self._id_from == "column":
+            given = batch.column("msg_id").cast(pa.binary())
+            return _checked_ids(given, subject, first_row, "msg_id")
+        if self._id_from == "source":
+            given = join(batch.column("stream").cast(pa.binary()), b":", texts(batch.column("sequence")))
+            return _checked_ids(given, subject, first_row, "stream and sequence")
+        # The content is part of the id: should a repeated task bring its rows in another order, then a row is at
+        # worst written twice, and never taken for another row that had its number before.
+        content = join(payload, b"\0", subject, *([b"\0", own] if own is not None else []))
+        rows = texts(arrow_of(np.arange(first_row, first_row + batch.num_rows)))
+        return join(f"{ids.run}/{ids.partition}/".encode(), rows, b"-", _hashes(content))
+
+
+def _own_lines(block: bytes) -> bytes:
+    """The lines of a header block, byte for byte, but for those that are about another publish."""
+    left_out = tuple(key.encode() + b":" for key in _NOT_COPIED)
+    lines = block.split(b"\r\n")[1:]
+    kept = [line for line in lines if line and not line.startswith((*left_out, _NOT_COPIED_PREFIX.encode()))]
+    return b"".join(line + b"\r\n" for line in kept)
+
+
+def _repeat(value: bytes, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.binary()), count)
+
+
+def _without_nulls(column: pa.Array) -> pa.Array:
+    return column.fill_null(b"") if column.null_count else column
+
+
+def _hashes(content: pa.Array) -> pa.Array:
+    """A hash of each element, in hexadecimal digits."""
+    digits = b"".join(map(xxh3_64_digest, content.to_pylist())).hex().encode()
+    edges = np.arange(0, len(digits) + 1, _HASH_DIGITS, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(content), [None, pa.py_buffer(edges), pa.py_buffer(digits)])
+
+
+def _checked_ids(given: pa.Array, subject: pa.Array, first_row: int, column: str) -> pa.Array:
+    import pyarrow.compute as pc  # here, as in message_columns
+
+    faults = {
+        "is null or empty": pc.equal(given.fill_null(b""), b""),
+        "holds a line break": pc.match_substring_regex(given.fill_null(b""), "[\r\n]"),
+    }
+    for fault, rows in faults.items():
+        row = pc.index(rows, True).as_py()
+        if row >= 0:
+            raise RowPublishError(first_row + row, subject[row].as_py().decode(), f"column {column} {fault}")
+    return given
+
+
+def _check_schema(schema: StructType, options: SinkOptions) -> str:
+    """Where message ids come from, after making sure that the columns are there and of the right types."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if options.payload_format == "raw":
+        _expect(kinds, "data", (BinaryType, StringType), "or use option payloadFormat=json")
+        unused = [name for name in kinds if name not in (*_SPECIAL, "data", "stream", "sequence", "timestamp")]
+        if unused:
+            raise ConfigError(
+                f"column {unused[0]} would be lost: with payloadFormat=raw the payload is column data alone. Drop the "
+                "column, or use option payloadFormat=json to publish all columns"
+            )
+    elif not [name for name in kinds if name not in _SPECIAL]:
+        raise ConfigError(
+            f"there is no column to publish: payloadFormat={options.payload_format} writes all "
+            "columns but those with a role"
+        )
+    if not options.subject:
+        _expect(kinds, "subject", (StringType,), "or give option subject")
+    if "headers_raw" in kinds:
+        _expect(kinds, "headers_raw", (BinaryType,), "")
+    if "headers" in kinds and not _is_header_map(kinds["headers"]):
+        raise ConfigError(
+            f"column headers is {kinds['headers'].simpleString()}, not map<string,array<string>> or map<string,string>"
+        )
+    for name in _EXPECTATIONS:
+        if name in kinds:
+            _expect(kinds, name, (LongType, IntegerType), "")
+    id_from = options.message_id
+    if id_from == "auto":
+        id_from = "column" if "msg_id" in kinds else "row"
+    if id_from == "column":
+        _expect(kinds, "msg_id", (StringType,), "or choose another way with option messageId")
+    if id_from == "source":
+        _expect(kinds, "stream", (StringType,), "which messageId=source needs")
+        _expect(kinds, "sequence", (LongType, IntegerType), "which messageId=source needs")
+    return id_from
+
+
+def _expect(kinds: dict[str, DataType], name: str, wanted: tuple[type[DataType], ...], hint: str) -> None:
+    words = " or ".join(kind().simpleString() for kind in wanted)
+    tail = f", {hint}" if hint else ""
+    if name not in kinds:
+        raise ConfigError(f"column {name} ({words}) is missing{tail}")
+    if not isinstance(kinds[name], wanted):
+        raise ConfigError(f"column {name} is {kinds[name].simpleString()}, not {words}: cast it{tail}")
+
+
+def _is_header_map(kind: DataType) -> bool:
+    if not isinstance(kind, MapType) or not isinstance(kind.keyType, StringType):
+        return False
+    value = kind.valueType
+    return isinstance(value, StringType) or (isinstance(value, ArrayType) and isinstance(value.elementType, StringType))

@@ -1,0 +1,1 @@
+"""The driver's half of reading: batches, streaming, start positions, release."""

@@ -1,0 +1,152 @@
+"""Batch reads: what the streams hold when the query is planned, cut into tasks."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from jetlake.model.stream import StreamInfo
+from jetlake.spark.lake.lake import open_lake
+from jetlake.spark.lake.lake_reader import LakePartition, plan_lake
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.plan.cluster_size import pinned_partitions
+from jetlake.spark.plan.data_loss import data_loss_error, lost_at_head, seen_of
+from jetlake.spark.plan.offsets import BatchRange, StreamOffset
+from jetlake.spark.plan.partition import ReadPartition
+from jetlake.spark.plan.planning import SequenceRange
+from jetlake.spark.reading.executor import read_lake_partition, read_partition
+from jetlake.spark.requests.stream_api import StreamApi
+from jetlake.spark.source.archived_range import archived_range, check_archive
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.filters import Bounds, bounds_of, narrow_subjects
+from jetlake.spark.source.retention import Version, choose_reader
+from jetlake.spark.source.start_points import end_sequence, is_open, sequence_at_time, start_sequence
+from jetlake.spark.source.stream_names import StreamNames
+from jetlake.spark.source.stream_watch import StreamWatch
+from jetlake.spark.source.tasks import cut_stream
+
+__all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_log = logging.getLogger("jetlake.spark")
+
+
+class BatchReader(DataSourceReader):
+    """Reads what the streams hold between the starting and the ending position; takes and releases nothing."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks."""
+        return list(plan_batch(self._options, self._bounds, Clock()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's messages; none for the placeholder that Spark makes of an empty plan."""
+        if isinstance(partition, ReadPartition):
+            yield from read_partition(partition, self._schema, self._options)
+        elif isinstance(partition, LakePartition):
+            yield from read_lake_partition(partition, self._schema, self._options)
+
+
+class FilteringBatchReader(BatchReader):
+    """A batch reader that leaves unread what the query's filters would drop.
+
+    A class of its own, because Spark refuses a reader with `pushFilters` while its push-down is switched off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what can be read out of the filters, and leave all of them to Spark as well."""
+        self._bounds = bounds_of(filters)
+        return filters
+
+
+def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader:
+    """The reader for the process that asks: Spark plans with filters in a worker of its own."""
+    return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
+
+
+def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[ReadPartition | LakePartition]:
+    """The tasks of a batch read.
+
+    Raises:
+        DataLossError: the options name a first sequence that is gone, and say that this is an error.
+        UnsupportedStreamError: a stream cannot be read with these options.
+    """
+    watch = StreamWatch(options, clock)
+    narrowed = narrow_subjects(options.subjects, bounds.subjects) if bounds.subjects is not None else None
+    if narrowed == ():
+        return []
+    read_options = options if narrowed is None else replace(options, subjects=narrowed)
+    now_ns = clock.wall_ns()
+    partitions: list[ReadPartition | LakePartition] = []
+    for stream in StreamNames(options, watch, clock).current():
+        if bounds.streams is None or stream in bounds.streams:
+            # First: a stream that is looked at later has all that the archive has.
+            lake = open_lake(options.archive, stream, options.subjects) if options.archive else None
+            info = watch.info(stream)
+            seam = 0
+            if lake is not None:
+                watch.ask(lambda api: check_archive(api, stream, lake, options))  # noqa: B023
+                seam = lake.offset.next
+                partitions += plan_lake(lake, archived_range(info, lake, options, bounds, now_ns), read_options)
+            # What the options name does not depend on the filters that are pushed down.
+            found = watch.ask(lambda api: _range(api, watch.version, info, options, bounds, now_ns, seam))  # noqa: B023
+            partitions += watch.ask(lambda api: _tasks(api, watch.version, info, found, read_options))  # noqa: B023
+    return partitions
+
+
+def _tasks(
+    api: StreamApi, version: Version, info: StreamInfo, found: tuple[SequenceRange, bool], options: SourceOptions
+) -> list[ReadPartition]:
+    """One stream's tasks."""
+    whole, soft = found
+    state = info.state
+    span = state.last_seq + 1 - state.first_seq
+    size_bytes = len(whole) * state.bytes / span if span > 0 else 0.0
+    reader = choose_reader(info.config, version, options, len(whole))
+    batch = BatchRange(whole.first, soft=soft, partitions=pinned_partitions(options))
+    planned = StreamOffset(info.created, whole.end, seen=seen_of(info), batch=batch)
+    return cut_stream(api, info, whole, options, reader, size_bytes=size_bytes, planned=planned)
+
+
+def _range(
+    api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int, seam: int
+) -> tuple[SequenceRange, bool]:
+    """The sequences of one stream that the options name and the filters let through, and whether they begin with
+    whatever the stream begins with when it is read. What lies before `seam` is in the stream's archive.
+    """
+    stream = info.config.name
+    position = options.starting.of(stream)
+    first = start_sequence(api, version, info, position, now_ns, options.subjects)
+    end = end_sequence(api, version, info, options.ending.of(stream), now_ns, options.subjects)
+    soft = is_open(info, position, first)
+    if seam:
+        # What is behind the seam nobody has but the stream.
+        first = seam if soft else max(first, seam)
+        soft = False
+        if end <= first:
+            return SequenceRange(first, first), False
+    lost = 0 if soft else lost_at_head(info, StreamOffset(info.created, first), bool(options.subjects))
+    if lost:
+        error = data_loss_error(stream, first, first + lost)
+        if options.fail_on_data_loss:
+            raise error
+        _log.warning("%s (going on, as the option says)", error)
+    first = max(first, info.state.first_seq, bounds.first)
+    if bounds.end is not None:
+        end = min(end, bounds.end)
+    if bounds.first_us is not None:
+        first = max(first, sequence_at_time(api, version, info, bounds.first_us * 1000))
+    if bounds.end_us is not None:
+        end = min(end, sequence_at_time(api, version, info, bounds.end_us * 1000))
+    return SequenceRange(first, end), soft

@@ -1,0 +1,377 @@
+"""The driver's half of a streaming read: what each micro-batch takes, and what a finished one releases.
+
+Spark calls `latest_offset` with the end of the last batch only after that batch is in its commit log; so this call is
+where the messages of finished batches are released, and where the next batch is planned.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from jetlake.errors import (
+    ApiError,
+    ConsumerNotFoundError,
+    DataLossError,
+    PermissionsError,
+    StreamRecreatedError,
+    UnsupportedStreamError,
+)
+from jetlake.model.enums import RetentionPolicy
+from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.positions import EARLIEST
+from jetlake.spark.plan.cluster_size import pinned_partitions
+from jetlake.spark.plan.data_loss import seen_of
+from jetlake.spark.plan.offsets import BatchRange, Offset, StreamOffset
+from jetlake.spark.plan.partition import ReadPartition
+from jetlake.spark.plan.planning import Backlog, SequenceRange, admit, waits_for_more
+from jetlake.spark.requests.loss_notes import LossNotes, note_key
+from jetlake.spark.requests.survey import Measured, count_matching, first_matching, measure
+from jetlake.spark.source.beginnings import Begin, Beginnings
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.durable import claim, consumer_name, ensure_durable
+from jetlake.spark.source.lag_consumer import LagConsumer
+from jetlake.spark.source.release import release
+from jetlake.spark.source.retention import choose_reader, choose_release
+from jetlake.spark.source.stream_names import StreamNames
+from jetlake.spark.source.stream_watch import StreamWatch
+from jetlake.spark.source.tasks import cut_stream
+
+__all__ = ["Driver"]
+
+_log = logging.getLogger("jetlake.spark")
+
+_REAL_CLOCK = Clock()
+
+# How often a batch is planned anew because the stream's head moved meanwhile.
+_PLANS_MAX = 4
+
+
+class Driver:
+    """Plans the micro-batches of one query over all its streams."""
+
+    def __init__(self, options: SourceOptions, clock: Clock = _REAL_CLOCK) -> None:
+        self._options = options
+        self._clock = clock
+        self._watch = StreamWatch(options, clock)
+        self._names = StreamNames(options, self._watch, clock)
+        self._beginnings = Beginnings(options, self._watch, clock)
+        self._notes = LossNotes(options)
+        self._lag_consumer = LagConsumer(options, self._watch)
+        self._targets: dict[str, int] | None = None
+        # How each stream, as it was created, is released, and up to where it is.
+        self._release_by: dict[tuple[str, str], str] = {}
+        self._released: dict[tuple[str, str], int] = {}
+        self._owners: dict[str, str] = {}
+        self._missed: set[str] = set()
+        self._claimed: set[tuple[str, str]] = set()
+        self._noted: dict[str, tuple[str, int]] = {}
+        self._last_batch_s = clock.monotonic_s()
+
+    def stop_at_present_end(self) -> None:
+        """Take nothing that is stored after this call."""
+        self._targets = {
+            stream: self._watch.info(stream, fresh=True).state.last_seq + 1 for stream in self._names.current()
+        }
+        self._names.freeze()
+
+    def latest_offset(self, start: Offset, *, limited: bool = True) -> Offset:
+        """Release what the batches up to `start` held, and say where the next batch ends.
+
+        Returns `start` when there is nothing to read.
+
+        Raises:
+            DataLossError: messages are gone that were not read, and the options say that this is an error.
+            UnsupportedStreamError: a stream cannot be read with these options.
+        """
+        self._miss_deleted(start)
+        for stream in self._names.current():
+            self._prepare(stream, start)
+        end = self._plan(start, limited)
+        if end is start and self._targets is None:
+            # Spark would ask again within milliseconds; to wait here until the server may have news spares both.
+            self._watch.wait_for_poll()
+            end = self._plan(start, limited)
+        if end is not start:
+            self._last_batch_s = self._clock.monotonic_s()
+        return end
+
+    def present_end(self) -> Offset:
+        """Where the streams end now; what lies between the query's offset and this is its lag."""
+        infos = [self._watch.info(stream) for stream in self._names.current()]
+        return Offset(tuple((info.config.name, StreamOffset(info.created, info.state.last_seq + 1)) for info in infos))
+
+    def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
+        """The tasks of the batch between two offsets: the same for the same offsets, however often it is planned."""
+        partitions: list[ReadPartition] = []
+        for stream, offset in end.streams:
+            whole = SequenceRange(*offset.range_after(start.of(stream)))
+            if self._names.has(stream):
+                self._claim(stream, offset)
+                partitions += self._tasks(stream, offset, whole)
+            elif len(whole) > 0:
+                raise UnsupportedStreamError(
+                    f"the batch to repeat reads stream {stream}, which option stream no longer names: name it until "
+                    "the batch is done"
+                )
+        return partitions
+
+    # Each batch, stream by stream
+
+    def _begin(self, stream: str, start: Offset) -> Begin:
+        """Where the stream's next batch begins; one that came after the query had begun is read from its beginning."""
+        came_later = bool(start.streams) and self._names.matches(stream)
+        return self._beginnings.of(stream, start.of(stream), EARLIEST if came_later else None)
+
+    def _miss_deleted(self, start: Offset) -> None:
+        """Notice streams of a pattern that are gone with messages that were not read.
+
+        Raises:
+            DataLossError: there is one, and the options say that this is an error.
+        """
+        names = self._names.current()
+        for stream, offset in start.streams:
+            if stream in names or not self._names.matches(stream) or stream in self._missed:
+                continue
+            unread = max(offset.seen[0] + 1 - offset.next, 0) if offset.seen is not None else 0
+            message = f"stream {stream} was deleted, and up to {unread} of its messages were not read"
+            if unread and self._options.fail_on_data_loss:
+                raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+            _log.warning("%s; going on", message)
+            self._missed.add(stream)
+
+    def _prepare(self, stream: str, start: Offset) -> None:
+        """Make sure of the durable consumer, once, and release what the batches so far held.
+
+        Whether the offset speaks of this stream is found out before anything is released.
+        """
+        before = start.of(stream)
+        begin = self._begin(stream, start)
+        key = (stream, begin.info.created)
+        how = self._release_by.get(key)
+        if how is None:
+            how = self._release_by[key] = self._hold(begin)
+        if before is None or not begin.continues:
+            return
+        if how == "none":
+            self._lag_consumer.show(stream, begin.info.created, before.next)
+        elif self._released.get(key, 0) < before.next:
+            self._release(key, how, before)
+
+    def _release(self, key: tuple[str, str], how: str, before: StreamOffset) -> None:
+        stream = key[0]
+        try:
+            self._watch.ask(lambda api: release(api, how, stream, self._options, before))
+            self._released[key] = before.next
+        except StreamRecreatedError:
+            if self._options.fail_on_data_loss:
+                raise
+            self._watch.info(stream, fresh=True)
+
+    def _hold(self, begin: Begin) -> str:
+        """Check that the stream can be read, take its durable consumer where it needs one, say how to release."""
+        options = self._options
+        config = begin.info.config
+        stream = config.name
+        how = choose_release(config, self._watch.version, options)
+        choose_reader(config, self._watch.version, options, sequences=1)
+        before = begin.before
+        owner = before.owner if before is not None else ""
+        if how == "none":
+            # Only for notes of what is lost.
+            self._owners[stream] = owner or ("" if options.fail_on_data_loss else next_nuid())
+            return how
+        owner = self._owners[stream] = owner or next_nuid()
+        existed = self._watch.ask(lambda api: ensure_durable(api, stream, options, owner))
+        if before is None:
+            if how == "purge" and options.starting.of(stream).kind != "earliest":
+                raise UnsupportedStreamError(
+                    f"work queue {stream} can only be read from its beginning, because finished batches are removed up "
+                    "to their end: leave option startingPosition at earliest"
+                )
+        elif not existed and how == "reset" and begin.continues:
+            message = (
+                f"consumer {consumer_name(options, stream)} of interest stream {stream} was deleted while the query "
+                "did not run, so messages published since then may not have been kept"
+            )
+            if options.fail_on_data_loss:
+                raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+            _log.warning("%s; going on", message)
+        return how
+
+    def _claim(self, stream: str, offset: StreamOffset) -> None:
+        """Write the owner into the durable consumer: now that it is in Spark's log, a restart will know it."""
+        key = (stream, offset.created)
+        if key in self._claimed or not offset.owner:
+            return
+        info = self._watch.info(stream)
+        if info.config.retention is not RetentionPolicy.LIMITS and info.created == offset.created:
+            try:
+                self._watch.ask(lambda api: claim(api, stream, self._options, offset.owner))
+            except ConsumerNotFoundError:
+                # It was deleted; the next batch makes it again, and says what that means.
+                return
+        self._claimed.add(key)
+
+    def _plan(self, start: Offset, limited: bool) -> Offset:
+        """The end of the next batch; `start` itself when no stream has anything for it.
+
+        Under a filter the first wanted message is asked for, and the wanted ones are counted. Only if the stream's head
+        has not passed the beginning by then, nothing wanted went away in between.
+        """
+        for _ in range(_PLANS_MAX):
+            begins = {stream: self._begin(stream, start) for stream in self._names.current()}
+            end = self._try_plan(start, begins, limited)
+            if not self._options.subjects or not any(self._has_passed(begin) for begin in begins.values()):
+                return end
+        begins = {stream: self._beginnings.behind_head(begin) for stream, begin in begins.items()}
+        return self._try_plan(start, begins, limited)
+
+    def _has_passed(self, begin: Begin) -> bool:
+        """Whether the stream's head has passed the beginning by now."""
+        info = self._watch.info(begin.info.config.name, fresh=True)
+        return not begin.soft and info.created == begin.info.created and info.state.first_seq > begin.sequence
+
+    def _try_plan(self, start: Offset, begins: dict[str, Begin], limited: bool) -> Offset:
+        options = self._options
+        backlogs = {stream: self._backlog(begin) for stream, begin in begins.items()}
+        waits = False
+        if limited and self._targets is None and options.min_messages:
+            waited_s = self._clock.monotonic_s() - self._last_batch_s
+            waits = waits_for_more(backlogs, options.min_messages, waited_s, options.max_trigger_delay_s)
+        ends = admit(backlogs)
+        measured: dict[str, Measured] = {}
+        if waits:
+            ends = {stream: begin.sequence for stream, begin in begins.items()}
+        elif limited and (options.max_bytes or (options.max_messages and options.subjects)):
+            measured = self._measure(begins, backlogs)
+            ends = {stream: found.end for stream, found in measured.items()}
+        elif limited and options.max_messages:
+            ends = admit(backlogs, options.max_messages)
+        streams = {stream: offset.position for stream, offset in start.streams}
+        changed = False
+        for stream in streams.keys() - begins.keys():
+            # A stream that is no longer read keeps its position, and what its last tasks noted.
+            noted = self._noted_losses(stream, dict(start.streams)[stream])
+            streams[stream] = replace(streams[stream], lost=streams[stream].lost + noted)
+        for stream, begin in begins.items():
+            offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
+            changed = changed or offset != streams.get(stream)
+            streams[stream] = offset
+        return Offset(tuple(streams.items())) if changed else start
+
+    def _backlog(self, begin: Begin) -> Backlog:
+        """What a stream has to offer, from the first message on that a filter lets through.
+
+        So limits count what will be read, and what a filter does not want may go away without notice.
+        """
+        state = begin.info.state
+        stream = begin.info.config.name
+        first, end = begin.sequence, state.last_seq + 1
+        if self._targets is not None:
+            end = min(end, self._targets.get(stream, end))
+        end = max(end, first)
+        if self._options.subjects and first < end:
+            first = self._next_wanted(stream, first, end)
+        span = state.last_seq + 1 - state.first_seq
+        return Backlog(first, end, state.bytes / span if span > 0 else 0.0)
+
+    def _next_wanted(self, stream: str, sequence: int, end: int) -> int:
+        """The first sequence from that one on that the filters want; `end` when there is none before it."""
+        found = self._watch.ask(lambda api: first_matching(api, stream, self._options.subjects, sequence))
+        return min(found, end) if found is not None else end
+
+    def _measure(self, begins: dict[str, Begin], backlogs: dict[str, Backlog]) -> dict[str, Measured]:
+        """How far each stream may be read by what is really there; limits are shared by what each stream has.
+
+        Where the login may not look, by sequences and the average size.
+        """
+        options = self._options
+        by_average = admit(backlogs, options.max_messages, options.max_bytes)
+        sequences = sum(backlog.sequences for backlog in backlogs.values())
+        found = {}
+        for stream, backlog in backlogs.items():
+            whole = SequenceRange(backlog.first, backlog.end)
+            share = backlog.sequences / sequences if sequences else 1.0
+            limits = [max(int(limit * share), 1) if limit else 0 for limit in (options.max_messages, options.max_bytes)]
+            info = begins[stream].info
+            try:
+                found[stream] = self._watch.ask(lambda api: measure(api, info, options.subjects, whole, *limits))  # noqa: B023
+            except (ApiError, PermissionsError, UnsupportedStreamError):
+                end = by_average[stream]
+                found[stream] = Measured(end, -1, round((end - backlog.first) * backlog.bytes_per_sequence))
+        return found
+
+    def _end(self, begin: Begin, backlog: Backlog, end: int, measured: Measured | None) -> StreamOffset:
+        """The offset of a batch's end; the position before, unchanged, when there is nothing to say."""
+        info, before = begin.info, begin.before
+        stream = info.config.name
+        lost = begin.lost + (self._noted_losses(stream, before) if before is not None else 0)
+        held = False
+        if end <= backlog.first and backlog.first < backlog.end:
+            # The batch waits for more.
+            end = begin.sequence
+        elif self._options.subjects and end < backlog.end:
+            end = self._next_wanted(stream, end, backlog.end)
+            held = end < backlog.end
+        if begin.continues and before is not None and (end, lost) == (before.next, before.lost):
+            return before.position
+        batch = None
+        if end > backlog.first:
+            size = measured.bytes if measured else round((end - backlog.first) * backlog.bytes_per_sequence)
+            count = None if begin.soft else self._count(begin, backlog.first, end, measured)
+            batch = BatchRange(backlog.first, size, count, begin.soft, partitions=pinned_partitions(self._options))
+        return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
+
+    def _count(self, begin: Begin, first: int, end: int, measured: Measured | None) -> int | None:
+        """How many messages the filters let through in the range; None where that is not known or needed."""
+        config, subjects = begin.info.config, self._options.subjects
+        if not subjects or config.retention is not RetentionPolicy.LIMITS:
+            return None
+        if measured is not None and measured.messages >= 0:
+            return measured.messages
+        counts = self._watch.ask(lambda api: count_matching(api, config.name, subjects, [first, end]))
+        return counts[0] if counts is not None else None
+
+    def _noted_losses(self, stream: str, before: StreamOffset) -> int:
+        """What the tasks of the last batch noted as lost."""
+        if self._options.fail_on_data_loss or before.batch is None or before.batch.first is None or not before.owner:
+            return 0
+        key = note_key(before.owner, stream, before.batch.first, ">")
+        known = self._noted.get(stream)
+        if known is None or known[0] != key:
+            if known is not None and known[1]:
+                self._notes.remove(known[0])
+            known = self._noted[stream] = (key, self._notes.total(key))
+        return known[1]
+
+    # Each batch's tasks
+
+    def _tasks(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> list[ReadPartition]:
+        """One stream's tasks.
+
+        What is lost of the range's beginning does not change the range: its pieces, and with them the rows' places,
+        must not depend on when the batch is planned.
+        """
+        batch = offset.batch
+        if len(whole) <= 0 or batch is None:
+            return []
+        options = self._options
+        info = self._watch.info(stream)
+        note = ""
+        if not options.fail_on_data_loss and offset.owner:
+            note = note_key(offset.owner, stream, whole.first, "")
+        try:
+            self._beginnings.check(info, offset)
+        except StreamRecreatedError as error:
+            if options.fail_on_data_loss:
+                raise
+            _log.warning("%s (going on, as the option says)", error)
+            if note:
+                self._notes.add(f"{note}{whole.first}", len(whole))
+            return []
+        reader = choose_reader(info.config, self._watch.version, options, len(whole))
+        return self._watch.ask(
+            lambda api: cut_stream(api, info, whole, options, reader, size_bytes=batch.bytes, planned=offset, note=note)
+        )

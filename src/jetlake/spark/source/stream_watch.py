@@ -1,0 +1,82 @@
+"""What the server says of a query's streams, asked at most once in every poll interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from jetlake.errors import JetStreamNotEnabledError, NoRespondersError, StreamNotFoundError, UnsupportedStreamError
+from jetlake.model.stream import StreamInfo
+from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.requests.connection import retrying
+from jetlake.spark.requests.stream_api import StreamApi
+from jetlake.spark.source.clock import Clock
+from jetlake.spark.source.retention import Version, check_server, parse_version
+
+__all__ = ["StreamWatch"]
+
+T = TypeVar("T")
+
+
+class StreamWatch:
+    """Streams as the server describes them; also the way to ask it anything else."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        self._infos: dict[str, tuple[float, StreamInfo]] = {}
+        self._version: Version | None = None
+
+    @property
+    def version(self) -> Version:
+        """The server's version.
+
+        Raises:
+            UnsupportedStreamError: it is too old.
+        """
+        if self._version is None:
+            version = self.ask(lambda api: parse_version(api.connection.server_version))
+            check_server(version)
+            self._version = version
+        return self._version
+
+    def ask(self, question: Callable[[StreamApi], T]) -> T:
+        """Run the question on a connection, again when it breaks, as long as the options allow."""
+        connection_options = self._options.connection
+        return retrying(
+            connection_options,
+            lambda connection: question(
+                StreamApi(connection, connection_options.domain, connection_options.request_timeout_s)
+            ),
+        )
+
+    def info(self, stream: str, *, fresh: bool = False) -> StreamInfo:
+        """The stream, as old as the poll interval at most.
+
+        Raises:
+            UnsupportedStreamError: there is no such stream, or no JetStream.
+        """
+        known = self._infos.get(stream)
+        now_s = self._clock.monotonic_s()
+        if known is not None and not fresh and now_s - known[0] < self._options.poll_interval_s:
+            return known[1]
+        try:
+            info = self.ask(lambda api: api.stream_info(stream))
+        except StreamNotFoundError:
+            raise UnsupportedStreamError(
+                f"stream {stream} does not exist on {', '.join(self._options.connection.servers)}: create it, or check "
+                "option stream, the account of the login and option domain"
+            ) from None
+        except (JetStreamNotEnabledError, NoRespondersError):
+            raise UnsupportedStreamError(
+                f"{', '.join(self._options.connection.servers)} has no JetStream for this login: enable it on the "
+                "server (nats-server -js), or check the account of the login and option domain"
+            ) from None
+        self._infos[stream] = (now_s, info)
+        return info
+
+    def wait_for_poll(self) -> None:
+        """Let the time pass until the oldest answer may be asked for again."""
+        if self._infos:
+            due_s = min(asked_s for asked_s, _ in self._infos.values()) + self._options.poll_interval_s
+            self._clock.sleep(max(due_s - self._clock.monotonic_s(), 0.0))
