@@ -1,4 +1,4 @@
-"""The blocking client that people hold, for scripts, notebooks and threads."""
+"""The blocking client, for scripts, notebooks and threads."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Client(Facade):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a server right now."""
+        """Whether a server is connected."""
         return self._inner.is_connected and not self._thread.port.is_shut
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """Whether the client is closed for good."""
         return self._inner.is_closed or self._thread.port.is_shut
 
     @property
@@ -68,7 +68,7 @@ class Client(Facade):
 
     @property
     def server_info(self) -> ServerInfo:
-        """What the connected server says of itself."""
+        """The last INFO of the connected server."""
         return self._inner.server_info
 
     @property
@@ -88,18 +88,18 @@ class Client(Facade):
 
     @property
     def statistics(self) -> Statistics:
-        """What came and went so far, over all connections."""
+        """Messages and bytes received and sent so far, over all connections."""
         return self._inner.statistics
 
     @property
     def last_error(self) -> Exception | None:
-        """What went wrong last, if anything did."""
+        """The last error that no call could raise; None if there was none."""
         return self._inner.last_error
 
     def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> None:
-        """Publish to whoever listens now; waits only when the socket takes no more.
+        """Publish to the subscribers of the moment; waits only while the socket's buffer is full.
 
         Raises:
             BadSubjectError: nobody can publish there.

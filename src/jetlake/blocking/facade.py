@@ -75,7 +75,7 @@ class Wrapped(Method, Generic[P, R, W]):
     """As `Call`, for methods whose result has a blocking form of its own.
 
     Args:
-        unclaimed: takes a result that came too late for a caller who was interrupted.
+        unclaimed: takes a result that is too late for its interrupted caller.
     """
 
     def __init__(

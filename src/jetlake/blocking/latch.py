@@ -17,7 +17,7 @@ class Latch:
         self._waiters: list[Lock] = []
 
     def set(self) -> None:
-        """Let everybody go on who waits, now and later."""
+        """Open the latch: all waiters go on, now and later."""
         self.is_set = True
         # Each waiter has a lock of its own, so one that was interrupted holds up nobody.
         while self._waiters:

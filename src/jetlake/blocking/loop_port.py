@@ -26,7 +26,7 @@ class Submitted(Generic[T]):
     Args:
         work: the coroutine.
         finished: called when it has ended.
-        unclaimed: takes a result that came too late for a caller who has gone.
+        unclaimed: takes a result that is too late for its interrupted caller.
 
     Attributes:
         done: set when it has ended.
@@ -196,7 +196,7 @@ class LoopPort:
         """Run a coroutine on the loop and wait for its result; Ctrl-C cancels it.
 
         Args:
-            unclaimed: takes a result that came too late for a caller who was interrupted.
+            unclaimed: takes a result that is too late for its interrupted caller.
 
         Raises:
             ConnectionClosedError: the client was closed.

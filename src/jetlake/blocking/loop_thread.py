@@ -48,7 +48,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self.port = LoopPort(asyncio.new_event_loop(), name)
-        # Bound once: whoever calls through the thread does so with one call.
+        # Bound once, so that a call through the thread is one call.
         self.call = self.port.call
         self.call_soon = self.port.post
         self._workers: set[Worker] = set()

@@ -1,4 +1,4 @@
-"""Where messages of a blocking client send their answers, and what it publishes waits for the loop."""
+"""The outlet of a blocking client: answers and publishes of any thread, queued for the loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ThreadOutlet:
         self._is_scheduled = False
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame for the loop; whoever queues too much waits for the socket.
+        """Queue a frame for the loop; waits for the socket while too much is queued.
 
         Raises:
             ConnectionClosedError: the client is closed.

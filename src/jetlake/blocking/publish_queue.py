@@ -116,7 +116,7 @@ class PublishQueue:
         return len(self._waiting)
 
     def put(self, message: OutgoingMessage) -> PendingAck:
-        """Queue a message; whoever is much faster than the window waits.
+        """Queue a message; waits while too many are queued.
 
         Raises:
             ConnectionClosedError: the client is closed.
@@ -160,7 +160,7 @@ class PublishQueue:
                     refused.append((pending.subject, error))
                     self._failures.append(pending)
                 pending.message = None
-                # Only now: until it has an outcome, whoever ends this task finds it here.
+                # Only now: until it has an outcome, the end of this task finds it here.
                 waiting.popleft()
                 if self._moved is not None:
                     self._wake()

@@ -92,12 +92,12 @@ class Consumer(Facade):
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """What the server said last about it."""
+        """The server's last answer about it."""
         return self._inner.cached_info
 
     @property
     def config(self) -> ConsumerConfig:
-        """The configuration, as the server said last."""
+        """The configuration in the server's last answer."""
         return self._inner.config
 
 
@@ -222,10 +222,10 @@ class Stream(Facade):
 
     @property
     def cached_info(self) -> StreamInfo:
-        """What the server said last about it."""
+        """The server's last answer about it."""
         return self._inner.cached_info
 
     @property
     def config(self) -> StreamConfig:
-        """The configuration, as the server said last."""
+        """The configuration in the server's last answer."""
         return self._inner.config

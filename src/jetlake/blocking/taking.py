@@ -37,9 +37,8 @@ class _Fill(Submitted[list[T]]):
 class Taking(Facade, Generic[T]):
     """What subscriptions, continuous reads and watches share.
 
-    Whoever finds nothing waits for the one look for more that is under way, each with a timeout of its own. What the
-    look brings is put here by the loop's thread and stays until somebody takes it, so an interrupted caller loses
-    nothing.
+    A caller that finds nothing waits for the one look for more that is under way, with a timeout of its own. The loop's
+    thread puts the result here, where it stays until it is taken, so an interrupted caller loses nothing.
     """
 
     def __init__(self, inner: Any, thread: LoopThread) -> None:
@@ -161,7 +160,7 @@ class Taking(Facade, Generic[T]):
             return fill
 
     def _leave_fill(self, fill: _Fill[T]) -> bool:
-        """Wait no longer; the last one who does so cancels the look, which gives True."""
+        """Wait no longer; the last caller to leave cancels the look, which gives True."""
         with self._lock:
             fill.waiting -= 1
             if fill.waiting:
@@ -172,7 +171,7 @@ class Taking(Facade, Generic[T]):
         return True
 
     def _filled(self, fill: Submitted[list[T]]) -> None:
-        """Put what came where everybody finds it; on the loop's thread."""
+        """Add the messages and wake all callers; on the loop's thread."""
         if fill.error is None:
             self._taken.extend(fill.value)
         if self._fill is fill:

@@ -1,6 +1,6 @@
 """The client: flow control as pure state machines, an asyncio shell around them, and a small blocking connection.
 
-Names are loaded when they are first used: who only publishes and subscribes never pays for JetStream's nouns.
+Names are loaded when they are first used: a client that only publishes and subscribes loads no JetStream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client that people hold: core messaging, and the door to JetStream."""
+"""The client: core messaging, and the way to JetStream."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Client:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    # What it is doing
+    # State
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a server right now."""
+        """Whether a server is connected."""
         return self._connection.state is ConnectionState.CONNECTED
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good."""
+        """Whether the client is closed for good."""
         return self._connection.is_closed
 
     @property
@@ -67,7 +67,7 @@ class Client:
 
     @property
     def server_info(self) -> ServerInfo:
-        """What the connected server says of itself."""
+        """The last INFO of the connected server."""
         return self._connection.info
 
     @property
@@ -87,12 +87,12 @@ class Client:
 
     @property
     def statistics(self) -> Statistics:
-        """What came and went so far, over all connections."""
+        """Messages and bytes received and sent so far, over all connections."""
         return self._connection.statistics()
 
     @property
     def last_error(self) -> Exception | None:
-        """What went wrong last, if anything did."""
+        """The last error that no call could raise; None if there was none."""
         return self._connection.last_error
 
     # Core messaging
@@ -100,9 +100,9 @@ class Client:
     def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> Awaitable[None]:
-        """Publish to whoever listens now; it is written at the end of this turn of the event loop.
+        """Publish to the subscribers of the moment; the write happens at the end of this turn of the event loop.
 
-        Await it: that is what holds a fast publisher back when the socket takes no more.
+        Awaiting the result applies back-pressure: it waits while the socket's buffer is full.
 
         Args:
             subject: where to.

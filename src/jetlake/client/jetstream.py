@@ -228,7 +228,7 @@ class JetStream:
             items=lambda page: page.streams,
         )
 
-    # Consumers, for those who have no handle of the stream
+    # Consumers, without a handle of their stream
 
     async def create_consumer(
         self,

@@ -33,7 +33,7 @@ ConfigT = TypeVar("ConfigT", StreamConfig, ConsumerConfig)
 
 
 class StreamOptions(TypedDict, total=False):
-    """What a stream can be told."""
+    """The options of a stream."""
 
     description: str
     """Free text, up to 4096 bytes."""
@@ -112,7 +112,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What a consumer can be told."""
+    """The options of a consumer."""
 
     description: str
     """Free text, up to 4096 bytes."""

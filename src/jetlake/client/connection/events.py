@@ -18,7 +18,7 @@ logger = logging.getLogger("jetlake.client")
 
 
 class Events:
-    """Calls event callbacks; what they raise is logged, since nobody is there to take it."""
+    """Calls event callbacks; what they raise is logged, since no caller could take it."""
 
     __slots__ = ("_endings", "_running")
 
@@ -27,7 +27,7 @@ class Events:
         self._running: set[asyncio.Future[Any]] = set()
 
     def emit(self, callback: EventCallback | None, *arguments: object) -> None:
-        """Call it, if there is one."""
+        """Call the callback, if there is one."""
         if callback is None:
             return
         try:
@@ -41,7 +41,7 @@ class Events:
             task.add_done_callback(self._done)
 
     def report(self, callback: EventCallback | None, error: Exception) -> None:
-        """Tell of what no call can raise: to the callback, or else to the log."""
+        """Report what no call can raise: to the callback, or else to the log."""
         if callback is not None:
             self.emit(callback, error)
         elif isinstance(error, JetlakeError):

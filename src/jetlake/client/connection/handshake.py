@@ -1,4 +1,4 @@
-"""The greeting: what the server's INFO says and what CONNECT answers, the same for every kind of connection."""
+"""The handshake: the server's INFO and the client's CONNECT, the same for every kind of connection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AUTHORIZATION_TEXTS = ("authorization violation", "authentication timeout", "us
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a server says of itself."""
+    """The INFO of a server."""
 
     server_id: str = ""
     server_name: str = ""
@@ -154,7 +154,7 @@ def tls_context(options: ConnectOptions, address: ServerAddress, info: ServerInf
 
 
 def complaint(text: str) -> JetlakeError:
-    """The error that a `-ERR` stands for."""
+    """Translate a `-ERR` into an exception."""
     lowered = text.lower()
     if lowered.startswith(_AUTHORIZATION_TEXTS):
         return AuthorizationError(f"the server refused the credentials: {text}")

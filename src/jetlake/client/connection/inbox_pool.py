@@ -19,7 +19,7 @@ class InboxUser(Protocol):
     """A request whose answers come to a pooled inbox."""
 
     def receive(self, messages: list[Message]) -> None:
-        """Take what one read brought."""
+        """Take the messages of one read."""
 
     def ended(self, error: Exception | None) -> None:
         """No more answers will come: the connection is closed, or the server refuses the inbox."""

@@ -26,15 +26,15 @@ Ask = Callable[[bytes, bytes, bytes, float | None], Awaitable["Message"]]
 
 
 class Outbox:
-    """Frames on their way to whichever server there is.
+    """Frames on their way to the connected server.
 
-    It is also what messages answer through, so that an acknowledgement is one call.
+    Messages answer through it too, so that an acknowledgement is one call.
 
-    Args:
-        loop: the event loop.
-        kept_bytes_max: most bytes that are kept while there is no server.
-        request_raw: publishes and waits for the answer.
-        check_size: refuses headers and payloads of more bytes than the server takes.
+        Args:
+            loop: the event loop.
+            kept_bytes_max: most bytes that are kept while there is no server.
+            request_raw: publishes and waits for the answer.
+            check_size: refuses headers and payloads of more bytes than the server takes.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class Outbox:
             self._wire.write(frame)
 
     def send_bulk(self, frame: bytes) -> Ready | Relief:
-        """Write the frame as `send` does; awaiting the result holds back who writes faster than the socket takes."""
+        """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
         self.send(frame)
         self._turn_bytes += len(frame)
         if self._turn_bytes < _TURN_BYTES_MAX:
@@ -162,14 +162,14 @@ class Outbox:
     # What the connection tells
 
     def connected(self, wire: WireProtocol, subscriptions: bytes) -> None:
-        """There is a server: first the subscriptions, then what was kept."""
+        """Write the subscriptions to the new server, then the kept frames."""
         self._wire = wire
         self.traffic.frames_sent += subscriptions.count(b"\r\n") + len(self._kept)
         wire.write(subscriptions + b"".join(self._kept.values()))
         self._forget_kept()
 
     def disconnected(self) -> None:
-        """There is none any more.
+        """Keep the unsent frames: the server is gone.
 
         What was not handed to the socket yet was never sent, so it belongs on the next connection, as far as there is
         room. Subscriptions are made there anyway, and pings were meant for the lost one.

@@ -54,14 +54,14 @@ class Pings:
         self._waiting: deque[asyncio.Future[None] | None] = deque()
 
     def start(self) -> None:
-        """There is a new connection."""
+        """Start pinging a new connection."""
         self._outstanding = 0
         self._is_paused = False
         self._waiting.clear()
         self._schedule()
 
     def stop(self, error: Exception) -> None:
-        """The connection is gone, and so are the answers: whoever waits for one gets the error."""
+        """Stop: the connection is gone; those who wait for a pong get the error."""
         if self._timer is not None:
             self._timer.cancel()
         waiting, self._waiting = self._waiting, deque()
@@ -82,7 +82,7 @@ class Pings:
         return pong
 
     def answered(self) -> None:
-        """A pong came."""
+        """Take a PONG: the oldest ping is answered."""
         self._outstanding = 0
         pong = self._waiting.popleft() if self._waiting else None
         if pong is not None and not pong.done():

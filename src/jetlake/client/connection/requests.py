@@ -1,4 +1,4 @@
-"""Requests and their answers: one wildcard inbox for all, one future for each, one timer for the lot."""
+"""Requests and their answers: one wildcard inbox and one timer for all, one future for each."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Requests(Receiver):
         return self._prefix + token, answer
 
     def forget(self, reply: bytes) -> None:
-        """Nobody waits for this answer any more; a request that was not sent yet is not sent later."""
+        """Forget a request that is not waited for; if it was not sent yet, it is not sent later."""
         self._waiting.pop(reply[self._prefix_length :], None)
         self._outbox.withdraw(reply)
 
@@ -113,7 +113,7 @@ class Requests(Receiver):
                 request.answer.set_result(message)
 
     def disconnected(self) -> None:
-        """Answers to what was sent on the lost connection will never come, and what fails here is not sent later."""
+        """Fail all requests: their answers are lost with the connection, and none is sent later."""
         self._outbox.forget_unsent(self._prefix)
         self._fail_all("the connection was lost while waiting for an answer")
 

@@ -2,7 +2,7 @@
 
 It greets a server as the asyncio client does, with the same options, and offers what a task of a batch job needs:
 requests, publishing, subscriptions, parsed messages, and for the fastest readers the raw bytes of the socket. What
-breaks closes it; whoever uses it opens another.
+breaks closes it; its user opens another.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SocketConnection:
 
     Attributes:
         sock: the socket (with TLS if there is TLS).
-        info: what the server says of itself.
+        info: the server's INFO.
         address: where it is.
         inbox: a subject under which everything is this connection's own; requests use numbers below it.
         closed: whether it was closed or broke.

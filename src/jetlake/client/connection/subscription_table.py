@@ -1,4 +1,4 @@
-"""Who receives what: the subscriptions of a connection by number, and the way of each read's messages to them."""
+"""The subscriptions of a connection by number, and the delivery of each read's messages to them."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ class SubscriptionTable:
         self.outlet = outlet
 
     def add(self, receiver: Receiver) -> None:
-        """Give the receiver a number."""
+        """Register a receiver under a new number."""
         self._next_sid += 1
         receiver.sid = b"%d" % self._next_sid
         receiver.delivered = 0
         self._receivers[receiver.sid] = receiver
 
     def remove(self, receiver: Receiver) -> None:
-        """Drop whatever still comes for it."""
+        """Remove a receiver; its later messages are dropped."""
         self._receivers.pop(receiver.sid, None)
 
     def clear(self) -> None:
-        """Drop all."""
+        """Remove all receivers."""
         self._receivers.clear()
 
     def __contains__(self, receiver: Receiver) -> bool:
         return receiver.sid in self._receivers
 
     def receivers(self) -> list[Receiver]:
-        """All, in the order in which they came."""
+        """List all receivers, oldest subscription first."""
         return list(self._receivers.values())
 
     def resume_frames(self) -> bytes:
-        """What makes the same subscriptions on a new connection."""
+        """Encode the SUB and UNSUB frames that restore the subscriptions on a new connection."""
         frames = []
         for receiver in self._receivers.values():
             frames.append(encoder.sub(receiver.subject, receiver.queue, receiver.sid))
@@ -79,7 +79,7 @@ class SubscriptionTable:
     # Receiving
 
     def receive(self, frames: list[Any]) -> None:
-        """Hand the frames of one read over: runs of messages as lists, the others one by one."""
+        """Deliver the frames of one read: runs of messages as lists, the others one by one."""
         receivers = self._receivers
         message_type = self._message_type
         outlet = self.outlet

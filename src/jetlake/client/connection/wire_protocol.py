@@ -1,4 +1,4 @@
-"""One TCP connection to a server: the greeting first, then every read parsed and handed over at once."""
+"""One TCP connection to a server: the handshake first, then every read parsed and delivered as one list."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class WireProtocol(asyncio.Protocol):
         for waiting in (self._greeting, self._welcome):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # Marked as seen: whoever waits gets it, and nobody else needs to hear of it.
+                waiting.exception()  # Retrieved here, so that asyncio logs no exception that nothing awaits.
 
     def _refused(self, error: Exception) -> None:
         self.resume_writing()

@@ -125,7 +125,7 @@ class KeyValue:
             patterns: keys, with `*` for one token and `>` for the rest. Default: all keys.
             include_history: begin with all revisions that are kept, not just the newest of each key.
             updates_only: begin with the next change.
-            from_revision: begin with this revision, as one who has seen those before.
+            from_revision: begin with this revision; older ones are skipped.
             ignore_deletes: leave markers out.
             meta_only: leave values out.
 
@@ -221,7 +221,7 @@ class KeyValue:
         """Remove the older revisions of keys that are deleted, and their markers if they are old enough.
 
         Args:
-            older_than: seconds that a marker stays, for those who watch and have not seen it yet.
+            older_than: seconds that a marker stays, so that slow watchers see it.
 
         Returns:
             How many keys were deleted.

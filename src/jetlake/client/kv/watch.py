@@ -48,7 +48,7 @@ class KeyWatch:
         await self.stop()
 
     async def stop(self) -> None:
-        """End it; whoever iterates comes to the end."""
+        """End the watch, and with it the loops that iterate."""
         await self._reading.stop()
 
     async def current(self) -> list[Entry]:

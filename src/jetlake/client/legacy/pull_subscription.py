@@ -1,4 +1,4 @@
-"""The older pull subscription (ADR-13): `fetch` asks without waiting first, and lingers only if nothing is there."""
+"""The older pull subscription (NATS ADR-13): `fetch` pulls with `no_wait` first, and lingers if nothing is there."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class TwoStepPull:
         return PullRequest(batch=self._batch, expires=nanoseconds(expires_s))
 
     def received(self, messages: int) -> None:
-        """So many messages came."""
+        """Count received messages."""
         self._received += messages
         if self._received >= self._batch:
             self.phase = PullPhase.OVER
 
     def heard(self, status: PullStatus) -> None:
-        """A status came: 404 and 408 only say that there is nothing (more), heartbeats nothing at all."""
+        """Read a status: 404 and 408 mean that nothing (more) is there; heartbeats are ignored."""
         outcome = classify(status)
         if outcome is PullOutcome.HEARTBEAT:
             return
@@ -161,7 +161,7 @@ class PullSubscription:
         return self._created
 
     async def consumer_info(self) -> ConsumerInfo:
-        """What the server says about the consumer now."""
+        """Ask the server about the consumer."""
         return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.consumer_name)
 
     async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> list[Message]:

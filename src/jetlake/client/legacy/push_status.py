@@ -1,4 +1,4 @@
-"""Automatic status management of push consumers (ADR-15) as a pure state machine: gaps, heartbeats, flow control."""
+"""Status management of push consumers (NATS ADR-15) as a pure state machine: gaps, heartbeats, flow control."""
 
 from __future__ import annotations
 

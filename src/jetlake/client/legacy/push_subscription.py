@@ -44,7 +44,7 @@ class PushSettings(Struct, frozen=True):
 class PushSubscription(Subscription):
     """Messages of a push consumer; made by `JetStream.subscribe` and `JetStream.queue_subscribe`.
 
-    Heartbeats, flow control and gaps are looked after: alarms and gaps go to `on_error`. A status that is an error ends
+    Heartbeats, flow control and gaps are handled: alarms and gaps go to `on_error`. A status that is an error ends
     the iterator with it (with a callback, it goes to `on_error`). So does a consumer that is found to be gone after an
     alarm or on a new connection. With a callback, a message is acknowledged when the callback returns, unless
     `manual_ack` was asked for.
@@ -119,7 +119,7 @@ class PushSubscription(Subscription):
             seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=self._alarm_s
         )
         self._arm()
-        # What came before the answer did is looked at now.
+        # Messages received before the answer are handled now.
         early = self._mailbox.take_all()
         self.pending_bytes = 0
         if early:
@@ -138,7 +138,7 @@ class PushSubscription(Subscription):
         return self._created
 
     async def consumer_info(self) -> ConsumerInfo:
-        """What the server says about the consumer now."""
+        """Ask the server about the consumer."""
         return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.consumer_name)
 
     # Ending
@@ -157,7 +157,7 @@ class PushSubscription(Subscription):
             await self._delete_consumer()
 
     async def drain(self, timeout: Seconds | None = None) -> None:
-        """End it without loss, then delete a consumer that it created; if that fails, `on_error` gets to know."""
+        """End it without loss, then delete a consumer that it created; a failure goes to `on_error`."""
         self._stop_timer()
         await super().drain(timeout)
         await self._delete_or_report()

@@ -1,4 +1,4 @@
-"""What the subscribe workflow of ADR-15 refuses: contradictions in what was asked, and consumers that do not fit."""
+"""What the subscribe workflow of NATS ADR-15 refuses: contradictory requests, and consumers that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subscribe workflow of ADR-15: find the stream, find or create the consumer, check that it fits, subscribe."""
+"""The subscribe workflow of NATS ADR-15: find the stream, find or create the consumer, check it, subscribe."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Endings:
     """The workers of one connection that wait for an ending themselves.
 
     A worker that stops its own read, or closes its own client, would wait for itself; two that do so would wait for
-    each other. Whoever waits for workers therefore leaves out those that wait here.
+    each other. Waiting for workers therefore leaves out those that wait here.
     """
 
     __slots__ = ("_changed", "_leaving", "_loop")

@@ -1,4 +1,4 @@
-"""Received messages on their way to whoever takes them: filled by the read, emptied by tasks that wait."""
+"""Received messages that wait to be taken: filled by the read, emptied by tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Mailbox:
         messages: those not taken yet.
         is_ended: no more will come.
         error: why, if there is a reason to tell.
-        on_wait: called with the number of those who wait whenever one more begins to.
+        on_wait: called with the number of waiting tasks whenever one more begins to wait.
     """
 
     __slots__ = ("_waiters", "error", "is_ended", "loop", "messages", "on_wait")
@@ -32,20 +32,20 @@ class Mailbox:
         self.on_wait: Callable[[int], None] | None = None
 
     def put(self, messages: Iterable[Message]) -> None:
-        """Add what one read brought and wake whoever waits, once."""
+        """Add the messages of one read and wake the waiting tasks, once."""
         self.messages.extend(messages)
         if self._waiters:
             self.wake()
 
     def end(self, error: Exception | None = None) -> None:
-        """No more messages will come; the first reason counts."""
+        """End the mailbox: no more messages follow; the first reason counts."""
         if not self.is_ended:
             self.is_ended = True
             self.error = error
             self.wake()
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake all waiting tasks."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""A received message: bytes as they came, read when they are asked for, and the ways to answer."""
+"""A received message: the raw bytes, decoded on access, and the ways to answer."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Message(Struct, gc=False, eq=False):
     """
 
     raw_subject: bytes
-    """The subject as it came."""
+    """The subject's bytes."""
     sid: bytes
-    """The number of the subscription that it came for."""
+    """The number of the subscription that received the message."""
     raw_reply: bytes
-    """The reply subject as it came; empty when there is none."""
+    """The reply subject's bytes; empty when there is none."""
     raw_header: bytes
-    """The header block as it came; empty when there is none."""
+    """The header block's bytes; empty when there is none."""
     payload: bytes
     """The content."""
     _outlet: Outlet | None = None
@@ -158,7 +158,7 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     def respond(self, payload: bytes = b"", *, headers: Mapping[str, str | list[str]] | None = None) -> Ready:
-        """Answer whoever sent a request.
+        """Answer a request.
 
         Raises:
             JetlakeError: the sender waits for no answer.

@@ -1,4 +1,4 @@
-"""What stands behind a subscription number: the base of everything that receives messages from a connection."""
+"""The receiver of a subscription's messages: the base of everything that receives from a connection."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Receiver(ABC):
 
     @abstractmethod
     def receive(self, messages: list[Message]) -> None:
-        """Take what one read brought; the list belongs to the receiver."""
+        """Take the messages of one read; the list belongs to the receiver."""
 
     def ended(self, error: Exception | None) -> None:  # noqa: B027  not every receiver cares
-        """No more messages will come: the connection is closed (by the user when `error` is None), or forbids it."""
+        """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""
 
     async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
         """The client drains: end without loss, and return when what was received is done."""

@@ -17,7 +17,7 @@ class Traffic(Struct):
 
 
 class Statistics(Struct, frozen=True):
-    """What came and went so far, over all TCP connections of a client."""
+    """Messages and bytes received and sent so far, over all TCP connections of a client."""
 
     messages_received: int
     """Messages for any subscription, answers and statuses included."""

@@ -56,7 +56,7 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Pul
         try:
             state.check_stream(await _until_ready(api, lambda: api.call(StreamInfoReply, "STREAM.INFO", stream)))
         except PermissionsError:
-            pass  # Who may not ask cannot know.
+            pass  # A user without permission for STREAM.INFO goes on unchecked.
         except BaseException:
             discard_consumer(api, stream, info.name)
             raise

@@ -77,7 +77,7 @@ class OrderedState:
             self._begin_at = info.delivered.stream_seq + 1
 
     def has_all(self, info: ConsumerInfo) -> bool:
-        """Whether everything came that the consumer has delivered."""
+        """Whether all deliveries of the consumer were received."""
         return info.delivered.consumer_seq < self._expected
 
     def check_stream(self, info: StreamInfo) -> None:
@@ -131,7 +131,7 @@ class OrderedState:
         return fresh
 
     def heard_heartbeat(self, last_consumer_seq: int) -> bool:
-        """Whether a heartbeat agrees with what came; if not, deliveries were lost and `gap` is set."""
+        """Whether a heartbeat agrees with what was received; if not, deliveries were lost and `gap` is set."""
         if last_consumer_seq >= self._expected and self.gap is None:
             self.gap = SequenceGapError(self._expected, last_consumer_seq + 1, self.last_stream_seq)
         return self.gap is None

@@ -94,7 +94,7 @@ class PublishWindow(Receiver):
 
     Args:
         connection: where they go.
-        messages_max: most messages under way; whoever publishes more waits for room.
+        messages_max: most messages under way; `room` waits at the limit.
         bytes_max: most bytes under way.
         ack_timeout_s: how long a message may go without acknowledgement.
         retries: how often a message is sent again when no stream listens.

@@ -196,7 +196,7 @@ class _LastDeliveries:
     A message that is given back unseen has used up a delivery.
 
     Args:
-        puller: pulls ahead, or for those who wait only.
+        puller: pulls ahead, or only as many messages as tasks wait for.
         deliveries_max: most deliveries of one message.
     """
 
@@ -211,7 +211,7 @@ class _LastDeliveries:
         puller.mailbox.on_wait = self._want
 
     def _want(self, waiting: int) -> None:
-        """Pull for those who wait, when nothing is fetched ahead."""
+        """Pull as many messages as tasks wait for, when nothing is fetched ahead."""
         if self._puller.state.wanted is not None:
             self._puller.state.wanted = waiting
             self._puller.refill()

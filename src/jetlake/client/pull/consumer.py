@@ -227,7 +227,7 @@ class Consumer:
         )
 
     messages = consume
-    """Another name for `consume`, for those who iterate: `async for message in consumer.messages()`."""
+    """Another name for `consume`, for iterating: `async for message in consumer.messages()`."""
 
     # The consumer itself
 

@@ -51,7 +51,7 @@ class FetchState:
         self.status: PullStatus | None = None
 
     def received(self, messages: int, size: int, now: float) -> None:
-        """So many user messages, of so many bytes, came."""
+        """Count received messages and their bytes."""
         self._last_heard = now
         self._messages_left -= messages
         if self._options.max_bytes:
@@ -61,7 +61,7 @@ class FetchState:
             self.is_over = True
 
     def heard(self, status: PullStatus, now: float) -> None:
-        """A status came."""
+        """Read a status."""
         self._last_heard = now
         outcome = classify(status)
         if outcome is PullOutcome.HEARTBEAT:

@@ -1,4 +1,4 @@
-"""The tasks that hand a read's messages to the user's handler, so many at once."""
+"""The tasks that call the user's handler with a read's messages, several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fetch and consume can be told: frozen values with ADR-37's defaults and ranges, checked when they are built."""
+"""The options of fetch and consume: frozen values with NATS ADR-37's defaults and ranges, checked when built."""
 
 from __future__ import annotations
 

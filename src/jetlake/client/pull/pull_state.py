@@ -1,10 +1,8 @@
-"""The flow control of consume as a pure state machine: what was asked for, what came, when to ask again.
+"""The flow control of consume as a pure state machine: what was asked for, what was received, when to pull again.
 
-Two counts make up what ADR-37 calls pending: what was asked for and has not come (kept here), and what came and was not
-handed out yet (the shell knows it and passes it in). When pending falls to the threshold, a pull fills it up to the
+Two counts make up what NATS ADR-37 calls pending: what was asked for and not received (kept here), and what was
+received and not handed out yet (passed in by the shell). When pending falls to the threshold, a pull fills it up to the
 limit. Both are messages, or bytes when the consume is limited by bytes.
-
-Time is passed in as seconds of any monotonic clock; nothing here waits, writes or reads.
 """
 
 from __future__ import annotations
@@ -126,19 +124,19 @@ class PullState:
     # Hearing
 
     def accepted(self, messages: int) -> bool:
-        """So many of the messages that came are handed out; True if these are all that are wanted."""
+        """Count accepted messages; True once `stop_after` is reached."""
         self._left -= messages
         return self._left <= 0
 
     def received(self, amount: int, now: float) -> None:
-        """So many user messages (or bytes) came."""
+        """Count received messages (or bytes)."""
         self._last_heard = now
         self._retry_s = _RETRY_FIRST_S
         self._misfit = 0
         self._settle(amount)
 
     def heard(self, status: PullStatus, now: float) -> PullOutcome:
-        """A status came; the counts follow it."""
+        """Read a status; the counts follow."""
         self._last_heard = now
         outcome = classify(status)
         if outcome is PullOutcome.ENDED:

@@ -22,7 +22,7 @@ class PullOutcome(Enum):
     REFUSED = "refused"
     """A pull was not taken; the same one may be taken later."""
     LOST = "lost"
-    """All pulls are gone with whoever held them."""
+    """The server that held the pulls is gone, and the pulls with it."""
     UNPINNED = "unpinned"
     """Another client has the pin."""
     UNAVAILABLE = "unavailable"

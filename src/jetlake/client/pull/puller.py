@@ -28,7 +28,7 @@ class Puller:
         mailbox: where the messages wait to be handed out.
         on_silence: called when the server was silent for too long.
         pull_subject: where pulls go.
-        state: what was asked for and what came of it.
+        state: the messages and bytes asked for and received.
         refill_at: how many messages may wait at most for `handed_out` to be due; negative for never.
     """
 
@@ -71,24 +71,24 @@ class Puller:
             self.state.disconnected()
 
     def aim(self, pull_subject: bytes, inbox: bytes) -> None:
-        """From now on pull from this consumer, to this inbox."""
+        """Set the consumer to pull from and the inbox that it delivers to."""
         self.pull_subject = pull_subject
         self._head = b"PUB %b %b " % (pull_subject, inbox)
 
     def pause(self) -> None:
-        """All pulls are gone; ask for nothing and wait for nothing until `resume`."""
+        """Stop pulling until `resume`: all pulls are lost."""
         self.state.disconnected()
         self.refill_at = -1
         self._stop_timer()
 
     def resume(self) -> None:
-        """The consumer is there and nothing is asked for: pull."""
+        """Pull again; nothing is outstanding."""
         if not self._is_stopped:
             self.state.reconnected(self._loop.time())
             self.refill()
 
     def stop(self) -> None:
-        """Ask for nothing any more."""
+        """Stop pulling for good."""
         self._is_stopped = True
         self.refill_at = -1
         self._stop_timer()
@@ -96,23 +96,23 @@ class Puller:
     # Messages
 
     def received(self, messages: list[Message], now: float) -> None:
-        """These came for the pulls."""
+        """Count messages that answer the pulls."""
         by_bytes = self.state.by_bytes
         self.state.received(sum([message.size for message in messages]) if by_bytes else len(messages), now)
 
     def buffered(self, messages: list[Message]) -> None:
-        """Of what came, these wait to be handed out."""
+        """Count messages that wait to be handed out."""
         if self.state.by_bytes:
             self._buffered_bytes += sum([message.size for message in messages])
 
     def handed_out(self, message: Message) -> None:
-        """One message was handed out, and perhaps a pull is due."""
+        """Count a message that was handed out, and pull if that is due."""
         if self.state.by_bytes:
             self._buffered_bytes = max(0, self._buffered_bytes - message.size)
         self.refill()
 
     def handed_out_all(self) -> None:
-        """Nothing waits any more, and perhaps a pull is due."""
+        """Note that the mailbox is empty, and pull if that is due."""
         self._buffered_bytes = 0
         self.refill()
 

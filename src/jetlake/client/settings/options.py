@@ -79,7 +79,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
         if not is_valid_publish(self.inbox_prefix.encode()):
             raise InvalidOptionError(f"inbox_prefix {self.inbox_prefix!r} is not a subject without wildcards")
         if self.tls is not None and not isinstance(self.tls, bool):
-            from ssl import SSLContext  # Only for those who have one, or should.
+            from ssl import SSLContext  # Loaded only where TLS is used.
 
             if not isinstance(self.tls, SSLContext):
                 raise InvalidOptionError(

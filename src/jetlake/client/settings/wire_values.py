@@ -134,5 +134,5 @@ def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # Subjects that were received with broken UTF-8 can be used again as they came.
+        # Subjects that were received with broken UTF-8 can be used again unchanged.
         return text.encode("utf-8", "surrogateescape")

@@ -54,7 +54,7 @@ class Stream:
 
     Attributes:
         name: its name.
-        cached_info: what the server said last about it.
+        cached_info: the server's last answer about it.
     """
 
     __slots__ = ("_api", "cached_info", "name")
@@ -66,7 +66,7 @@ class Stream:
 
     @property
     def config(self) -> StreamConfig:
-        """The configuration, as the server said last."""
+        """The configuration in the server's last answer."""
         return self.cached_info.config
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Stream:
     # The stream itself
 
     async def info(self, *, deleted_details: bool = False, subjects_filter: str = "") -> StreamInfo:
-        """What the server says about the stream now.
+        """Ask the server about the stream.
 
         Args:
             deleted_details: list the sequences that were deleted.
@@ -356,7 +356,7 @@ class Stream:
         return Consumer(self._api, await self.consumer_info(name))
 
     async def consumer_info(self, name: str) -> ConsumerInfo:
-        """What the server says about a consumer.
+        """Ask the server about a consumer.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.
