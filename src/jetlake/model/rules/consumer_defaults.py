@@ -93,31 +93,15 @@ def _without_negatives(config: ConsumerConfig, rules: ConsumerRules) -> Consumer
 
 
 def _with_zeros_filled(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    limits, server = rules.stream.consumer_limits, rules.server
-    waits_for_acks = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
-    changes: dict[str, Any] = {"max_deliver": config.max_deliver or -1}
-    if not config.is_push:
-        changes["max_waiting"] = config.max_waiting or MAX_WAITING_DEFAULT
-    ack_wait = config.ack_wait or (ACK_WAIT_DEFAULT if waits_for_acks else 0)
-    if config.backoff:
-        if rules.pedantic and ack_wait != config.backoff[0]:
-            raise pedantic_error("first backoff value has to equal batch AckWait")
-        ack_wait = config.backoff[0]
-    changes["ack_wait"] = ack_wait
-    for name in ("max_ack_pending", "inactive_threshold"):
-        if getattr(config, name) == 0:
-            if rules.pedantic and getattr(limits, name) > 0:
-                raise pedantic_error(f"{name} must be set if it's configured in stream limits")
-            changes[name] = getattr(limits, name)
+    changes: dict[str, Any] = {
+        "max_deliver": config.max_deliver or -1,
+        "ack_wait": _ack_wait(config, rules),
+        **_limits_of_the_stream(config, rules),
+        **_pull_defaults(config, rules),
+    }
     if changes.get("max_ack_pending", config.max_ack_pending) == 0 and config.ack_policy is not AckPolicy.NONE:
-        bounds = [limit for limit in (server.max_ack_pending, rules.account.max_ack_pending) if limit > 0]
+        bounds = [limit for limit in (rules.server.max_ack_pending, rules.account.max_ack_pending) if limit > 0]
         changes["max_ack_pending"] = min(MAX_ACK_PENDING_DEFAULT, *bounds) if bounds else MAX_ACK_PENDING_DEFAULT
-    if not config.is_push and config.max_batch == 0 and server.max_request_batch > 0:
-        if rules.pedantic:
-            raise pedantic_error("max_request_batch must be set if it's JetStream limits are set")
-        changes["max_batch"] = server.max_request_batch
-    if config.priority_policy is PriorityPolicy.PINNED_CLIENT and config.priority_timeout == 0:
-        changes["priority_timeout"] = PRIORITY_TIMEOUT_DEFAULT
     if config.ack_policy is AckPolicy.FLOW_CONTROL and not rules.pedantic:
         changes["flow_control"] = True
         changes["idle_heartbeat"] = FLOW_CONTROL_HEARTBEAT
@@ -126,3 +110,40 @@ def _with_zeros_filled(config: ConsumerConfig, rules: ConsumerRules) -> Consumer
         if time is not None:
             changes[name] = utc_time(time)
     return replace(config, **changes)
+
+
+def _ack_wait(config: ConsumerConfig, rules: ConsumerRules) -> int:
+    """The ack wait; the first back-off value where there is one."""
+    waits_for_acks = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
+    ack_wait = config.ack_wait or (ACK_WAIT_DEFAULT if waits_for_acks else 0)
+    if not config.backoff:
+        return ack_wait
+    if rules.pedantic and ack_wait != config.backoff[0]:
+        raise pedantic_error("first backoff value has to equal batch AckWait")
+    return config.backoff[0]
+
+
+def _limits_of_the_stream(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
+    """The stream's limits for consumers, where the configuration leaves them to it."""
+    limits = rules.stream.consumer_limits
+    changes = {}
+    for name in ("max_ack_pending", "inactive_threshold"):
+        if getattr(config, name) == 0:
+            if rules.pedantic and getattr(limits, name) > 0:
+                raise pedantic_error(f"{name} must be set if it's configured in stream limits")
+            changes[name] = getattr(limits, name)
+    return changes
+
+
+def _pull_defaults(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
+    """The defaults that only pull consumers have."""
+    if config.is_push:
+        return {}
+    changes: dict[str, Any] = {"max_waiting": config.max_waiting or MAX_WAITING_DEFAULT}
+    if config.max_batch == 0 and rules.server.max_request_batch > 0:
+        if rules.pedantic:
+            raise pedantic_error("max_request_batch must be set if it's JetStream limits are set")
+        changes["max_batch"] = rules.server.max_request_batch
+    if config.priority_policy is PriorityPolicy.PINNED_CLIENT and config.priority_timeout == 0:
+        changes["priority_timeout"] = PRIORITY_TIMEOUT_DEFAULT
+    return changes
