@@ -1,1 +1,1 @@
-"""What every part of the engine is given: clock, timers, group commit, usage counters, options."""
+"""The engine's services: clock, timers, group commit, delivery queue, usage counters, options."""

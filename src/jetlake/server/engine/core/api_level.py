@@ -1,4 +1,4 @@
-"""The API level that a message may ask for in its header."""
+"""The API level that a request may require in its header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
 
 def requires_newer_api(header: bytes) -> bool:
-    """Whether the message asks for an API level that this server does not have."""
+    """Return whether the request requires a higher API level than this server's."""
     if not header:
         return False
     level = find_value(header, _REQUIRED_LEVEL)
@@ -20,4 +20,4 @@ def requires_newer_api(header: bytes) -> bool:
     try:
         return int(level) > API_LEVEL
     except ValueError:
-        return True  # What is no number asks for more than anyone has.
+        return True  # As in nats-server, a malformed level is refused.

@@ -9,17 +9,17 @@ __all__ = ["Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Where the server gets the time from; tests pass one that they move by hand."""
+    """The server's source of time; tests pass a clock that they move by hand."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since the Unix epoch; never less than an earlier answer."""
+        """Return nanoseconds since the Unix epoch, never less than an earlier result."""
         ...
 
 
 class SystemClock:
-    """The machine's time: the wall's when it was made, then moved on by the monotonic clock.
+    """Wall time at the start, advanced by the monotonic clock.
 
-    A wall clock that is set back would reorder messages and let deadlines fire late; this one cannot be.
+    A wall clock that is set back would reorder messages and delay deadlines.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Long work, taken in steps between which everybody else goes first."""
+"""Long work: requests that run in steps over several turns of the loop, so that other work is not delayed."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from jetlake.store.steps import Steps
 
 __all__ = ["LongWork"]
 
-# How long work may go on before others get their turn.
+# Longest time that one piece of work runs in a turn.
 SLICE_NS = 1_000_000
 
 
 class LongWork:
-    """Everything that is under way, a slice of time for each in turn.
+    """Unfinished work, which gets time slices in round-robin order.
 
     Args:
-        now_ns: tells the time.
+        now_ns: returns the time.
 
     Attributes:
-        slice_ns: how long one piece of work goes on at a time.
+        slice_ns: length of a time slice.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
@@ -32,28 +32,28 @@ class LongWork:
         return bool(self._waiting)
 
     def advance(self, work: Steps[None]) -> bool:
-        """Take steps for one slice of time; whether the work is done."""
+        """Run steps for one time slice; True when the work is done."""
         deadline_ns = self._now_ns() + self.slice_ns
         return all(self._now_ns() < deadline_ns for _ in work)
 
     def begin(self, work: Steps[None]) -> None:
-        """Take one slice of the work, and the rest in later turns."""
+        """Run one time slice of the work, and the rest in later turns."""
         if not self.advance(work):
             self.go_on_with(work)
 
     def go_on_with(self, work: Steps[None]) -> None:
-        """Let the work go on in later turns."""
+        """Continue the work in later turns."""
         self._waiting.append(work)
 
     def run(self) -> None:
-        """Give the work that has waited longest its slice."""
+        """Run one time slice of the work that has waited longest."""
         if self._waiting:
             work = self._waiting.popleft()
             if not self.advance(work):
                 self._waiting.append(work)
 
     def finish(self) -> None:
-        """Do all that is left, because no more turns come."""
+        """Run all unfinished work to its end, before the engine stops."""
         while self._waiting:
             for _ in self._waiting.popleft():
                 pass

@@ -1,4 +1,4 @@
-"""How a server runs its JetStream: the values that the engine reads, validated where they come from."""
+"""The engine's options, validated by the configuration."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_payload: int = 1024 * 1024
     """The largest payload that clients may publish."""
     limits: ServerLimits = ServerLimits()
-    """What no stream and no consumer may exceed."""
+    """Limits of every stream and consumer."""
     ack_subject_v2: bool = False
     """Send ack subjects of version 2. Default: version 1; both are understood always."""

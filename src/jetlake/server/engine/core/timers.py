@@ -1,4 +1,4 @@
-"""Timers: deadlines in one heap; whoever owns the loop sleeps until the earliest and runs what is due."""
+"""Timers: deadlines in one heap; the event loop sleeps until the earliest and runs those that are due."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from heapq import heapify, heappop, heappush
 
 __all__ = ["Timer", "Timers"]
 
-# So many dead entries may always lie in the heap: a clean-up for fewer is not worth its pass.
+# Fewer cancelled entries than this are not worth a pass over the heap.
 _DEAD_MIN = 64
 
 
 class Timer:
-    """One scheduled call; made by `Timers.schedule`."""
+    """One scheduled call, created by `Timers.schedule`."""
 
     __slots__ = ("callback", "deadline_ns")
 
@@ -22,9 +22,9 @@ class Timer:
 
 
 class Timers:
-    """Calls that wait for their deadline.
+    """Scheduled calls in the order of their deadlines.
 
-    Cancelling is lazy: the entry stays in the heap until it comes up, or until the dead outnumber the living.
+    Cancelling is lazy: an entry stays in the heap until its deadline, or until cancelled entries outnumber the others.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Timers:
         return self._live
 
     def schedule(self, deadline_ns: int, callback: Callable[[], None]) -> Timer:
-        """Have `callback` called by the first `run_due` at or after the deadline."""
+        """Schedule `callback` for the first `run_due` at or after the deadline."""
         timer = Timer(deadline_ns, callback)
         self._scheduled += 1
         self._live += 1
@@ -44,28 +44,28 @@ class Timers:
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
-        """Forget the timer; nothing happens when there is none, or when it has run or was cancelled before."""
+        """Cancel a timer; None, and one that has run or was cancelled before, are ignored."""
         if timer is None or timer.callback is None:
             return
         timer.callback = None
         self._live -= 1
         if len(self._heap) > 2 * self._live + _DEAD_MIN:
-            # In place: run_due may be looking at this very list.
+            # In place, because run_due may be iterating over the list.
             self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
             heapify(self._heap)
 
     def next_deadline(self) -> int | None:
-        """The earliest deadline; None when nothing is scheduled."""
+        """Return the earliest deadline; None when nothing is scheduled."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def run_due(self, now_ns: int) -> int:
-        """Run what is due, in the order of deadlines, and say how many ran.
+        """Run the calls that are due, in the order of deadlines, and return their number.
 
-        What a callback schedules waits for the next call, even when it is due at once, so that this always ends.
-        When a callback raises, the rest stays scheduled.
+        A call that a callback schedules waits for the next `run_due`, even when it is due at once, so that this one
+        ends. When a callback raises, the rest stays scheduled.
         """
         heap = self._heap
         newest = self._scheduled

@@ -23,15 +23,15 @@ class Usage:
         self._reserved = {StorageType.MEMORY: 0, StorageType.FILE: 0}
 
     def limit(self, storage: StorageType) -> int:
-        """The most bytes; -1 is unlimited."""
+        """Return the limit in bytes; -1 is unlimited."""
         return self._limits[storage]
 
     def used(self, storage: StorageType) -> int:
-        """Bytes that messages take."""
+        """Return the bytes that messages take."""
         return self._used[storage]
 
     def reserved(self, storage: StorageType) -> int:
-        """Bytes that streams reserve by their `max_bytes`."""
+        """Return the bytes that streams reserve by their `max_bytes`."""
         return self._reserved[storage]
 
     def add(self, storage: StorageType, count: int) -> None:
@@ -66,6 +66,7 @@ class StreamUsage:
         self._server = server
         self._account = account
         self._storage = storage
+        self._is_limited = server.limit(storage) >= 0 or account.limit(storage) >= 0
         self._used = 0
         self._reserved = 0
 
@@ -87,6 +88,8 @@ class StreamUsage:
 
     def has_room(self, count: int) -> bool:
         """Return whether `count` more bytes fit below the limits of account and server."""
+        if not self._is_limited:
+            return True
         server, account = self.server_room, self.account_room
         return (server is None or server >= count) and (account is None or account >= count)
 

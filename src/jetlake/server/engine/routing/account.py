@@ -1,4 +1,4 @@
-"""An account: the subject space that its clients, listeners and streams share, and the delivery within it."""
+"""An account: the subject space of its clients, listeners and streams, and the delivery of messages within it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class JetStreamGate(Protocol):
-    """What an account needs from its JetStream: a taker for the subjects below `$JS.`."""
+    """The contract of an account's JetStream: handles the subjects below `$JS.`."""
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """Handle one message to `$JS.…` (never `$JS.EVENT.…`); False when it is not for JetStream."""
@@ -25,7 +25,7 @@ class JetStreamGate(Protocol):
 
 
 class Account(Routing):
-    """One tenant's subjects: nothing published here is seen in another account.
+    """One tenant's subject space, isolated from other accounts.
 
     Args:
         name: as in the configuration; `$G` is the account of servers without any.
@@ -43,10 +43,10 @@ class Account(Routing):
     def publish(
         self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None = None
     ) -> int:
-        """Route one message to everybody interested, and say how many took it.
+        """Route one message to all interest, and return the number of recipients.
 
-        The origin does not get its own message back when it wants no echo; when nobody takes its request and it
-        wants to know, it gets the 503.
+        An origin without echo does not get its own message back; one with `no_responders` gets a 503 for a request
+        without a recipient.
         """
         route = self.literals.get(subject)
         if route is None:
@@ -54,7 +54,7 @@ class Account(Routing):
                 return self._publish_to_jetstream(subject, reply, header, payload, origin)
             route = self.route(subject)
             if not subject.startswith(b"_INBOX."):
-                # Subjects come again, replies do not.
+                # Replies are unique, and would only fill the cache.
                 if len(self.literals) >= LITERALS_MAX:
                     self.literals.clear()
                 self.literals[subject] = route
@@ -68,7 +68,7 @@ class Account(Routing):
         return taken
 
     def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber) -> None:
-        """Route a message of which streams get another reply and header than subscribers."""
+        """Route a message with another reply and header for streams than for subscribers."""
         subject, reply, header, payload = message
         route = self.route(subject)
         for receive in route.sinks:
@@ -81,7 +81,7 @@ class Account(Routing):
         js = self.js
         taken = 1 if js is not None and js.receive(subject, reply, header, payload, origin) else 0
         if self._wide:
-            # Not through the table: ack subjects never come twice.
+            # Not through the cache: ack subjects are unique.
             route = Route(self._sublist.match(subject))
             for receive in route.sinks:
                 receive(subject, reply, header, payload, origin)
@@ -93,7 +93,7 @@ class Account(Routing):
     def _fan_out(
         self, route: Route, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
     ) -> int:
-        """One copy to each subscription and handler, one to a member of each group."""
+        """Send a copy to each plain subscription and handler, and to one member of each group."""
         taken = 0
         for subscription in route.plain:
             subscriber = subscription.subscriber
@@ -124,7 +124,7 @@ class Account(Routing):
         payload: bytes,
         origin: Subscriber | None,
     ) -> bool:
-        """Give the message to a random member of the group, rather to one that keeps up; False when none can."""
+        """Send the message to a random member of the group, preferably an uncongested one; False when none can."""
         start = int(self._random() * len(members))
         order = members[start:] + members[:start] if start else members
         if len(order) > 1 and is_congested(order[0]):
@@ -147,7 +147,7 @@ class Account(Routing):
         return False
 
     def _may_take(self, subscription: Subscription, count: int) -> int:
-        """How many of `count` deliveries a subscription with a maximum may still get; it ends with the last."""
+        """Return how many of `count` deliveries a subscription with a maximum may get; the last one ends it."""
         left = subscription.max - subscription.delivered
         if left <= count and subscription.active:
             self._remove(subscription.subject, subscription)
@@ -156,7 +156,7 @@ class Account(Routing):
         return max(min(left, count), 0)
 
     def _tell_no_responders(self, subject: bytes, reply: bytes, origin: Subscriber) -> None:
-        """Send the 503 to the origin's own subscription on the reply, if it has one."""
+        """Send a 503 to the origin's own subscription on the reply subject, if there is one."""
         for subscription in self.route(reply).plain:
             if subscription.subscriber is origin:
                 if subscription.max and not self._may_take(subscription, 1):
@@ -169,10 +169,12 @@ class Account(Routing):
     # Delivery in runs
 
     def send_to(self, address: bytes, messages: list[Message]) -> int:
-        """Deliver a run of messages to whoever subscribes `address`; each frame carries the message's own subject.
+        """Deliver a run of messages to the subscribers of `address`; each frame carries the message's own subject.
 
-        Returns how many of the messages, counted from the first, somebody took; 0 = nobody is there. The address is
-        looked up once, and the run leaves as one piece per subscriber.
+        The address is looked up once, and the run is sent as one piece per subscriber.
+
+        Returns:
+            How many messages, counted from the first, had a recipient; 0 = no subscriber.
         """
         route = self.literals.get(address) or self.route(address)
         subscription = route.lone
@@ -229,7 +231,7 @@ class Account(Routing):
     def answer(self, replies: list[tuple[bytes, bytes]]) -> None:
         """Publish many short answers, (subject, payload) each: the PubAcks of a batch.
 
-        Neighbours that go to one inbox, as those of one publisher do, are looked up once and leave in one piece.
+        Consecutive answers to one inbox, such as those of one publisher, are looked up once and sent as one piece.
         """
         frames: list[bytes] = []
         taker: Subscription | None = None
@@ -251,9 +253,9 @@ class Account(Routing):
             taker.subscriber.send(b"".join(frames))
 
     def acknowledge(self, replies: list[bytes], text: bytes, first_sequence: int) -> None:
-        """Answer consecutive messages of a stream: to each reply goes `<text><sequence>}`, to an empty one nothing.
+        """Acknowledge consecutive messages of a stream with `<text><sequence>}` each; empty replies get nothing.
 
-        As with `answer`, neighbours that go to one inbox leave in one piece.
+        As with `answer`, consecutive acknowledgements to one inbox are sent as one piece.
         """
         frames: list[bytes] = []
         append = frames.append
@@ -285,7 +287,7 @@ class Account(Routing):
             taker.subscriber.send(b"".join(frames))
 
     def _inbox(self, prefix: bytes) -> Subscription | None:
-        """The one subscription that takes everything on `prefix.<token>`; None when it is not as simple as that."""
+        """Return the one plain subscription on all of `prefix.<token>`; None when there is other interest."""
         if not prefix:
             return None
         route, exceptions = self._families.get(prefix) or self._resolve_family(prefix)

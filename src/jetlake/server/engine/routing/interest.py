@@ -1,4 +1,4 @@
-"""Routing: who is interested in which subjects, and the routes found for them, kept until interest changes."""
+"""Interest: subscriptions, listeners and captures by subject, and the routes resolved from them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jetlake.server.engine.routing.subscription import Capture, Handler, Listene
 
 __all__ = ["Routing", "RoutingStats", "Watch"]
 
-# The route of all subjects with one prefix, and the last tokens to which it does not apply.
+# The route of all subjects with one prefix, and the last tokens that it does not apply to.
 Family = tuple[Route, tuple[Mapping[bytes, object], ...]]
 
-# Routes kept by literal subject, and by all tokens but the last; full tables are emptied.
+# Cached routes, by literal subject and by all tokens but the last; a full cache is emptied.
 LITERALS_MAX = 8192
 _FAMILIES_MAX = 8192
 
@@ -22,7 +22,7 @@ _NOWHERE = Route()
 
 
 class Watch:
-    """A wish to hear when the interest in one literal subject may have changed; made by `Account.watch_interest`."""
+    """A callback for changes of interest in one literal subject, created by `Account.watch_interest`."""
 
     __slots__ = ("callback", "subject")
 
@@ -43,10 +43,10 @@ class RoutingStats:
 
 
 class Routing:
-    """The interests of one subject space, and the way from a subject to them.
+    """The interest of one subject space, with a cache of routes.
 
     Attributes:
-        literals: routes by whole subject, for subjects that come again; changed in place, so a hot loop may keep it.
+        literals: cached routes by whole subject; changed in place, so that a hot loop may hold the dict.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Routing:
         self._sublist: Sublist[Interest] = Sublist()
         self._families: dict[bytes, Family] = {}
         self._watches: dict[bytes, list[Watch]] = {}
-        # How many patterns could match a subject below `$JS.`: usually none, and then acks need no look-up.
+        # Patterns that could match a subject below `$JS.`; without any, acks need no look-up.
         self._wide = 0
 
     # Interest
@@ -69,7 +69,7 @@ class Routing:
         return subscription
 
     def add(self, subscription: Subscription) -> None:
-        """Register a subscription that was made and checked elsewhere."""
+        """Register a validated subscription."""
         self._insert(subscription.subject, subscription)
 
     def unsubscribe(self, subscription: Subscription, max: int = 0) -> None:
@@ -80,33 +80,33 @@ class Routing:
             self._remove(subscription.subject, subscription)
 
     def listen(self, pattern: bytes, handler: Handler, queue: bytes = b"") -> Listener:
-        """Have `handler` called for each message whose subject matches."""
+        """Call `handler` for each message whose subject matches."""
         listener = Listener(pattern, handler, queue)
         self._insert(pattern, listener)
         return listener
 
     def unlisten(self, listener: Listener) -> None:
-        """End what `listen` began."""
+        """Remove a listener."""
         self._remove(listener.subject, listener)
 
     def capture(self, pattern: bytes, sink: Sink) -> Capture:
-        """Give every message whose subject matches to the sink, which counts as a taker."""
+        """Send every message whose subject matches to the sink, which counts as a recipient."""
         capture = Capture(pattern, sink)
         self._insert(pattern, capture)
         return capture
 
     def release(self, capture: Capture) -> None:
-        """End what `capture` began."""
+        """Remove a capture."""
         self._remove(capture.subject, capture)
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Watch:
-        """Have `callback` called after the interest in this literal subject may have changed."""
+        """Call `callback` after the interest in the literal subject may have changed."""
         watch = Watch(subject, callback)
         self._watches.setdefault(subject, []).append(watch)
         return watch
 
     def unwatch(self, watch: Watch) -> None:
-        """End what `watch_interest` began; twice does no harm."""
+        """Remove a watch; removing it again is ignored."""
         watches = self._watches.get(watch.subject)
         if watches is not None and watch in watches:
             watches.remove(watch)
@@ -133,11 +133,11 @@ class Routing:
 
     @property
     def cached_routes(self) -> int:
-        """How many routes are kept ready."""
+        """Number of cached routes."""
         return len(self.literals) + len(self._families)
 
     def known_routes(self) -> list[Route]:
-        """The routes that are kept ready."""
+        """Return the cached routes."""
         return [*self.literals.values(), *(family[0] for family in self._families.values())]
 
     def _insert(self, pattern: bytes, interest: Interest) -> None:
@@ -156,7 +156,7 @@ class Routing:
         self._changed(pattern)
 
     def _changed(self, pattern: bytes) -> None:
-        """Forget the routes that the pattern may be part of, then tell those who watch."""
+        """Drop the cached routes that the pattern may affect, then call the watches."""
         if b"*" in pattern or b">" in pattern:
             self.literals.clear()
             self._families.clear()
@@ -173,10 +173,10 @@ class Routing:
     # Routes
 
     def route(self, subject: bytes) -> Route:
-        """Who takes this subject now; good until interest changes, so ask again rather than keep it.
+        """Return the current route of a subject, valid until interest changes.
 
-        Subjects that differ in their last token alone share one route where no pattern tells them apart: unique
-        replies and ids find their takers without filling the table of literals.
+        Subjects that differ only in their last token share one route where no pattern tells them apart, so that unique
+        replies and ids do not fill the cache of literals.
         """
         route = self.literals.get(subject)
         if route is not None:

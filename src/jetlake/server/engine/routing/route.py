@@ -1,4 +1,4 @@
-"""A route: who takes the messages of one subject, resolved once and used until interest changes."""
+"""A route: the recipients of one subject's messages, resolved once and valid until interest changes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Receive = Callable[[bytes, bytes, bytes, bytes, Subscriber | None], None]
 
 
 class Route:
-    """The takers of a subject, sorted by what is done for them.
+    """The recipients of a subject, by kind.
 
     Attributes:
         sinks: the streams that capture the subject, as their `receive`.
         handlers: the listeners inside the server.
-        plain: subscriptions that each get a copy.
-        groups: per queue group its members, of which one gets the message.
-        lone: the only taker, when that is one subscription without a queue; what deliveries usually find.
-        only_sink: the only taker, when that is one stream; what publishes to streams usually find.
-        takers: how many copies a message makes.
+        plain: subscriptions without a queue group; each gets a copy.
+        groups: the members of each queue group, of which one gets the message.
+        lone: the only recipient, when that is one plain subscription: the usual case of deliveries.
+        only_sink: the only recipient, when that is one stream: the usual case of publishes to streams.
+        takers: number of recipients.
     """
 
     __slots__ = ("groups", "handlers", "lone", "only_sink", "plain", "sinks", "takers")
@@ -34,7 +34,7 @@ class Route:
         groups: dict[bytes, list[Subscription | Listener]] = {}
         for interest in interests:
             if isinstance(interest, Capture):
-                # A stream whose subjects overlap takes a message once.
+                # A stream whose subjects overlap receives a message once.
                 sinks[id(interest.sink)] = interest.sink.receive
             elif interest.queue:
                 groups.setdefault(interest.queue, []).append(interest)
@@ -52,17 +52,17 @@ class Route:
 
     @property
     def congested(self) -> bool:
-        """Whether a delivery now would find a subscriber that has too much unwritten: any, or in a group all."""
+        """Whether a plain subscription's subscriber, or all members of a group, are congested."""
         for subscription in self.plain:
             if subscription.subscriber.congested:
                 return True
         return any(all(is_congested(member) for member in members) for members in self.groups)
 
     def has_queue(self, queue: bytes) -> bool:
-        """Whether members of this queue group are among the takers."""
+        """Return whether the queue group is among the recipients."""
         return any(members[0].queue == queue for members in self.groups)
 
 
 def is_congested(member: Subscription | Listener) -> bool:
-    """Whether this member of a group is a subscription whose subscriber is gone or has too much unwritten."""
+    """Return whether a group's member is a subscription whose subscriber is closed or congested."""
     return isinstance(member, Subscription) and (member.subscriber.congested or member.subscriber.closed)

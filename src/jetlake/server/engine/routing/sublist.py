@@ -1,4 +1,4 @@
-"""The sublist: a trie of subject patterns that finds everything interested in a subject."""
+"""The sublist: a trie of subject patterns that matches subjects to items."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sublist(Generic[Item]):
         return self._count
 
     def insert(self, pattern: bytes, item: Item) -> None:
-        """Put `item` under `pattern`; the same item twice under one pattern counts once."""
+        """Insert `item` under `pattern`; the same item twice under one pattern counts once."""
         node = self._root
         tokens = pattern.split(b".")
         tail = tokens[-1] == b">"
@@ -59,7 +59,7 @@ class Sublist(Generic[Item]):
             self._count += 1
 
     def remove(self, pattern: bytes, item: Item) -> bool:
-        """Take `item` away from under `pattern`, with the nodes that nothing needs any more."""
+        """Remove `item` from under `pattern`, and empty nodes with it; False when it is not there."""
         node = self._root
         path: list[tuple[_Node[Item], bytes]] = []
         tokens = pattern.split(b".")
@@ -86,7 +86,7 @@ class Sublist(Generic[Item]):
         return True
 
     def match(self, subject: bytes) -> list[Item]:
-        """All items whose pattern matches the subject, whose own tokens are taken literally, also `*` and `>`."""
+        """Return all items whose pattern matches the subject; `*` and `>` in the subject are literal."""
         tokens = subject.split(b".")
         found: list[Item] = []
         if b"" in tokens:
@@ -97,9 +97,9 @@ class Sublist(Generic[Item]):
         return found
 
     def match_family(self, prefix: bytes) -> tuple[list[Item], tuple[Mapping[bytes, object], ...]]:
-        """What matches `prefix.<any one token>`, and the tables of tokens for which more than that may match.
+        """Return the items that match `prefix.<any one token>`, and the tables of tokens for which more may match.
 
-        The answer holds for every last token that is in none of the tables.
+        The items are complete for every last token that is in none of the tables.
         """
         tokens = prefix.split(b".")
         found: list[Item] = []
@@ -115,7 +115,7 @@ class Sublist(Generic[Item]):
         return found, tuple(exceptions)
 
     def _descend(self, tokens: list[bytes], found: list[Item]) -> list[_Node[Item]]:
-        """The nodes that all tokens lead to; what ends on the way with `>` is added to `found`."""
+        """Return the nodes that all tokens lead to, and add the items of `>` patterns on the way to `found`."""
         level = [self._root]
         for token in tokens:
             following = []

@@ -1,4 +1,4 @@
-"""Who receives what is published: a client's subscription, a listener inside the server, a stream's capture."""
+"""The recipients of published messages: clients' subscriptions, listeners inside the server, streams' captures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Capture", "Handler", "Listener", "Sink", "Subscriber", "Subscription
 
 
 class Subscriber(ABC):
-    """The far end of subscriptions and the origin of publishes: a connection, or a double in a test.
+    """The owner of subscriptions and the origin of publishes: a connection, or a test double.
 
     Attributes:
-        headers: it takes `HMSG`; to others headers are stripped.
-        echo: it wants its own messages back.
-        no_responders: it wants a 503 when nobody takes its request.
-        closed: nothing sent will arrive any more.
-        congested: more waits to be written than the high-water mark; deliveries should pause.
+        headers: supports `HMSG`; for others headers are stripped.
+        echo: receives its own messages.
+        no_responders: receives a 503 when a request has no recipient.
+        closed: nothing that is sent arrives any more.
+        congested: the outgoing buffer is above its high-water mark; deliveries should pause.
     """
 
     headers: bool = True
@@ -28,14 +28,14 @@ class Subscriber(ABC):
 
     @abstractmethod
     def send(self, data: bytes) -> None:
-        """Append whole frames to the outgoing buffer; never blocks, cuts the peer off when it holds too much."""
+        """Append whole frames to the outgoing buffer without blocking; a peer that is too slow is disconnected."""
 
     def subscriptions(self) -> list[Subscription]:
-        """The live subscriptions of this subscriber."""
+        """Return the active subscriptions."""
         return []
 
     def client_info(self) -> dict[str, Any]:
-        """Who this is, with the keys of the `client` object in advisories."""
+        """Return the `client` object of advisories."""
         return {}
 
 
@@ -44,7 +44,7 @@ class Subscription:
 
     Attributes:
         max: the subscription ends with this many deliveries, counted since it began; 0 = never.
-        admits: looks at each delivery (subject, reply) and says whether the user may receive it; None = all.
+        admits: returns whether the user may receive a delivery, by subject and reply; None = all.
         on_end: called once when the subscription ended by reaching `max`.
     """
 
@@ -65,7 +65,7 @@ class Subscription:
         return f"Subscription({self.subject!r}, sid={self.sid!r}, queue={self.queue!r})"
 
 
-# Called with subject, reply, header, payload, origin; False means "as if nobody had listened".
+# Called with subject, reply, header, payload, origin; False = not handled, as if there were no listener.
 Handler = Callable[[bytes, bytes, bytes, bytes, "Subscriber | None"], "bool | None"]
 
 
@@ -82,15 +82,15 @@ class Listener:
 
 
 class Sink(Protocol):
-    """What a capture feeds: a stream."""
+    """The receiver of captured messages: a stream's publish path."""
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
-        """Take one published message; the sink answers to `reply` itself."""
+        """Receive one published message; the sink answers to `reply` itself."""
         ...
 
 
 class Capture:
-    """A stream's claim on the subjects of a pattern."""
+    """A stream's interest in the subjects of a pattern."""
 
     __slots__ = ("active", "sink", "subject")
 

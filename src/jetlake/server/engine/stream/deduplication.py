@@ -113,13 +113,13 @@ class Deduplication:
         return found
 
     def entries(self) -> list[tuple[bytes, int, int]]:
-        """Everything known, oldest first: id, sequence, and the time from which its window counts."""
+        """Return all ids, oldest first, with their sequences and the times from which their windows count."""
         return [
             (message_id, self._sequences[message_id], time_ns) for time_ns, ids in self._groups for message_id in ids
         ]
 
     def resize(self, window_ns: int) -> None:
-        """The stream's window changed; what is known is judged by the new one."""
+        """Change the length of the window, also for the ids that it holds."""
         self.window_ns = window_ns
         if not window_ns:
             self._sequences.clear()

@@ -1,4 +1,4 @@
-"""Republish: what a stream has stored is published again under another subject, for those who only listen."""
+"""Republish: stored messages are published again under another subject, for core NATS subscribers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Republisher:
 
     Args:
         stream: the stream's name.
-        transform: from stored subjects to those published.
-        headers_only: leave payloads out and say their size.
+        transform: maps stored subjects to published ones.
+        headers_only: replace payloads by a header with their size.
     """
 
     def __init__(self, stream: bytes, transform: Transform, *, headers_only: bool) -> None:
@@ -27,7 +27,7 @@ class Republisher:
 
     @classmethod
     def of(cls, config: StreamConfig) -> Republisher | None:
-        """The republisher of a stream, if it has one."""
+        """Return the republisher of a stream; None without a directive."""
         directive = config.republish
         if directive is None or not directive.dest:
             return None
@@ -37,10 +37,10 @@ class Republisher:
     def apply(
         self, subject: bytes, header: bytes, payload: bytes, sequence: int, time_ns: int, previous: int
     ) -> tuple[bytes, bytes, bytes] | None:
-        """Subject, header and payload to publish; None when the directive does not cover the subject.
+        """Return subject, header and payload to publish; None when the directive does not match the subject.
 
         Args:
-            previous: the sequence of the message before it on the same subject; 0 when it is the first.
+            previous: the previous sequence on the same subject; 0 = none.
         """
         destination = self._transform.apply(subject)
         if destination is None:
