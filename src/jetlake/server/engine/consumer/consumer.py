@@ -32,6 +32,9 @@ from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Consumer"]
 
+# Looked up once: with each acknowledgement, the enum's own lookup would cost more than the comparison.
+_LIMITS = RetentionPolicy.LIMITS
+
 
 class Consumer:
     """One consumer of one stream.
@@ -274,7 +277,7 @@ class Consumer:
 
     def _on_done(self, sequences: Iterable[int]) -> None:
         """Have the stream remove messages that retention keeps only until they are consumed."""
-        if self.stream.config.retention is not RetentionPolicy.LIMITS:
+        if self.stream.config.retention is not _LIMITS:
             for sequence in sequences:
                 self.stream.consumed(self, sequence)
 

@@ -10,7 +10,7 @@ from jetlake.errors import ConfigError, DecodeError
 from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.durations import parse_duration
 
-__all__ = ["ACK", "AckBody", "AckKind", "parse_ack_body"]
+__all__ = ["AckBody", "AckKind", "parse_ack_body"]
 
 
 class AckKind(IntEnum):
@@ -46,7 +46,7 @@ class _NakOptions(msgspec.Struct):
     delay: int = 0
 
 
-ACK = AckBody(AckKind.ACK)
+_ACK = AckBody(AckKind.ACK)
 _NAK = AckBody(AckKind.NAK)
 _PROGRESS = AckBody(AckKind.PROGRESS)
 _UNKNOWN = AckBody(AckKind.UNKNOWN)
@@ -55,7 +55,7 @@ _UNKNOWN = AckBody(AckKind.UNKNOWN)
 def parse_ack_body(payload: bytes) -> AckBody:
     """Parse a body; one that makes no sense is `UNKNOWN`, a nak with an invalid delay is a plain nak. Never raises."""
     if payload in (b"", b"+ACK", b"+OK"):
-        return ACK
+        return _ACK
     if payload.startswith(b"-NAK"):
         return _parse_nak(payload[4:].strip())
     if payload == b"+WPI":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.consumer.acks.ack_body import ACK, AckKind, parse_ack_body
+from jetlake.server.engine.consumer.acks.ack_body import AckBody, AckKind, parse_ack_body
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.events import ConsumerEvents
@@ -65,28 +65,34 @@ class AckHandler:
             # Never delivered: the subject is made up, and gets no answer.
             return True
         now_ns = self._schedule.inactivity.used_ns = self._schedule.now_ns()
-        body = ACK if not payload else parse_ack_body(payload)
-        kind = body.kind
-        if kind is AckKind.ACK:
+        if not payload or payload == b"+ACK":
             self._done(stream_sequence, consumer_sequence, now_ns, self._events.samples)
-        elif kind is AckKind.NEXT:
-            self._done(stream_sequence, consumer_sequence, now_ns, self._events.samples)
-            if reply:
-                self._on_next(reply, b"", body.request, origin)
-            return True
-        elif kind is AckKind.NAK:
-            self._naked(stream_sequence, consumer_sequence, body.delay_ns, now_ns)
-        elif kind is AckKind.PROGRESS:
-            if tracker.progress(stream_sequence, now_ns):
-                self._record_wait(stream_sequence)
-                self._schedule.arm()
-        elif kind is AckKind.TERM:
-            count = tracker.delivery_count(stream_sequence)
-            self._done(stream_sequence, consumer_sequence, now_ns, samples=False)
-            self._events.terminated(stream_sequence, consumer_sequence, count, body.reason)
+        else:
+            body = parse_ack_body(payload)
+            self._apply(body, stream_sequence, consumer_sequence, now_ns)
+            if body.kind is AckKind.NEXT:
+                if reply:
+                    self._on_next(reply, b"", body.request, origin)
+                return True
         if reply:
             self._confirm(reply)
         return True
+
+    def _apply(self, body: AckBody, sequence: int, consumer_sequence: int, now_ns: int) -> None:
+        """Apply a parsed acknowledgement."""
+        kind, tracker = body.kind, self._tracker
+        if kind in (AckKind.ACK, AckKind.NEXT):
+            self._done(sequence, consumer_sequence, now_ns, self._events.samples)
+        elif kind is AckKind.NAK:
+            self._naked(sequence, consumer_sequence, body.delay_ns, now_ns)
+        elif kind is AckKind.PROGRESS:
+            if tracker.progress(sequence, now_ns):
+                self._record_wait(sequence)
+                self._schedule.arm()
+        elif kind is AckKind.TERM:
+            count = tracker.delivery_count(sequence)
+            self._done(sequence, consumer_sequence, now_ns, samples=False)
+            self._events.terminated(sequence, consumer_sequence, count, body.reason)
 
     def _done(self, sequence: int, consumer_sequence: int, now_ns: int, samples: bool) -> None:
         """Mark the message, or with ack policy all every message up to it, as never to be redelivered."""

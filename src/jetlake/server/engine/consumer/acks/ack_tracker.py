@@ -245,7 +245,7 @@ class AckTracker:
         """When the first ack wait ends; 0 = never."""
         if not self.has_ack_wait:
             return 0
-        deadline_ns = self._deadlines.next_ns
+        deadline_ns = self._deadlines.next_ns if self._own_ns else 0
         if self.pending:
             run_ns = self._runs.next_deadline_ns
             if run_ns and (not deadline_ns or run_ns < deadline_ns):
