@@ -1,8 +1,8 @@
-"""The engine: all accounts' JetStreams, their one clock, timers and commit, and the cycle that drives them.
+"""The engine: the JetStream of all accounts, the services that they share, and the cycle that drives them.
 
-The shell calls `flush` after everything it fed in (a socket read, due timers, a finished sync): received messages are
-stored in batches, stores and journals are written once each, acknowledgements that need not wait are released, and
-consumers that are ready deliver a bounded run each.
+The shell calls `flush` after each socket read, due timers and finished syncs: received messages are stored in batches,
+stores and journals are flushed once each, acknowledgements that need no sync are sent, and ready consumers deliver a
+bounded run each.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from jetlake.store.sequence_ranges import ranges_of, told
 
 __all__ = ["Engine", "EngineStoppedError"]
 
-# Journals that nobody waits for are written this much later at the latest.
+# Journals that no answer waits for are flushed within this time.
 _SOON_NS = 100_000_000
-# What is held until something else is durable is written in the next round; files of what was removed may stay.
+# Rounds of flush and sync at the end: writes that wait for another sync go into the next round.
 _LAST_ROUNDS = 3
-# What the disk refused is tried again after this pause.
+# Pause before a failed flush or sync is tried again.
 _RETRY_NS = 1_000_000_000
 
 
 class EngineStoppedError(JetlakeError):
-    """The engine was closed before this became durable; nothing is promised about it."""
+    """The engine was closed before a write became durable."""
 
 
 class Engine:
-    """Everything JetStream in one server, without a loop, a socket or a file of its own.
+    """JetStream of one server, without an event loop, a socket or a file of its own.
 
     Args:
-        clock: where the time comes from.
-        options: how this server runs its JetStream.
-        storage: where streams are kept and found again.
+        clock: the source of time.
+        options: the settings of JetStream.
+        storage: where streams are stored.
         next_nuid: source of unique names; the operating system's randomness when None.
     """
 
@@ -59,10 +59,10 @@ class Engine:
         self.options = options
         self.storage = storage
         self.random = Random()
-        """Names, jitter and samples; tests seed it."""
+        """Source of consumer names, jitter and samples; tests seed it."""
         self.timers = Timers()
         self.long_work = LongWork(clock.now_ns)
-        """Requests that take long, answered in later cycles."""
+        """Requests that run in steps over several cycles."""
         self.commit = Commit(always=options.sync_interval_ns == 0)
         self.commit.on_failure = self._report_failure
         self.commit.on_recovery = self._report_recovery
@@ -94,7 +94,7 @@ class Engine:
     # Accounts
 
     def enable(self, account: Account, limits: AccountLimits | None = None) -> JetStream:
-        """Give the account its JetStream and recover the streams it had."""
+        """Enable JetStream for an account and recover its streams."""
         jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits())
         self.jetstreams[account.name] = jetstream
         account.js = JetStreamRouter(jetstream, self.long_work)
@@ -102,11 +102,11 @@ class Engine:
         return jetstream
 
     def refuse(self, account: Account) -> None:
-        """The account has no JetStream: tell those who ask for it."""
+        """Refuse the API requests of an account without JetStream."""
         account.js = DisabledJetStream(account)
 
     def close(self) -> None:
-        """Stop cleanly: tell waiting pulls, write and sync everything, leave indexes for a quick start."""
+        """Stop cleanly: end waiting pulls, flush and sync everything, save indexes for a quick start."""
         self.store_received()
         self.long_work.finish()
         for jetstream in self.jetstreams.values():
@@ -128,7 +128,7 @@ class Engine:
         self.deliveries.wake_congested()
 
     def has_ready(self) -> bool:
-        """Whether another `flush` in the next turn of the loop has something to do."""
+        """Return whether another `flush` in the next turn of the loop has work to do."""
         return bool(self.deliveries or self._received or self.long_work) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
@@ -141,7 +141,7 @@ class Engine:
                 receiver.store_received(now_ns)
 
     def flush(self) -> None:
-        """One turn of the cycle; what it stirs up beyond its end waits for the next (`has_ready`)."""
+        """Run one cycle; work that it causes beyond its end waits for the next (`has_ready`)."""
         if self._received:
             self.store_received()
         self.long_work.run()
@@ -156,15 +156,15 @@ class Engine:
             self._soon_timer = self.timers.schedule(self.clock.now_ns() + _SOON_NS, self._flush_soon)
 
     def run_timers(self) -> int:
-        """Run what is due; the shell follows with `flush`."""
+        """Run the timers that are due; the shell calls `flush` next."""
         return self.timers.run_due(self.clock.now_ns())
 
     def disk_failures(self) -> list[str]:
-        """The streams and consumers of which the disk refused something, and why, until it takes it again."""
+        """Return the streams and consumers that cannot be written, each with the error, until a retry succeeds."""
         return [f"{self._owner_of(syncable)}: {error}" for syncable, error in self.commit.failures.items()]
 
     def store_faults(self) -> list[str]:
-        """What was found missing or could not be opened, until it is mended, or purged, deleted or moved away."""
+        """Return what is missing or could not be opened, until it is repaired, purged, deleted or moved away."""
         faults = [
             f"stream in {folder} of account {account} is set aside: {reason}"
             if folder

@@ -185,6 +185,7 @@ class Api:
             payload=payload,
             reply=reply,
             origin=origin,
+            now_ns=self._jetstream.services.clock.now_ns(),
             awaits=awaits,
         )
         return handler(request)

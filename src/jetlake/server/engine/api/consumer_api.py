@@ -205,9 +205,8 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     until = None if body.pause_until == ZERO_TIME else body.pause_until
     request.awaits.append(consumer.home.place)
     consumer.pause(_with_level(replace(consumer.config, pause_until=until)))
-    now_ns = consumer.services.clock.now_ns()
-    paused = consumer.is_paused(now_ns)
-    remaining = parse_time(until) - now_ns if paused and until is not None else 0
+    paused = consumer.is_paused(request.now_ns)
+    remaining = parse_time(until) - request.now_ns if paused and until is not None else 0
     return ConsumerPauseReply(paused=paused, pause_until=until or ZERO_TIME, pause_remaining=remaining)
 
 

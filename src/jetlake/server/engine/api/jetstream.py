@@ -80,11 +80,10 @@ class JetStream:
             for consumer in stream.consumers.values():
                 self.services.commit.failed(consumer.journal.file, consumer.journal.file.failure)
 
-    def create_stream(self, config: StreamConfig) -> Stream[Consumer]:
+    def create_stream(self, config: StreamConfig, now_ns: int) -> Stream[Consumer]:
         """Create a stream with a configuration that has been checked."""
-        created_ns = self.services.clock.now_ns()
-        home = self._storage.create(self.account.name, config, created_ns)
-        stream = self._add(config, created_ns, home, created_ns)
+        home = self._storage.create(self.account.name, config, now_ns)
+        stream = self._add(config, now_ns, home, now_ns)
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         if home.place is not None:
             self.services.commit.mark_now(home.place)

@@ -37,6 +37,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     """The undecoded body."""
     reply: bytes
     origin: Subscriber | None
+    now_ns: int
+    """When the request was executed."""
     awaits: list[Syncable | None] = msgspec.field(default_factory=list)
     """What must be durable before the answer is sent, added by the handler; None stands for what is not stored."""
 

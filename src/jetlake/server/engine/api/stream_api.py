@@ -84,13 +84,13 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
             raise api_error(10058)
         return _created(request, existing)
     jetstream.check_overlap(config)
-    return _created(request, jetstream.create_stream(config))
+    return _created(request, jetstream.create_stream(config, request.now_ns))
 
 
 def _created(request: ApiRequest, stream: Stream[Any]) -> StreamCreateReply:
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     # As in nats-server, only this answer about a stream leaves out the domain.
-    return reply_of(StreamCreateReply, replace(stream_info(stream), domain=""), did_create=True)
+    return reply_of(StreamCreateReply, replace(stream_info(stream, request.now_ns), domain=""), did_create=True)
 
 
 def stream_update(request: ApiRequest) -> StreamUpdateReply:
@@ -109,10 +109,10 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     jetstream.check_overlap(config)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
-    stream.update(config)
+    stream.update(config, request.now_ns)
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
-    return reply_of(StreamUpdateReply, stream_info(stream))
+    return reply_of(StreamUpdateReply, stream_info(stream, request.now_ns))
 
 
 def stream_delete(request: ApiRequest) -> StreamDeleteReply:
@@ -136,7 +136,7 @@ def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
     offset, some = page(streams, body.offset, INFOS_PER_PAGE)
     infos: list[StreamInfo] = []
     for stream in some:
-        infos.append(stream_info(stream, served=False))
+        infos.append(stream_info(stream, request.now_ns, served=False))
         yield
     return StreamListReply(total=len(streams), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
 
@@ -145,7 +145,7 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
     """Handle `STREAM.INFO`."""
     body = request.body or StreamInfoRequest()
     stream = request.jetstream.stream(request.stream)
-    info = stream_info(stream, leads=True)
+    info = stream_info(stream, request.now_ns, leads=True)
     state = info.state
     if body.deleted_details:
         state = replace(state, deleted=tuple(stream.store.deleted()))
@@ -270,7 +270,7 @@ def stream_restore(request: ApiRequest) -> Value:
 # Shared by the handlers
 
 
-def stream_info(stream: Stream[Any], *, served: bool = True, leads: bool = False) -> StreamInfo:
+def stream_info(stream: Stream[Any], now_ns: int, *, served: bool = True, leads: bool = False) -> StreamInfo:
     """Return a stream's info.
 
     Args:
@@ -285,7 +285,7 @@ def stream_info(stream: Stream[Any], *, served: bool = True, leads: bool = False
         state=stream.state(),
         domain=options.domain,
         cluster=ClusterInfo(leader=options.server_name) if leads else None,
-        ts=format_time(stream.services.clock.now_ns()),
+        ts=format_time(now_ns),
     )
 
 

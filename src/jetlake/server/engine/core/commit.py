@@ -1,11 +1,11 @@
-"""Group commit: what was written together becomes durable together, and only then is anyone told.
+"""Group commit: writes of one cycle share a flush and a sync, and acknowledgements wait for the sync.
 
-A cycle of the engine marks the stores and journals it wrote to and leaves actions that wait for them (acknowledgements,
-answers, visibility). `flush` hands everything to the operating system; with `always` the shell then takes what is
-unsynced (`begin`), syncs each store in a worker thread, several of them at a time, and reports each back (`finish`),
-which runs the actions that waited for that store. What is written to a store while its sync is under way shares the
-next one. With an interval the actions run right after the flush, and the shell syncs when the interval has passed;
-only what was marked with `mark_now` is synced at once there too, and waited for.
+A cycle of the engine marks the stores and journals that it wrote to, and adds actions that wait for them
+(acknowledgements, answers, visibility). `flush` writes everything to the operating system. With `always`, the shell
+then takes the unsynced stores (`begin`), syncs each in a worker thread, several at a time, and reports each back
+(`finish`), which runs the actions that waited for that store. Writes during a sync share the next one. With an
+interval, actions run right after the flush, and the shell syncs when the interval has passed; only stores marked with
+`mark_now` are synced at once, and waited for.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ __all__ = ["Action", "Commit", "Syncable", "sync"]
 
 
 class Syncable(Protocol):
-    """A store or a journal: something whose writes reach the disk in two steps."""
+    """A store or a journal, whose writes reach the disk in two steps: flush and sync."""
 
     @property
     def failure(self) -> StoreError | None:
-        """Why it takes nothing more; None while it does."""
+        """The error that stopped all writes; None while writes are possible."""
         ...
 
     def flush(self) -> None:
-        """Hand everything buffered to the operating system; raises a `JetlakeError` when the disk refuses."""
+        """Write buffered data to the operating system; raises a `JetlakeError` on failure."""
         ...
 
     def sync(self) -> None:
-        """Return when everything flushed before the call is on disk; runs in another thread."""
+        """Sync everything flushed before the call; runs in another thread."""
         ...
 
     def mend(self) -> None:
-        """Try again after the disk refused; raises a `JetlakeError` while it does, and a sync decides after that."""
+        """Retry after a failure; raises a `JetlakeError` while it persists. A sync that succeeds ends the failure."""
         ...
 
 
 def sync(syncable: Syncable) -> JetlakeError | None:
-    """Sync a store or a journal, and return the error when that failed."""
+    """Sync a store or a journal, and return the error if that failed."""
     try:
         syncable.sync()
     except JetlakeError as error:
         return error
-    except Exception as error:  # whatever a disk does, it must not end the thread that syncs
+    except Exception as error:  # no error may end the thread that syncs
         return JetlakeError(f"sync failed: {error}")
     return None
 
 
 Action = Callable[[JetlakeError | None], None]
-"""What waits for a commit: called with None once it is durable, or with the error that says it is not."""
+"""Waits for a commit: called with None once the writes are durable, or with the error that prevented it."""
 
 _Waiter = tuple[Syncable | None, Action]
 
 
 class _Hold:
-    """What must not be written before something else is on the disk.
+    """A store or journal that must not be written before another one is on disk.
 
     Attributes:
-        first: what has to be on the disk.
-        is_flushed, is_syncing: how far that has come.
-        is_marked: what is held has something to write.
-        waiters: those who wait for what is held.
+        first: what must be on disk before.
+        is_flushed, is_syncing: progress of `first`.
+        is_marked: the held one has something to flush.
+        waiters: actions that wait for the held one.
     """
 
     __slots__ = ("first", "is_flushed", "is_marked", "is_syncing", "waiters")
@@ -75,7 +75,7 @@ class _Hold:
         self.waiters: list[_Waiter] = []
 
     def fail(self, error: JetlakeError) -> None:
-        """The disk refused what has to come first: begin again with its next flush."""
+        """Fail the waiting actions; `first` starts again with its next flush."""
         self.is_flushed = self.is_syncing = False
         waiters, self.waiters = self.waiters, []
         for _, action in waiters:
@@ -98,7 +98,7 @@ class _Barrier:
 
 
 class Commit:
-    """The one group commit of an engine.
+    """The group commit of an engine.
 
     Args:
         always: actions wait for the sync; otherwise for the flush alone.
@@ -107,44 +107,44 @@ class Commit:
     def __init__(self, *, always: bool) -> None:
         self.always = always
         self.failures: dict[Syncable, JetlakeError] = {}
-        """What the disk refused to write or to sync, and why, until a `retry` finds that it takes it again."""
+        """Errors of stores and journals that could not be flushed or synced, until a retry succeeds."""
         self.on_failure: Callable[[Syncable, JetlakeError], None] = lambda _syncable, _error: None
-        """Told of each of them once."""
+        """Called once for each failure."""
         self.on_recovery: Callable[[Syncable], None] = lambda _syncable: None
-        """Told when it is over."""
-        self._mended: set[Syncable] = set()  # of those that failed, what waits for the sync that decides
+        """Called when a failure is over."""
+        self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
         self._unsynced: dict[Syncable, None] = {}
-        self._due: dict[Syncable, None] = {}  # with an interval: those of the unsynced that are to be synced now
-        self._strict: set[Syncable] = set()  # with an interval: those that are waited for all the same
+        self._due: dict[Syncable, None] = {}  # with an interval: the unsynced ones to sync now
+        self._strict: set[Syncable] = set()  # with an interval: those whose sync is waited for
         self._in_flight: dict[Syncable, None] = {}
-        self._forgotten: set[Syncable] = set()  # while a sync of theirs was under way
+        self._forgotten: set[Syncable] = set()  # during their sync
         self._held: dict[Syncable, _Hold] = {}
         self._fresh: list[_Waiter] = []  # since the last flush
-        self._flushed: dict[Syncable, list[Action]] = {}  # the next sync of each decides
-        self._syncing: dict[Syncable, list[Action]] = {}  # the sync under way decides
+        self._flushed: dict[Syncable, list[Action]] = {}  # wait for the next sync
+        self._syncing: dict[Syncable, list[Action]] = {}  # wait for the sync in flight
 
-    # What the engine leaves
+    # Called by the engine's parts
 
     def mark(self, syncable: Syncable) -> None:
-        """It was written to: flush it at the end of this cycle."""
+        """Flush a written store or journal at the end of this cycle."""
         self._dirty[syncable] = None
 
     def mark_soon(self, syncable: Syncable) -> None:
-        """It was written to, and nobody waits for it: the next `flush_soon` takes it, a tenth of a second later."""
+        """Flush a written store or journal that no action waits for with the next `flush_soon`."""
         self._soon[syncable] = None
 
     def mark_now(self, syncable: Syncable) -> None:
-        """It was written to, and whoever waits for it waits for its sync, whatever the policy."""
+        """Flush a written store or journal, and let actions wait for its sync, whatever the sync policy."""
         self._dirty[syncable] = None
         if not self.always:
             self._strict.add(syncable)
 
     def when_durable(self, syncable: Syncable | None, action: Action) -> None:
-        """Run `action` when all that was written to `syncable` so far is durable; None stands for all that is marked.
+        """Run `action` when everything written to `syncable` so far is durable; None stands for all that is marked.
 
-        With None the action always gets None: it waits for its turn, and whose writes failed is told to their owners.
+        With None the action never gets an error: failures are reported to the actions of the store that failed.
         """
         self._fresh.append((syncable, action))
 
@@ -157,7 +157,7 @@ class Commit:
         self.when_durable(None, act)
 
     def when_all_durable(self, syncables: list[Syncable], action: Action) -> None:
-        """Run `action` when all of them are durable, with the first error if there is one."""
+        """Run `action` when all of the stores and journals are durable, with the first error if there is one."""
         left = len(syncables)
         first_error: JetlakeError | None = None
 
@@ -172,10 +172,10 @@ class Commit:
             self.when_durable(syncable, pass_one)
 
     def order(self, first: Syncable, then: Syncable) -> None:
-        """Write nothing more to `then` before all that was written to `first` so far is on the disk.
+        """Hold back writes to `then` until everything written to `first` so far is on disk.
 
-        A removal is in the log before a consumer's journal counts on it: a power cut in between would leave messages
-        that are there and that the consumer never delivers.
+        A removal must be in the log before a consumer's journal counts on it: a power cut in between would leave
+        messages that the consumer never delivers.
         """
         self.mark_now(first)
         hold = _Hold(first)
@@ -184,7 +184,7 @@ class Commit:
         self._held[then] = hold
 
     def fail(self, syncable: Syncable, error: JetlakeError) -> None:
-        """What was written to it since the last flush is undone: whoever waits for that is told now."""
+        """Fail the actions that wait for writes since the last flush, which were undone."""
         fresh, self._fresh = self._fresh, []
         for waiter in fresh:
             if waiter[0] is syncable:
@@ -193,13 +193,13 @@ class Commit:
                 self._fresh.append(waiter)
 
     def failed(self, syncable: Syncable, error: JetlakeError | None) -> None:
-        """The disk refused it; None, and being told so again, change nothing."""
+        """Record a failure; None and repeated errors change nothing."""
         if error is not None and syncable not in self.failures:
             self.failures[syncable] = error
             self.on_failure(syncable, error)
 
     def retry(self) -> None:
-        """See whether the disk takes again what it refused; where it does, a sync decides."""
+        """Retry failed stores and journals; a sync that succeeds ends their failure."""
         for syncable in list(self.failures):
             if syncable in self._in_flight or syncable in self._held:
                 continue
@@ -213,14 +213,14 @@ class Commit:
     def _recovered(self, syncable: Syncable) -> None:
         if self.failures.pop(syncable, None) is not None:
             self.on_recovery(syncable)
-            # What had to wait: removals of a stream, and the journals that come after them.
+            # Flush what had to wait: removals of a stream, and the journals that come after them.
             self.mark_now(syncable)
 
     def forget(self, syncable: Syncable, error: JetlakeError | None = None) -> None:
-        """It was closed or deleted: nothing is to be flushed or synced any more, and what waits for it may go on.
+        """Flush and sync a closed or deleted store or journal no more, and release the actions that wait for it.
 
         Args:
-            error: told to those who wait, when what they wait for has come to nothing.
+            error: passed to the waiting actions, when their writes are lost.
         """
         if error is not None:
             self.fail(syncable, error)
@@ -242,23 +242,23 @@ class Commit:
     # The cycle
 
     def is_quiet(self) -> bool:
-        """Nothing waits to be flushed or acted upon by `flush`."""
+        """Return whether `flush` has nothing to do."""
         return not self._dirty and not self._fresh
 
     def has_soon(self) -> bool:
-        """Something waits for `flush_soon`."""
+        """Return whether `flush_soon` has something to do."""
         return bool(self._soon)
 
     def flush_soon(self) -> None:
-        """Let the next `flush` take what was marked for soon."""
+        """Include what was marked with `mark_soon` in the next `flush`."""
         self._dirty.update(self._soon)
         self._soon.clear()
 
     def flush(self) -> None:
-        """One write for each store and journal that was written to; then actions that need not wait run."""
+        """Flush each marked store and journal once, then run the actions that need no sync."""
         errors = self._flush_dirty()
         fresh, self._fresh = self._fresh, []
-        again = self._dirty.copy()  # written to by the flush of another one
+        again = self._dirty.copy()  # marked by the flush of another one
         barrier: _Barrier | None = None
         for syncable, action in fresh:
             if syncable is None:
@@ -287,7 +287,7 @@ class Commit:
         for syncable in dirty:
             self._soon.pop(syncable, None)
             if syncable.failure is not None:
-                # Nothing is written after a failed sync; who waits hears of it, and the next `retry` comes.
+                # Nothing is written after a failed sync, until a `retry` succeeds.
                 errors[syncable] = syncable.failure
                 self.failed(syncable, syncable.failure)
                 continue
@@ -299,7 +299,7 @@ class Commit:
             except JetlakeError as refused:
                 errors[syncable] = refused
                 self.failed(syncable, refused)
-                self._soon[syncable] = None  # What it could keep it will try again.
+                self._soon[syncable] = None  # What is still buffered is tried again.
             else:
                 self._unsynced[syncable] = None
                 if syncable in self._strict:
@@ -312,7 +312,7 @@ class Commit:
         return errors
 
     def _new_barrier(self) -> _Barrier:
-        """A barrier for all that is not durable yet; this flush itself passes it last."""
+        """Create a barrier for everything that is not durable yet; this flush itself passes it last."""
         waited: dict[Syncable, dict[Syncable, list[Action]]] = dict.fromkeys(self._in_flight, self._syncing)
         waited.update(dict.fromkeys(self._unsynced, self._flushed))
         if not self.always:
@@ -330,24 +330,24 @@ class Commit:
             hold.waiters.append(waiter)
 
     def _let_go(self, then: Syncable) -> None:
-        """What had to come first is on the disk."""
+        """Release a held store or journal: what had to be before is on disk."""
         hold = self._held.pop(then)
         if hold.is_marked:
             self._dirty[then] = None
         self._fresh += hold.waiters
 
-    # The sync, driven by the shell
+    # Called by the shell, which syncs
 
     def interval_passed(self) -> None:
-        """Have everything that is unsynced synced now."""
+        """Make all unsynced stores and journals due for a sync."""
         self._due.update(self._unsynced)
 
     def wants_sync(self) -> bool:
-        """Whether the shell should `begin` syncs now; False while each is under way already."""
+        """Return whether the shell should `begin` syncs now; False while all are in flight."""
         return next(self._idle(), None) is not None
 
     def begin(self, count_max: int | None = None) -> list[Syncable]:
-        """What to sync, each in a worker thread, before `finish` is called for it on the loop."""
+        """Return stores and journals to sync in worker threads; `finish` follows for each."""
         begun = list(islice(self._idle(), count_max))
         for syncable in begun:
             del self._unsynced[syncable]
@@ -360,12 +360,12 @@ class Commit:
         return begun
 
     def _idle(self) -> Iterator[Syncable]:
-        """What is to be synced and has no sync under way; the longest unsynced first."""
+        """Return what is to be synced and has no sync in flight, the longest unsynced first."""
         queue = self._unsynced if self.always else self._due
         return (syncable for syncable in queue if syncable not in self._in_flight)
 
     def finish(self, outcomes: Mapping[Syncable, JetlakeError | None]) -> None:
-        """These syncs ended, with the error of those that failed: run what waited for them."""
+        """Run the actions that waited for these syncs, with the error of those that failed."""
         released = []
         for syncable, error in outcomes.items():
             self._in_flight.pop(syncable, None)
@@ -390,7 +390,7 @@ class Commit:
             action(error)
 
     def fail_waiting(self, error: JetlakeError) -> None:
-        """The engine stops without another sync: whoever still waits is told that nothing is promised."""
+        """Fail all waiting actions, because the engine stops without another sync."""
         for hold in self._held.values():
             self._fresh += hold.waiters
         waiting = [*self._syncing.values(), *self._flushed.values(), [action for _, action in self._fresh]]

@@ -1,4 +1,4 @@
-"""Where a consumer is kept: what the engine asks of it, and a home for consumers that need not survive."""
+"""The contract of a consumer's storage, and a storage for consumers in memory."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ __all__ = ["ConsumerHome", "ConsumerRecord", "TransientHome"]
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept about a consumer besides its state."""
+    """The stored configuration of a consumer."""
 
     name: str
-    """Its name, also when the configuration has none."""
+    """Name, also when the configuration has none."""
     config: ConsumerConfig
-    """With all defaults filled in."""
+    """Configuration with all defaults filled in."""
     created_ns: int
-    """When it was created."""
+    """Time of creation."""
     start: int = 1
-    """The first sequence that it looked at; where it stands until it has delivered something."""
+    """First sequence to deliver from; the position until the first delivery."""
     resume: int = 0
-    """Where it goes on after the messages that its deliver policy chose at the start; 0 when it chose none."""
+    """Sequence to continue at after the messages that the deliver policy chose at the start; 0 = none were chosen."""
 
 
 class ConsumerHome(Protocol):
-    """The place of one consumer."""
+    """The storage of one consumer."""
 
     journal: ConsumerJournal
 
     @property
     def place(self) -> Syncable | None:
-        """What is durable when the record is; None when nothing is kept."""
+        """What is durable once the record is; None in memory."""
         ...
 
     def save(self, record: ConsumerRecord) -> None:
-        """Keep the record; it is durable when `place` is."""
+        """Save the record; it is durable once `place` is."""
         ...
 
     def close(self) -> None:
@@ -47,20 +47,20 @@ class ConsumerHome(Protocol):
         ...
 
     def delete(self, after: Syncable | None) -> Syncable | None:
-        """Remove everything, once `after` is durable, and return what is durable when it is gone for good.
+        """Remove the consumer once `after` is durable, and return what is durable once it is gone for good.
 
         Raises:
-            StoreError: the disk refused; everything is still there.
+            StoreError: the consumer could not be removed, and is unchanged.
         """
         ...
 
     def discard(self) -> None:
-        """Write nothing more: the stream is gone with everything."""
+        """Write nothing more: the stream was deleted with its consumers."""
         ...
 
 
 class TransientHome:
-    """The home of a consumer that is gone with the process."""
+    """The storage of a consumer in memory."""
 
     place: Syncable | None = None
 
@@ -68,14 +68,14 @@ class TransientHome:
         self.journal: ConsumerJournal = MemoryJournal()
 
     def save(self, record: ConsumerRecord) -> None:
-        """Nothing to keep."""
+        """Save nothing."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Close nothing."""
 
     def delete(self, after: Syncable | None) -> Syncable | None:
-        """Nothing to remove."""
+        """Remove nothing."""
         return None
 
     def discard(self) -> None:
-        """Nothing to write."""
+        """Discard nothing."""

@@ -1,4 +1,4 @@
-"""Folders on their way out: the group commit makes their renaming durable, and then their files go in steps."""
+"""Removal of folders: the group commit syncs their renaming, and then their files are removed in steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FolderRemovals:
     """Removes folders of streams and consumers.
 
     Attributes:
-        commit: the engine's; given by it before anything is removed.
+        commit: the engine's group commit, set before anything is removed.
 
     Args:
         remover: removes the files.
@@ -27,7 +27,7 @@ class FolderRemovals:
     def __init__(self, remover: Remover) -> None:
         self.commit = Commit(always=True)
         self._remover = remover
-        self._waiting: dict[Path, Removal] = {}  # by path; those that may not be renamed yet
+        self._waiting: dict[Path, Removal] = {}  # by path; removals that may not be renamed yet
 
     def remove(self, folder: StreamFolder | ConsumerFolder, after: Syncable | None) -> Syncable:
         """Remove a folder; when the syncable is durable, it is gone for good.
@@ -73,9 +73,9 @@ class FolderRemovals:
             self.remove(folder, None)
 
     def _go_on(self, removal: Removal | None, error: JetlakeError | None) -> None:
-        """Remove some more files, once nothing can bring them back."""
+        """Remove some more files, once the renaming is durable."""
         if error is not None:
-            return  # What is left is removed at the next start.
+            return  # The next start removes the rest.
         if removal is not None:
             if removal.is_moved and self._waiting.get(removal.path) is removal:
                 del self._waiting[removal.path]

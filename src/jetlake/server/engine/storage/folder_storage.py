@@ -1,4 +1,4 @@
-"""Streams and consumers in folders: what a server with a store directory keeps, and finds again."""
+"""The storage of streams and consumers in folders under the store directory."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept about a stream besides its messages."""
+    """The stored configuration of a stream."""
 
     config: StreamConfig
-    """With all defaults filled in."""
+    """Configuration with all defaults filled in."""
     created_ns: int
-    """When it was created."""
+    """Time of creation."""
 
 
 RecordType = TypeVar("RecordType", StreamRecord, ConsumerRecord)
@@ -116,7 +116,7 @@ class _StreamHome:
         self._save(_LIFETIMES, msgspec.msgpack.encode(lifetimes))
 
     def _load(self, name: str) -> bytes | None:
-        """What a small file holds: None when it is not there, nothing when it is damaged."""
+        """Read a small file; None when it is missing, empty when it is damaged."""
         try:
             data = read_file(self._folder.disk, self._folder.path / name)
         except OSError:
@@ -187,7 +187,7 @@ class _StreamHome:
 
 
 class FolderStorage:
-    """A storage in a server's folder. Streams in memory have no place in it and are gone with the process.
+    """A storage in a server's folder; memory streams are not stored.
 
     Args:
         folder: the server's.
@@ -213,7 +213,7 @@ class FolderStorage:
         self._note = note
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
-        """Make the place of a new stream.
+        """Create the storage of a new stream.
 
         Raises:
             StoreError: the disk refused.
@@ -236,7 +236,7 @@ class FolderStorage:
             raise StoreError.of(f"read {folder.path}", error) from error
 
     def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
-        """The streams that the account had in this folder."""
+        """Open the account's streams."""
         try:
             folders = self._folder.streams(account, self._note)
         except StoreError as error:
@@ -275,13 +275,13 @@ def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], me
 
 
 def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
-    """Two folders with one name would write to each other's stream or consumer."""
+    """Check that a folder belongs to the name, so that no two folders claim one stream or consumer."""
     if folder.path.name != folder_name(name):
         raise DecodeError(f"its meta.json is that of {name!r}, which belongs in the folder {folder_name(name)}")
 
 
 def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
-    """Remove what a crash left unfinished, and name what is not the store's."""
+    """Remove files that a crash left unfinished, and report foreign files."""
     with suppress(OSError):
         folder.remove_unfinished(note)
     with suppress(OSError):
@@ -290,5 +290,5 @@ def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) ->
 
 
 def _told(error: Exception) -> str:
-    """Why, without the number that the system gives an error."""
+    """Return an error's text without its errno."""
     return str(error.strerror or error) if isinstance(error, OSError) else str(error)

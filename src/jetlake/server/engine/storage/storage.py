@@ -1,4 +1,4 @@
-"""Where streams are kept: what the engine asks of it, and a storage that keeps nothing beyond the process."""
+"""The contract of the engine's storage, and a storage in memory."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ __all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "SavedLifetimes", "Storage
 
 
 class SavedIds(msgspec.Struct, frozen=True):
-    """The window of message ids as it was at a clean stop."""
+    """The message ids of a stream at a clean stop."""
 
     last_sequence: int = 0
-    """The stream's last sequence then: ids of newer messages are in their headers only."""
+    """The stream's last sequence at the stop; ids of newer messages are in their headers only."""
     entries: list[tuple[bytes, int, int]] = []
-    """Id, sequence and time of each, oldest first."""
+    """Id, sequence and time of each message, oldest first."""
 
 
 class SavedLifetimes(msgspec.Struct, frozen=True):
-    """The deadlines of messages as they were at a clean stop."""
+    """The TTL deadlines of a stream's messages at a clean stop."""
 
     last_sequence: int = 0
-    """The stream's last sequence then: deadlines of newer messages are in their headers only."""
+    """The stream's last sequence at the stop; deadlines of newer messages are in their headers only."""
     entries: list[tuple[int, int]] = []
-    """Deadline and sequence of each."""
+    """Deadline and sequence of each message."""
     ageless: list[int] = []
-    """Sequences of those that stay whatever their age."""
+    """Sequences of the messages that `max_age` spares."""
 
 
 class StreamHome(Protocol):
-    """The place of one stream."""
+    """The storage of one stream."""
 
     store: MessageStore
     id_log: IdLog | None
-    """Where ids are kept of messages whose records are gone; None where nothing survives anyway."""
+    """Stores the ids of messages whose records are deleted; None in memory."""
     missing: set[str]
-    """Consumers that are kept here and could not be opened, by their folders: nobody knows what they still need."""
+    """Folders of consumers that could not be opened, and may still need any message."""
 
     @property
     def place(self) -> Syncable | None:
-        """What is durable when the configuration is; None when nothing is kept."""
+        """What is durable once the configuration is; None in memory."""
         ...
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        """Keep the configuration; it is durable when `place` is."""
+        """Save the configuration; it is durable once `place` is."""
         ...
 
     def load_ids(self) -> SavedIds | None:
-        """The message ids of the last clean stop; None when the stream never had any, so that nobody need look."""
+        """Load the message ids of the last clean stop; None when the stream never had any."""
         ...
 
     def save_ids(self, ids: SavedIds) -> None:
-        """Keep the message ids; they are durable when this returns."""
+        """Save the message ids, durably."""
         ...
 
     def load_lifetimes(self) -> SavedLifetimes | None:
-        """The deadlines of the last clean stop; None when there are none that can be read: only headers tell."""
+        """Load the deadlines of the last clean stop; None when there are none, or none that can be read."""
         ...
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
-        """Keep the deadlines; they are durable when this returns."""
+        """Save the deadlines, durably."""
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        """Make the place of a new consumer; its record is durable when its `place` is. It is missing no more."""
+        """Create the storage of a new consumer, whose record is durable once its `place` is; `missing` forgets it."""
         ...
 
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
-        """The consumers that the stream had; those that cannot be read are `missing`, and reported."""
+        """Open the stream's consumers; those that cannot be read are `missing`, and reported."""
         ...
 
     def set_aside(self, name: str, reason: str) -> None:
-        """A consumer that was recovered cannot go on: it is `missing`, and reported."""
+        """Add a consumer that cannot be restored to `missing`, and report it."""
         ...
 
     def remove_missing(self, name: str) -> bool:
-        """Remove what is left of a missing consumer; False when there is none of that name."""
+        """Remove the files of a missing consumer; False when there is none of that name."""
         ...
 
     def close(self) -> None:
@@ -93,33 +93,33 @@ class StreamHome(Protocol):
         ...
 
     def delete(self) -> Syncable | None:
-        """Remove everything, and return what is durable when it is gone for good.
+        """Remove the stream, and return what is durable once it is gone for good.
 
         Raises:
-            StoreError: the disk refused; everything is still there.
+            StoreError: the stream could not be removed, and is unchanged.
         """
         ...
 
 
 class Storage(Protocol):
-    """The place of all streams."""
+    """The storage of all streams."""
 
     set_aside: dict[tuple[str, str], str]
-    """What is kept here and could not be opened, by account and folder (empty for all of an account), and why."""
+    """Errors of streams that could not be opened, by account and folder; an empty folder stands for a whole account."""
     removals: FolderRemovals | None
-    """Removes folders; None when nothing is kept."""
+    """Removes folders; None in memory."""
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
-        """Make the place of a new stream; its configuration is durable when its `place` is."""
+        """Create the storage of a new stream, whose configuration is durable once its `place` is."""
         ...
 
     def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
-        """The streams that the account had: configuration, time of creation, place."""
+        """Open the account's streams: configuration, time of creation, storage."""
         ...
 
 
 class MemoryHome:
-    """A stream that is gone with the process."""
+    """The storage of a stream in memory."""
 
     place: Syncable | None = None
 
@@ -129,35 +129,35 @@ class MemoryHome:
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
-        """Nothing to keep."""
+        """Save nothing."""
 
     def load_ids(self) -> SavedIds | None:
-        """There was nothing before."""
+        """Return None: nothing is stored."""
         return None
 
     def save_ids(self, ids: SavedIds) -> None:
-        """Nothing to keep."""
+        """Save nothing."""
 
     def load_lifetimes(self) -> SavedLifetimes | None:
-        """There was nothing before."""
+        """Return None: nothing is stored."""
         return None
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
-        """Nothing to keep."""
+        """Save nothing."""
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        """The place of a consumer that is gone with the process."""
+        """Create the storage of a consumer in memory."""
         return TransientHome()
 
     def recover_consumers(self) -> Iterable[tuple[ConsumerRecord, ConsumerHome]]:
-        """There is nothing to recover."""
+        """Return nothing to recover."""
         return ()
 
     def set_aside(self, name: str, reason: str) -> None:
-        """Nothing is recovered, so that nothing can be missing."""
+        """Do nothing: nothing is recovered."""
 
     def remove_missing(self, name: str) -> bool:
-        """Nothing is ever missing."""
+        """Return False: no consumer is ever missing."""
         return False
 
     def close(self) -> None:
@@ -165,22 +165,22 @@ class MemoryHome:
         self.store.close()
 
     def delete(self) -> Syncable | None:
-        """Remove everything."""
+        """Remove the stream."""
         self.store.delete()
         return None
 
 
 class MemoryStorage:
-    """A storage that keeps nothing: for tests, and for servers without a folder."""
+    """A storage in memory, for tests."""
 
     def __init__(self) -> None:
         self.set_aside: dict[tuple[str, str], str] = {}
         self.removals: FolderRemovals | None = None
 
     def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
-        """Make the place of a new stream, in memory whatever its configuration says."""
+        """Create the storage of a new stream, in memory whatever its configuration says."""
         return MemoryHome()
 
     def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
-        """There is nothing to recover."""
+        """Return nothing to recover."""
         return ()

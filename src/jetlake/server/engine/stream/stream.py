@@ -131,7 +131,7 @@ class Stream(Generic[ConsumerType]):
         self.visible_sequence = self.store.last_sequence
         self.cleanup.after_removal()
 
-    def update(self, config: StreamConfig) -> None:
+    def update(self, config: StreamConfig, now_ns: int) -> None:
         """Apply a changed configuration, which has been checked; tighter limits are enforced at once.
 
         Raises:
@@ -145,7 +145,7 @@ class Stream(Generic[ConsumerType]):
         self._configure(config)
         self._capture(config.subjects)
         self.publish_path.configure(config)
-        self.limits.enforce(self.services.clock.now_ns())
+        self.limits.enforce(now_ns)
         if config.retention is not old.retention:
             self.retention.sweep()
         self.cleanup.after_removal()
