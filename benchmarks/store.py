@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from _harness import Report, measure, parse_arguments
+from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import MessageStore
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -34,10 +34,11 @@ from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.spark.plan.offsets import read_offset
+from jetlake.store.file_store import FileStore
 from jetlake.store.journal.consumer_journal import FileJournal
-from jetlake.store.log.file_store import FileStore
+from jetlake.store.log.record import seed_of
 from jetlake.store.log.scan import scan
-from jetlake.store.log.segment import HEADER_SIZE, SegmentHeader, seed_of
+from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader
 from jetlake.store.stream_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 

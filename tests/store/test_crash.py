@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
+from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")

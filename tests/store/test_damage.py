@@ -9,8 +9,8 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.log.file_store import FileStore
-from jetlake.store.log.segment import HEADER_SIZE
+from jetlake.store.file_store import FileStore
+from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -12,8 +12,8 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
+from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jetlake.store import stream_folder
 from jetlake.store.journal import journal_format
-from jetlake.store.log import index_snapshot, mark, segment, segment_list
+from jetlake.store.log import index_snapshot, mark, segment_header, segment_list
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
-from jetlake.store.log.segment import HEADER_SIZE
+from jetlake.store.log.segment_header import HEADER_SIZE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 KEY = 0x0123456789ABCDEF
@@ -51,7 +51,7 @@ def test_the_sizes_are_those_of_the_formula() -> None:
 
 def test_every_format_has_the_version_that_the_page_describes() -> None:
     versions = {
-        segment.FORMAT_VERSION,
+        segment_header.FORMAT_VERSION,
         mark.FORMAT_VERSION,
         index_snapshot.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk
+from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.log.index_snapshot import read_snapshot
 from jetlake.store.subject_filter import SubjectFilter
 

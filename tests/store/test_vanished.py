@@ -10,9 +10,9 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
+from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.file_store import FileStore
-from jetlake.store.log.segment import HEADER_SIZE
+from jetlake.store.log.segment_header import HEADER_SIZE
 
 STREAM = Path("/streams/S")
 FOLDER = STREAM / "msgs"

@@ -24,6 +24,7 @@ import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
+from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import (
@@ -39,7 +40,6 @@ from jetlake.store.files.own_files import (
 from jetlake.store.files.removal import Removal, Remover, remove_tree
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.journal.consumer_journal import FileJournal
-from jetlake.store.log.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.log.open_files import OpenFiles, files_max
 
 __all__ = ["ConsumerFolder", "StoreFolder", "StreamFolder", "folder_name"]

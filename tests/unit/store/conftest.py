@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import MessageStore
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 
 

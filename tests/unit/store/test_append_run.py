@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.log.file_store import FileStore
+from jetlake.store.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 
 FOLDER = Path("/s")

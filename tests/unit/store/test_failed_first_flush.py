@@ -8,7 +8,7 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
-from jetlake.store.log.file_store import FileStore
+from jetlake.store.file_store import FileStore
 
 FOLDER = Path("/data/msgs")
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from jetlake.protocol.subjects import matches
+from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import MessageStore, StoreLimits
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
+from jetlake.store.file_store import FileStore
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.index.sequence_list import SequenceList
 from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.file_store import FileStore
 from jetlake.store.log.record import (
     find_record,
     pack_erased,

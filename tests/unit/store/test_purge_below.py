@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk
-from jetlake.store.log.file_store import FileStore
+from jetlake.store.file_store import FileStore
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 

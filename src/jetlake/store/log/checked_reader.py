@@ -11,7 +11,8 @@ from jetlake.store.interface import Run
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.scan import headers_in, scan
-from jetlake.store.log.segment import HEADER_SIZE, DamagedSegmentError, Segment
+from jetlake.store.log.segment import DamagedSegmentError, Segment
+from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 

@@ -13,41 +13,53 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from jetlake.store.interface import Incoming
+from jetlake.store.message import StoredMessage
 
 __all__ = [
     "ERASED",
+    "HASH_SIZE",
     "HEADER_FLAG",
     "HEADER_OVERHEAD",
+    "HEAD_SIZE",
     "OVERHEAD",
+    "RANGE_TOMBSTONE_SIZE",
     "SEQUENCE_MASK",
     "TOMBSTONE",
     "Record",
     "find_record",
+    "header_at",
     "pack_erased",
     "pack_message",
     "pack_run",
     "pack_tombstone",
     "record_size",
     "seed_of",
+    "tombstone_last",
     "tombstone_range",
     "unpack",
+    "unpack_head",
+    "unpack_message",
+    "unpack_run",
 ]
 
 OVERHEAD = 30
 """What a record takes beside subject and payload."""
 HEADER_OVERHEAD = 34
 """The same for a record with a header, beside subject, header and payload."""
+RANGE_TOMBSTONE_SIZE = OVERHEAD + 8
+"""How long a tombstone is that speaks of more than one sequence."""
 HEADER_FLAG = 1 << 31
 TOMBSTONE = 1 << 62
 ERASED = 1 << 63
 SEQUENCE_MASK = TOMBSTONE - 1
 HEAD_SIZE = 22
+"""What comes before the subject: length, sequence, time and the subject's length."""
 HASH_SIZE = 8
 
 _LENGTH_MASK = HEADER_FLAG - 1
@@ -56,8 +68,12 @@ _HEAD = struct.Struct("<IQqH")
 _NUMBER = struct.Struct("<I")
 _SEQUENCE = struct.Struct("<Q")
 _pack_head = _HEAD.pack
-_unpack_head = _HEAD.unpack_from
+unpack_head = _HEAD.unpack_from
+"""Takes bytes and an offset, and gives length (with `HEADER_FLAG`), sequence (with its marks), time, subject length."""
 _pack_number = _NUMBER.pack
+_unpack_number = _NUMBER.unpack_from
+_FLAGS_BYTE = 3
+"""Where the byte of a record stands whose highest bit is `HEADER_FLAG`."""
 _HIGH_BYTES = 9
 """Where the three high bytes of a record's sequence stand."""
 _find_low_sequence = re.compile(rb"\x00\x00[\x00\x40\x80\xc0]").search
@@ -154,6 +170,11 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
     return body + xxh3_64_digest(body, seed)
 
 
+def tombstone_last(data: bytes, offset: int) -> int:
+    """The last sequence of the tombstone at that place, which has `RANGE_TOMBSTONE_SIZE`."""
+    return int(_SEQUENCE.unpack_from(data, offset + HEAD_SIZE)[0])
+
+
 def tombstone_range(record: Record) -> tuple[int, int]:
     """The first and the last sequence that a tombstone speaks of."""
     first = record.sequence & SEQUENCE_MASK
@@ -164,7 +185,7 @@ def unpack(data: bytes, offset: int, seed: int) -> Record | None:
     """The record at that place, or None when what is there is none."""
     if offset + OVERHEAD > len(data):
         return None
-    length, sequence, time_ns, subject_length = _unpack_head(data, offset)
+    length, sequence, time_ns, subject_length = unpack_head(data, offset)
     end = offset + (length & _LENGTH_MASK)
     body = offset + HEAD_SIZE + subject_length
     stop = end - HASH_SIZE
@@ -173,10 +194,60 @@ def unpack(data: bytes, offset: int, seed: int) -> Record | None:
     subject = data[offset + HEAD_SIZE : body]
     header = b""
     if length & HEADER_FLAG:
-        header_end = body + 4 + _NUMBER.unpack_from(data, body)[0]
+        header_end = body + 4 + _unpack_number(data, body)[0]
         header = data[body + 4 : header_end]
         body = header_end
     return Record(sequence, time_ns, subject, header, data[body:stop], end)
+
+
+def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
+    """The message whose record these bytes are; None when they are none."""
+    if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
+        return None
+    length, sequence, time_ns, subject_length = unpack_head(data)
+    body = HEAD_SIZE + subject_length
+    subject = data[HEAD_SIZE:body]
+    if length < HEADER_FLAG:
+        return StoredMessage(sequence, time_ns, subject, b"", data[body:-HASH_SIZE])
+    payload = body + 4 + _unpack_number(data, body)[0]
+    return StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:-HASH_SIZE])
+
+
+def unpack_run(
+    data: bytes,
+    base: int,
+    sequences: Iterable[int],
+    offsets: Iterable[int],
+    sizes: Iterable[int],
+    times: Iterable[int],
+    subjects: Iterable[bytes],
+) -> list[StoredMessage]:
+    """The messages whose records lie at these offsets and are known to be good. The hot loop of every reader.
+
+    Args:
+        base: the offset of the first byte of `data`.
+    """
+    messages: list[StoredMessage] = []
+    add = messages.append
+    head_size, hash_size, flags_byte = HEAD_SIZE, HASH_SIZE, _FLAGS_BYTE
+    for sequence, offset, size, time_ns, subject in zip(sequences, offsets, sizes, times, subjects, strict=True):
+        at = offset - base
+        body = at + head_size + len(subject)
+        end = at + size - hash_size
+        if data[at + flags_byte] < 128:
+            add(StoredMessage(sequence, time_ns, subject, b"", data[body:end]))
+        else:
+            payload = body + 4 + _unpack_number(data, body)[0]
+            add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:end]))
+    return messages
+
+
+def header_at(data: bytes, offset: int, subject_length: int) -> bytes:
+    """The header of the good record at that place; b"" when it has none."""
+    if data[offset + _FLAGS_BYTE] < 128:
+        return b""
+    start = offset + HEAD_SIZE + subject_length + 4
+    return data[start : start + _unpack_number(data, start - 4)[0]]
 
 
 def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
@@ -194,7 +265,7 @@ def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
             high_bytes = _find_low_sequence(data, at + _HIGH_BYTES)
             if high_bytes is None or (at := high_bytes.start() - _HIGH_BYTES) + OVERHEAD > size:
                 return -1
-        length, sequence, _, _ = _unpack_head(data, at)
+        length, sequence, _, _ = unpack_head(data, at)
         length &= _LENGTH_MASK
         if length == 0:
             # Nothing but zeros is what a power cut leaves of a write; a length has a byte other than zero.

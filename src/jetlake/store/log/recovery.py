@@ -17,8 +17,9 @@ from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.record import OVERHEAD, SEQUENCE_MASK
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
-from jetlake.store.log.segment import HEADER_SIZE, Segment, segment_name, segment_number
+from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_files import SegmentFile, find_segments
+from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
 
 __all__ = ["Recovered", "recover"]

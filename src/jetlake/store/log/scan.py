@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from xxhash import xxh3_64_digest
 
-from jetlake.store.log.record import ERASED, HEADER_FLAG, OVERHEAD, SEQUENCE_MASK, TOMBSTONE, find_record
+from jetlake.store.log.record import (
+    ERASED,
+    HASH_SIZE,
+    HEAD_SIZE,
+    HEADER_FLAG,
+    OVERHEAD,
+    RANGE_TOMBSTONE_SIZE,
+    SEQUENCE_MASK,
+    TOMBSTONE,
+    find_record,
+    header_at,
+    tombstone_last,
+    unpack_head,
+)
 
 __all__ = ["WINDOW_BYTES", "Scan", "headers_in", "scan", "scan_long"]
 
@@ -18,10 +30,6 @@ WINDOW_BYTES = 160 * 1024 * 1024
 _GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
 """When so many bytes hold no record, none follows."""
 _OFFSET_MAX = (1 << 32) - 1
-
-_unpack_head = struct.Struct("<IQqH").unpack_from
-_unpack_number = struct.Struct("<I").unpack_from
-_unpack_sequence = struct.Struct("<Q").unpack_from
 
 
 class Scan:
@@ -155,21 +163,21 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
     at = start
     while at < size:
         if at + OVERHEAD <= size:
-            length, sequence, time_ns, subject_length = _unpack_head(data, at)
+            length, sequence, time_ns, subject_length = unpack_head(data, at)
             if length >= HEADER_FLAG:
                 length -= HEADER_FLAG
             end = at + length
             if (
                 end <= size
                 and length >= OVERHEAD + subject_length
-                and data[end - 8 : end] == xxh3_64_digest(view[at : end - 8], seed)
+                and data[end - HASH_SIZE : end] == xxh3_64_digest(view[at : end - HASH_SIZE], seed)
             ):
                 if sequence < TOMBSTONE:
                     add_sequence(sequence)
                     add_offset(at)
                     add_size(length)
                     add_time(time_ns)
-                    add_subject(data[at + 22 : at + 22 + subject_length])
+                    add_subject(data[at + HEAD_SIZE : at + HEAD_SIZE + subject_length])
                     if sequence <= position:
                         in_order = False
                     if damaged and sequence > position + 1 and not is_first:
@@ -180,8 +188,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
                     damaged = is_first = False
                 else:
                     first = last = sequence & SEQUENCE_MASK
-                    if sequence & ERASED == 0 and length == OVERHEAD + 8:
-                        last = _unpack_sequence(data, at + 22)[0]
+                    if sequence & ERASED == 0 and length == RANGE_TOMBSTONE_SIZE:
+                        last = tombstone_last(data, at)
                     found.tombstones.append((first, last))
                     if last > highest:
                         highest = last
@@ -209,9 +217,8 @@ def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tup
     """Sequence, time and header of the messages in a segment that have one and are not older."""
     found = scan(data, start, seed, None)
     for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True):
-        if time >= time_ns and data[at + 3] & 0x80:
-            header = at + 22 + len(subject) + 4
-            yield sequence, time, data[header : header + _unpack_number(data, header - 4)[0]]
+        if time >= time_ns and (header := header_at(data, at, len(subject))):
+            yield sequence, time, header
 
 
 def _in_order(found: Scan, start_position: int) -> Scan:

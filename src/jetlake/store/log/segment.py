@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import errno
-import struct
 from array import array
 from bisect import bisect_right
 from itertools import compress
 from pathlib import Path
 
-import msgspec
-from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
-from jetlake.store.log.record import HEAD_SIZE, HEADER_FLAG, pack_erased, seed_of
+from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, pack_erased, seed_of, unpack_message, unpack_run
 from jetlake.store.log.scan import scan
+from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
+from jetlake.store.log.tail import Tail
 from jetlake.store.message import StoredMessage
 
-__all__ = ["FORMAT_VERSION", "HEADER_SIZE", "DamagedSegmentError", "Segment", "SegmentHeader", "segment_name"]
+__all__ = ["DamagedSegmentError", "Segment"]
 
-FORMAT_VERSION = 1
-_MAGIC = b"JLSG"
-_HEADER = struct.Struct("<4sHHIIQQQ")
-_HASH = struct.Struct("<Q")
-_NUMBER = struct.Struct("<I")
-_HEAD = struct.Struct("<IQqH")
-HEADER_SIZE = _HEADER.size + _HASH.size
-
-_COMPACTED = 1
-_SUFFIX = ".seg"
-NUMBER_MAX = (1 << 32) - 1
-"""The highest number that a segment can have."""
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
@@ -47,74 +35,6 @@ class DamagedSegmentError(Exception):
         self.segment = segment
 
 
-class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
-    """The first bytes of a segment's file.
-
-    Attributes:
-        number: the segment's own, so that a renamed file is found out.
-        generation: how often it was rewritten by compaction.
-        key: the stream's.
-        first_sequence: the lowest sequence that its records can have.
-        high_water: the last sequence in use when the file was made.
-    """
-
-    number: int
-    generation: int
-    key: int
-    first_sequence: int
-    high_water: int
-
-    def pack(self) -> bytes:
-        """The bytes of the header."""
-        flags = _COMPACTED if self.generation else 0
-        body = _HEADER.pack(
-            _MAGIC,
-            FORMAT_VERSION,
-            flags,
-            self.number,
-            self.generation,
-            self.key,
-            self.first_sequence,
-            self.high_water,
-        )
-        return body + _HASH.pack(xxh3_64_intdigest(body))
-
-    def at_generation(self, generation: int) -> SegmentHeader:
-        """The same header for a rewritten file."""
-        return msgspec.structs.replace(self, generation=generation)
-
-    @staticmethod
-    def begins_with(data: bytes) -> bool:
-        """Whether a header may begin with these bytes, however few they are."""
-        start = _MAGIC + FORMAT_VERSION.to_bytes(2, "little")
-        return data[: len(start)] == start[: len(data)]
-
-    @staticmethod
-    def unpack(data: bytes) -> SegmentHeader | None:
-        """The header, or None when these bytes are none of this version."""
-        if len(data) < HEADER_SIZE:
-            return None
-        body = data[: _HEADER.size]
-        magic, version, _, number, generation, key, first, high_water = _HEADER.unpack(body)
-        stored = _HASH.unpack_from(data, _HEADER.size)[0]
-        if magic != _MAGIC or version != FORMAT_VERSION or stored != xxh3_64_intdigest(body):
-            return None
-        return SegmentHeader(number, generation, key, first, high_water)
-
-
-def segment_name(number: int) -> str:
-    """The file name of a segment; names sort as their numbers do."""
-    return f"{number:010d}{_SUFFIX}"
-
-
-def segment_number(name: str) -> int | None:
-    """The number in a file name, or None when it is not a segment's."""
-    stem, dot, suffix = name.partition(".")
-    if dot + suffix != _SUFFIX or not stem.isascii() or not stem.isdigit() or len(stem) != 10:
-        return None
-    return int(stem) if int(stem) <= NUMBER_MAX else None
-
-
 class Segment(Block):
     """Rows whose records lie in one file, the newest of them still in memory.
 
@@ -125,6 +45,7 @@ class Segment(Block):
         size: how much of the file is written and known to be good.
         end: the same with what waits to be written.
         pending: the records that wait.
+        tail: the newest written bytes, kept in memory.
         verified: whether every living row's record is known to be whole.
         digest: the hash of the whole file up to `size`; None when an erased record changed it.
         dead_records: whether the file holds records of rows that have died.
@@ -135,9 +56,6 @@ class Segment(Block):
     """
 
     __slots__ = (
-        "_tail",
-        "_tail_offsets",
-        "_tail_size",
         "birth_generation",
         "dead_records",
         "digest",
@@ -154,6 +72,7 @@ class Segment(Block):
         "pending",
         "seed",
         "size",
+        "tail",
         "tombstones_high",
         "tombstones_low",
         "verified",
@@ -184,9 +103,7 @@ class Segment(Block):
         self.birth_generation = 0
         self.worth_below = -1
         self.handle: int | None = None
-        self._tail: list[bytes] = []
-        self._tail_offsets: list[int] = []
-        self._tail_size = 0
+        self.tail = Tail()
 
     # Writing
 
@@ -225,7 +142,7 @@ class Segment(Block):
         self._hash(data)
         self.size = self.end = start + len(data)
         self.pending.clear()
-        self._keep(start, data, tail_bytes)
+        self.tail.keep(start, data, tail_bytes)
 
     def take_back(self, size: int) -> None:
         """Forget what waits and what was written behind `size`, and cut the file there.
@@ -236,7 +153,7 @@ class Segment(Block):
         self.pending.clear()
         if self.size > size:
             self.hasher = None
-            self.drop_tail()
+            self.tail.clear()
         self.size = size
         self.end = size or HEADER_SIZE
         if self.handle is not None:
@@ -246,33 +163,14 @@ class Segment(Block):
         if self.hasher is not None:
             self.hasher.update(data)
 
-    def _keep(self, start: int, data: bytes, tail_bytes: int) -> None:
-        self._tail.append(data)
-        self._tail_offsets.append(start)
-        self._tail_size += len(data)
-        if self._tail_size <= 2 * tail_bytes:
-            return
-        # Many at once: a list is slow to shorten at its front.
-        drop = 0
-        while self._tail_size > tail_bytes and drop < len(self._tail) - 1:
-            self._tail_size -= len(self._tail[drop])
-            drop += 1
-        del self._tail[:drop], self._tail_offsets[:drop]
-
     def seal(self) -> None:
         """Nothing more is written here: let go of what only a writer needs."""
         if self.hasher is not None:
             self.digest = self.hasher.intdigest()
             self.hasher = None
         self.worth_below = (self.live_bytes if self.generation else self.size) // 2
-        self.drop_tail()
+        self.tail.clear()
         self.shrink()
-
-    def drop_tail(self) -> None:
-        """Read from the disk from now on."""
-        self._tail.clear()
-        self._tail_offsets.clear()
-        self._tail_size = 0
 
     def shrink(self) -> None:
         """Give back the room that the columns kept for growth."""
@@ -321,15 +219,9 @@ class Segment(Block):
             DamagedSegmentError: the file is shorter than it was.
             OSError: the disk refused.
         """
-        offsets = self._tail_offsets
-        if offsets and start >= offsets[0] and end <= self.size:
-            place = bisect_right(offsets, start) - 1
-            data = self._tail[place]
-            if end <= offsets[place] + len(data):
-                return data, offsets[place]
-            last = bisect_right(offsets, end - 1)
-            return b"".join(self._tail[place:last]), offsets[place]
         if end <= self.size:
+            if (found := self.tail.find(start, end)) is not None:
+                return found
             data = self.disk.read(self.open(), end - start, start)
             if len(data) < end - start:
                 raise DamagedSegmentError(self)
@@ -345,25 +237,17 @@ class Segment(Block):
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         offset = self.offsets[row]
         end = offset + self.sizes[row]
-        if self._tail_offsets or end > self.size:
+        if self.tail.offsets or end > self.size:
             data, base = self.bytes_between(offset, end)
             data = data[offset - base : end - base]
         else:
             data = self.disk.read(self.open(), end - offset, offset)
-        sequence = self.sequence_of(row)
-        # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at.
-        if data[-8:] != xxh3_64_digest(data[:-8], self.seed):
+        # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
+        # what the record tells need not be fetched from columns that are far apart in memory.
+        message = unpack_message(data, self.seed)
+        if message is None or message.sequence != self.sequence_of(row):
             raise DamagedSegmentError(self)
-        # What the record tells need not be fetched from columns that are far apart in memory.
-        length, stored_sequence, time_ns, subject_length = _HEAD.unpack_from(data)
-        if stored_sequence != sequence:
-            raise DamagedSegmentError(self)
-        body = HEAD_SIZE + subject_length
-        subject = data[HEAD_SIZE:body]
-        if length < HEADER_FLAG:
-            return StoredMessage(sequence, time_ns, subject, b"", data[body:-8])
-        payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
-        return StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:-8])
+        return message
 
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         offsets = self.offsets
@@ -423,25 +307,15 @@ class Segment(Block):
         subject_ids: array[int] | list[int],
         names: list[bytes],
     ) -> list[StoredMessage]:
-        """The messages of rows that lie close together, from one buffer. The hot loop of every reader."""
+        """The messages of rows that lie close together, from one buffer."""
         try:
             data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
         except OSError:
             if len(offsets) == 1:
                 raise
             return self._load_before_fault(sequences, names)
-        messages: list[StoredMessage] = []
-        add = messages.append
-        for sequence, offset, size, time_ns, number in zip(sequences, offsets, sizes, times, subject_ids, strict=True):
-            at = offset - base
-            subject = names[number]
-            body = at + 22 + len(subject)
-            if data[at + 3] < 128:
-                add(StoredMessage(sequence, time_ns, subject, b"", data[body : at + size - 8]))
-            else:
-                payload = body + 4 + _NUMBER.unpack_from(data, body)[0]
-                add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload : at + size - 8]))
-        return messages
+        subjects = [names[number] for number in subject_ids]
+        return unpack_run(data, base, sequences, offsets, sizes, times, subjects)
 
     def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
         """The messages up to the first that the disk does not give back; that one raises when it is asked for."""
@@ -541,10 +415,10 @@ class Segment(Block):
         subject_length = len(noise) // 2
         data = pack_erased(self.sequence_of(row), self.times[row], subject_length, noise, self.seed)
         self.disk.write(self.open(), data, self.offsets[row])
-        self.drop_tail()
+        self.tail.clear()
         self.digest = None
         self.hasher = None
 
     def erasable(self, row: int) -> int:
         """How many bytes of a row's record are overwritten: all but lengths, sequence, time and hash."""
-        return self.sizes[row] - HEAD_SIZE - 8
+        return self.sizes[row] - HEAD_SIZE - HASH_SIZE

@@ -12,7 +12,7 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import told
 from jetlake.store.log.mark import Mark
-from jetlake.store.log.segment import HEADER_SIZE, SegmentHeader, segment_name, segment_number
+from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
 
 __all__ = ["SegmentFile", "SegmentFiles", "find_segments"]

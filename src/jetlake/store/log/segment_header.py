@@ -1,0 +1,88 @@
+"""What a segment's file begins with, and how it is named; `docs/formats.md` draws it."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+__all__ = ["FORMAT_VERSION", "HEADER_SIZE", "SegmentHeader", "segment_name", "segment_number"]
+
+FORMAT_VERSION = 1
+_MAGIC = b"JLSG"
+_HEADER = struct.Struct("<4sHHIIQQQ")
+_HASH = struct.Struct("<Q")
+HEADER_SIZE = _HEADER.size + _HASH.size
+
+_COMPACTED = 1
+_SUFFIX = ".seg"
+_NUMBER_MAX = (1 << 32) - 1
+
+
+class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
+    """The first bytes of a segment's file.
+
+    Attributes:
+        number: the segment's own, so that a renamed file is found out.
+        generation: how often it was rewritten by compaction.
+        key: the stream's.
+        first_sequence: the lowest sequence that its records can have.
+        high_water: the last sequence in use when the file was made.
+    """
+
+    number: int
+    generation: int
+    key: int
+    first_sequence: int
+    high_water: int
+
+    def pack(self) -> bytes:
+        """The bytes of the header."""
+        flags = _COMPACTED if self.generation else 0
+        body = _HEADER.pack(
+            _MAGIC,
+            FORMAT_VERSION,
+            flags,
+            self.number,
+            self.generation,
+            self.key,
+            self.first_sequence,
+            self.high_water,
+        )
+        return body + _HASH.pack(xxh3_64_intdigest(body))
+
+    def at_generation(self, generation: int) -> SegmentHeader:
+        """The same header for a rewritten file."""
+        return msgspec.structs.replace(self, generation=generation)
+
+    @staticmethod
+    def begins_with(data: bytes) -> bool:
+        """Whether a header may begin with these bytes, however few they are."""
+        start = _MAGIC + FORMAT_VERSION.to_bytes(2, "little")
+        return data[: len(start)] == start[: len(data)]
+
+    @staticmethod
+    def unpack(data: bytes) -> SegmentHeader | None:
+        """The header, or None when these bytes are none of this version."""
+        if len(data) < HEADER_SIZE:
+            return None
+        body = data[: _HEADER.size]
+        magic, version, _, number, generation, key, first, high_water = _HEADER.unpack(body)
+        stored = _HASH.unpack_from(data, _HEADER.size)[0]
+        if magic != _MAGIC or version != FORMAT_VERSION or stored != xxh3_64_intdigest(body):
+            return None
+        return SegmentHeader(number, generation, key, first, high_water)
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment; names sort as their numbers do."""
+    return f"{number:010d}{_SUFFIX}"
+
+
+def segment_number(name: str) -> int | None:
+    """The number in a file name, or None when it is not a segment's."""
+    stem, dot, suffix = name.partition(".")
+    if dot + suffix != _SUFFIX or not stem.isascii() or not stem.isdigit() or len(stem) != 10:
+        return None
+    return int(stem) if int(stem) <= _NUMBER_MAX else None
