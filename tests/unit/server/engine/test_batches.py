@@ -72,3 +72,18 @@ def test_a_duplicate_within_a_batch_is_one(harness):
         b"3": b'{"stream":"S","seq":3}',
         b"4": b'{"stream":"S","seq":2,"duplicate": true}',
     }
+
+
+def test_a_message_that_is_replaced_in_its_batch_has_pushed_others_out(make_harness):
+    config = {"max_bytes": 120, "max_msgs_per_subject": 1}
+    published = [("s.b", None, 0, False), ("s.a", None, 100, False), ("s.a", None, 0, False)]
+    apart = run(make_harness(), config, [[message] for message in published])
+    assert run(make_harness(), config, [published]) == apart
+    assert [message and message[0] for message in apart[1]] == [None, None, 3]
+
+
+def test_a_message_that_is_rolled_up_in_its_batch_has_pushed_others_out(make_harness):
+    published = [("s.b", None, 0, False), ("s.a", None, 100, False), ("s.a", {"Nats-Rollup": "sub"}, 0, False)]
+    apart = run(make_harness(), {"max_bytes": 120}, [[message] for message in published])
+    assert run(make_harness(), {"max_bytes": 120}, [published]) == apart
+    assert [message and message[0] for message in apart[1]] == [None, None, 3]

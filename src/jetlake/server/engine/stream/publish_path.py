@@ -180,8 +180,15 @@ class PublishPath:
         self._republisher = Republisher.of(config)
         self._is_interest = config.retention is RetentionPolicy.INTEREST
         self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
+        # A message that pushes others out and is then replaced on its subject must have pushed them out.
+        self._settles_each = config.max_msgs_per_subject > 0 and max(config.max_msgs, config.max_bytes) > 0
         self._has_rules = bool(
-            config.sealed or self._counts or self._admission.refuses_when_full or self._transform or self._republisher
+            config.sealed
+            or self._counts
+            or self._settles_each
+            or self._admission.refuses_when_full
+            or self._transform
+            or self._republisher
         )
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
@@ -224,6 +231,8 @@ class PublishPath:
             ):
                 for subject, reply, header, payload in received:
                     self._store_checked(subject, reply, header, payload, now_ns, batch)
+                    if self._settles_each:
+                        self._settle(batch, now_ns)
             elif has_ids:
                 self._store_run_with_ids(received, now_ns, batch)
             else:
@@ -413,6 +422,8 @@ class PublishPath:
 
     def _append(self, subject: bytes, header: bytes, payload: bytes, rollup: bytes, now_ns: int, batch: Batch) -> int:
         store = self._store
+        if rollup and batch.subjects:
+            self._settle(batch, now_ns)
         republisher = self._republisher
         previous = store.last_sequence_for(subject) if republisher is not None else 0
         sequence = store.append(subject, header, payload, now_ns)
