@@ -1,1 +1,1 @@
-"""Who receives a subject: accounts, subscriptions, the sublist and the cached routes."""
+"""The routing of subjects: accounts, subscriptions, the sublist, cached routes, advisories."""

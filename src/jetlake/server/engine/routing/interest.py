@@ -114,16 +114,16 @@ class Routing:
                 del self._watches[watch.subject]
 
     def has_interest(self, subject: bytes) -> bool:
-        """Whether somebody would take a message on this subject."""
+        """Return whether a message on the subject has a recipient."""
         return self.route(subject).takers > 0
 
     def has_subscribers(self, subject: bytes) -> bool:
-        """Whether somebody would take it who is not a stream that keeps it."""
+        """Return whether a message on the subject has a recipient other than streams."""
         route = self.route(subject)
         return route.takers > len(route.sinks)
 
     def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """Whether a member of this queue group would take a message on this subject."""
+        """Return whether the queue group has a member that subscribes the subject."""
         return self.route(subject).has_queue(queue)
 
     @property

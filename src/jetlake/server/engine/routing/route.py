@@ -52,7 +52,7 @@ class Route:
 
     @property
     def congested(self) -> bool:
-        """Whether a plain subscription's subscriber, or all members of a group, are congested."""
+        """A plain subscription's subscriber, or all members of a group, are congested."""
         for subscription in self.plain:
             if subscription.subscriber.congested:
                 return True

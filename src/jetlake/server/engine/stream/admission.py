@@ -6,10 +6,10 @@ may refuse as many messages a second as another one stores.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jetlake.errors import ApiError, api_error
 from jetlake.model.enums import DiscardPolicy, StorageType
+from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.stream.counters import check_increment
 from jetlake.server.engine.stream.message_headers import (
     BATCH_ID,
@@ -24,12 +24,8 @@ from jetlake.server.engine.stream.message_headers import (
     SOURCE,
 )
 from jetlake.server.engine.stream.message_lifetimes import check_lifetime
+from jetlake.store.interface import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
-
-if TYPE_CHECKING:
-    from jetlake.model.stream import StreamConfig
-    from jetlake.server.engine.core.usage import StreamUsage
-    from jetlake.store.interface import MessageStore
 
 __all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission"]
 

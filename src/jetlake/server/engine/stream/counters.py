@@ -6,10 +6,10 @@ The newest message of a subject holds its total as `{"val":"5"}`, an integer of 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from jetlake.errors import ApiError, DecodeError, StoreError, api_error
 from jetlake.model.encoding.codec import decode
+from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.stream.message_headers import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
@@ -19,10 +19,7 @@ from jetlake.server.engine.stream.message_headers import (
     INCREMENT,
     ROLLUP,
 )
-
-if TYPE_CHECKING:
-    from jetlake.model.stream import StreamConfig
-    from jetlake.store.interface import MessageStore
+from jetlake.store.interface import MessageStore
 
 __all__ = ["check_increment", "count"]
 

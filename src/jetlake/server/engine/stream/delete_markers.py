@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from jetlake.errors import StoreError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
+from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import append_pair, find_value, remove_key
+from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.stream.message_lifetimes import FOREVER, TTL, parse_lifetime
-
-if TYPE_CHECKING:
-    from jetlake.model.stream import StreamConfig
-    from jetlake.server.engine.core.timers import Timer, Timers
-    from jetlake.store.interface import MessageStore
-    from jetlake.store.message import StoredMessage
+from jetlake.store.interface import MessageStore
+from jetlake.store.message import StoredMessage
 
 __all__ = ["DeleteMarkers"]
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.core.commit import Action
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.storage.storage import SavedIds, StreamHome
 from jetlake.server.engine.stream.deduplication import Deduplication
 from jetlake.server.engine.stream.message_headers import MSG_ID
 from jetlake.store.journal.id_log import IdEntry, IdLog
-
-if TYPE_CHECKING:
-    from jetlake.server.engine.core.services import Services
-    from jetlake.server.engine.core.timers import Timer
 
 __all__ = ["MessageIds"]
 

@@ -6,17 +6,14 @@ from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 from jetlake.errors import ApiError, ConfigError, StoreError, api_error
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
+from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import find_value
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.storage.storage import SavedLifetimes, StreamHome
-
-if TYPE_CHECKING:
-    from jetlake.model.stream import StreamConfig
-    from jetlake.server.engine.core.services import Services
-    from jetlake.server.engine.core.timers import Timer
 
 __all__ = ["FOREVER", "TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
 

@@ -9,34 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jetlake.errors import ApiError, JetlakeError, StoreError, api_error
 from jetlake.model.enums import PersistMode, RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
+from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.usage import StreamUsage
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
+from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.counters import count
+from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
-from jetlake.server.engine.stream.message_lifetimes import TTL
+from jetlake.server.engine.stream.message_ids import MessageIds
+from jetlake.server.engine.stream.message_lifetimes import TTL, MessageLifetimes
 from jetlake.server.engine.stream.republish import Republisher
-from jetlake.store.interface import Incoming
+from jetlake.server.engine.stream.retention import Retention
+from jetlake.store.interface import Incoming, MessageStore
 from jetlake.store.subject_filter import SubjectFilter
-
-if TYPE_CHECKING:
-    from jetlake.model.stream import StreamConfig
-    from jetlake.server.engine.core.services import Services
-    from jetlake.server.engine.core.usage import StreamUsage
-    from jetlake.server.engine.routing.account import Account
-    from jetlake.server.engine.routing.subscription import Subscriber
-    from jetlake.server.engine.stream.consumer_contract import StreamConsumer
-    from jetlake.server.engine.stream.delete_markers import DeleteMarkers
-    from jetlake.server.engine.stream.limits import Limits
-    from jetlake.server.engine.stream.message_ids import MessageIds
-    from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
-    from jetlake.server.engine.stream.retention import Retention
-    from jetlake.store.interface import MessageStore
 
 __all__ = ["Batch", "PublishPath"]
 
