@@ -98,6 +98,14 @@ def test_an_archive_goes_on_only_as_what_it_is(spark, server_of, run_on, tmp_pat
     ):
         with pytest.raises(ConfigError, match=f"archive with {word}"):
             run_on(server, other)
+    # What tolerates losses does not tolerate sequences that are there twice.
+    admin.api("STREAM.DELETE.A")
+    admin.create_stream("A")
+    admin.fill("A", 5)
+    for _ in range(2):
+        with pytest.raises(SparkError, match="only with the stream that it holds"):
+            run_on(server, Archive("A", lake), source={"failOnDataLoss": "false"})
+    assert spark.read.parquet(lake).count() == 10
     FileSystem(spark, lake).delete("_jetlake/checkpoint")
     with pytest.raises(ConfigError, match=r"checkpoint .* is gone"):
         run_on(server, Archive("A", lake))
@@ -157,6 +165,10 @@ def test_an_archive_is_compared_with_its_stream(spark, own_server, run_on, tmp_p
         run_on(own_server, verify)
     said = "1 missing (sequence 7); 1 twice (sequence 12); 1 different (sequence 9)"
     assert str(caught.value).endswith(f"is not as stream A: {said}")
+    # What the checkpoint knows as archived is missing, also at the end.
+    file.unlink()
+    with pytest.raises(SparkError, match=r"29 missing \(sequence 1, 2, 3, 5"):
+        run_on(own_server, verify)
     admin.api("STREAM.DELETE.A")
     admin.create_stream("A")
     with pytest.raises(SparkError, match="was made again"):

@@ -49,6 +49,10 @@ def test_every_sequence_comes_once_from_lake_or_stream(spark, own_server, run_on
     assert sequences(startingPosition="-10 minutes", endingPosition=f"time:{later}") == list(range(1, 301))
     assert sequences(startingPosition=f"time:{later}") == list(range(301, 361))
     assert sequences(startingPosition="last:70") == list(range(291, 361))
+    # The time of an archived message, to the nanosecond, begins with the message and ends before it.
+    stored = admin.api("STREAM.MSG.GET.ORDERS", {"seq": 201})["message"]["time"]
+    assert 201 in sequences(startingPosition=f"time:{stored}")
+    assert 201 not in sequences(endingPosition=f"time:{stored}")
 
     # A batch that is written but not in the commit log is not counted on: the stream has it still.
     commits = lake / "_jetlake" / "checkpoint" / "commits"

@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from jetlake.errors import ConfigError, OffsetError, UnsupportedStreamError
 from jetlake.protocol.subjects import is_subset
-from jetlake.spark.plan.offsets import StreamOffset, read_offset
+from jetlake.spark.plan.offsets import StreamOffset, logged_offset
 
 __all__ = ["NOTES", "Lake", "open_lake"]
 
@@ -87,10 +87,8 @@ def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) 
     batch = max(batches)
     try:
         with system.open_input_stream(f"{checkpoint}/offsets/{batch}") as file:
-            # A version, Spark's own notes, then one line for each source.
-            line = file.read().decode().splitlines()[2]
-        return batch, read_offset(json.loads(line)).of(stream)
-    except (OSError, IndexError, ValueError, OffsetError) as error:
+            return batch, logged_offset(file.read().decode()).of(stream)
+    except (OSError, ValueError, OffsetError) as error:
         raise ConfigError(
             f"option archive={path!r} cannot be used: its checkpoint {checkpoint} is broken ({error})"
         ) from None

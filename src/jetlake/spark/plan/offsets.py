@@ -8,12 +8,13 @@ batch can be planned again from its end alone, and what was read once is never a
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jetlake.errors import OffsetError
 
-__all__ = ["OFFSET_VERSION", "BatchRange", "Offset", "StreamOffset", "initial_offset", "read_offset"]
+__all__ = ["OFFSET_VERSION", "BatchRange", "Offset", "StreamOffset", "initial_offset", "logged_offset", "read_offset"]
 
 OFFSET_VERSION = 2
 
@@ -124,6 +125,19 @@ def read_offset(value: Any) -> Offset:
         return Offset(tuple((name, read(entry)) for name, entry in value["streams"].items()))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise OffsetError(f"the checkpoint holds a broken offset ({error!r}): {str(value)[:200]}") from None
+
+
+def logged_offset(text: str) -> Offset:
+    """The offset in a file of Spark's offset log, of a query with one source.
+
+    Raises:
+        OffsetError: there is none in it, or one that this release does not read.
+    """
+    try:
+        # A version, Spark's own notes, then one line for each source.
+        return read_offset(json.loads(text.splitlines()[2]))
+    except (IndexError, ValueError) as error:
+        raise OffsetError(f"the checkpoint's offset log is broken ({error})") from None
 
 
 def _to_json(offset: StreamOffset) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def archived_range(info: StreamInfo, lake: Lake, options: SourceOptions, bounds:
     }.get(starting.kind, 0)
     end = min(seam, ending.value + 1) if ending.kind == "sequence" else seam
     since_ns, until_ns = starting.time_ns(now_ns), ending.time_ns(now_ns)
-    since = [_up_us(since_ns)] if since_ns is not None else []
-    until = [_up_us(until_ns)] if until_ns is not None else []
+    since = [_down_us(since_ns)] if since_ns is not None else []
+    until = [_down_us(until_ns)] if until_ns is not None else []
     since += [bounds.first_us] if bounds.first_us is not None else []
     until += [bounds.end_us] if bounds.end_us is not None else []
     return LakeRange(
@@ -58,6 +58,6 @@ def archived_range(info: StreamInfo, lake: Lake, options: SourceOptions, bounds:
     )
 
 
-def _up_us(time_ns: int) -> int:
-    """The first microsecond at that time or later: archives know no smaller ones."""
-    return -(-time_ns // 1000)
+def _down_us(time_ns: int) -> int:
+    """The microsecond of that time, as an archive has it of a message that was stored then."""
+    return time_ns // 1000

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.nuid import next_nuid
+from jetlake.spark.pipelines.archive.archive_log import require_same_stream
 from jetlake.spark.pipelines.archive.replay_target import find_target
 from jetlake.spark.pipelines.checks import check_source
 from jetlake.spark.pipelines.lake.compaction import Compacted, compact, finish_compaction
@@ -118,10 +119,12 @@ class Archive:
         else:
             sink = FolderSink(run.spark, self.target, self.format, partition_by)
         options = self._source_options(settings)
+        log = FileSystem(run.spark, self.checkpoint(settings))
         messages = run.spark.readStream.format("jetstream").schema(self.columns).options(**options).load()
 
         def add(frame: DataFrame, batch: int) -> None:
             lock.require()
+            require_same_stream(log, batch, self.stream)
             odd = Observation()
             if sink.add(self._arranged(frame).observe(odd, sql.expr(self._oddity()).alias("messages")), batch):
                 self._count_odd(run, odd.get["messages"])

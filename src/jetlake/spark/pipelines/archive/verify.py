@@ -11,10 +11,12 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.pipelines.archive.archive import ARCHIVE_COLUMNS, archive_facts
+from jetlake.spark.pipelines.archive.archive_log import finished_end
 from jetlake.spark.pipelines.archive.replay_source import read_archive
 from jetlake.spark.pipelines.archive.replay_target import find_target
 from jetlake.spark.pipelines.checks import check_source
 from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.lake.folder_sink import NOTES
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
 
@@ -92,6 +94,9 @@ class Verify:
             raise SparkError(f"archive {self.target} is not as stream {self.stream}: {'; '.join(faults)}")
 
     def _verdicts(self, run: Run, described: Mapping[str, Any]) -> DataFrame:
+        # First: files and messages that are looked at later are at least those of the finished batches.
+        log = FileSystem(run.spark, described.get("checkpoint") or f"{self.target.rstrip('/')}/{NOTES}/checkpoint")
+        end = finished_end(log, self.stream)
         archived = read_archive(run.spark, self.target)
         ours = archived.groupBy("sequence").agg(
             sql.count("*").alias("times"), sql.first(sql.expr(_CONTENT)).alias("ours")
@@ -106,7 +111,7 @@ class Verify:
         return (
             ours.join(theirs, "sequence", "full_outer")
             .withColumn("first", sql.lit(extent["first"] or 0))
-            .withColumn("last", sql.lit(extent["last"] or 0))
+            .withColumn("last", sql.lit(max(extent["last"] or 0, (end or 1) - 1)))
             .withColumn("from_earliest", sql.lit(described.get("start", "earliest") == "earliest"))
             .selectExpr("sequence", f"case {cases} end as verdict")
         )

@@ -78,12 +78,17 @@ class FileSystem:
 
     def read_json(self, relative: str) -> Any:
         """The value in a file; None when there is no such file."""
+        content = self.read(relative)
+        return json.loads(content) if content is not None else None
+
+    def read(self, relative: str) -> bytes | None:
+        """The content of a file; None when there is no such file."""
         if not self.exists(relative):
             return None
         stream = self._system.open(self._at(relative))
         collected = self._bytes_out()
         self._utilities.copyBytes(stream, collected, 65536, True)
-        return json.loads(bytes(collected.toByteArray()))
+        return bytes(collected.toByteArray())
 
     def create_json(self, relative: str, value: Any) -> bool:
         """Put the value into a file that does not exist yet; says whether it did not."""
