@@ -17,7 +17,6 @@ from jetlake.client.connection.handshake import ServerInfo, complaint, read_info
 from jetlake.client.connection.inbox_pool import InboxPool
 from jetlake.client.connection.outbox import Outbox, check_loop
 from jetlake.client.connection.pings import Pings
-from jetlake.client.connection.read_pause import ReadPause
 from jetlake.client.connection.requests import Requests
 from jetlake.client.connection.server_link import ConnectionState, ServerLink
 from jetlake.client.connection.subscription_table import SubscriptionTable
@@ -85,7 +84,7 @@ class Connection:
         self._pings = Pings(
             self.loop, options.ping_interval_s, options.pings_outstanding_max, self.send_now, self._is_stale
         )
-        self._subscriptions = Subscriptions(self.loop, self._table, self._link, self.send, ReadPause(self._pings.pause))
+        self._subscriptions = Subscriptions(self.loop, self._table, self._link, self.send, self._pings.pause)
         self.subscribe = self._subscriptions.subscribe
         self.unsubscribe = self._subscriptions.unsubscribe
         self.stop_delivery = self._subscriptions.stop_delivery
@@ -144,7 +143,7 @@ class Connection:
 
     def sockets(self) -> list[int]:
         """List the file descriptors of the open sockets."""
-        transport = self._link.wire.transport if self._link.wire is not None else None
+        transport = self._link.transport
         sock = transport.get_extra_info("socket") if transport is not None else None
         return [sock.fileno()] if sock is not None else []
 

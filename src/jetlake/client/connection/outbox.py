@@ -30,11 +30,11 @@ class Outbox:
 
     Messages answer through it too, so that an acknowledgement is one call.
 
-        Args:
-            loop: the event loop.
-            kept_bytes_max: most bytes that are kept while there is no server.
-            request_raw: publishes and waits for the answer.
-            check_size: refuses headers and payloads of more bytes than the server takes.
+    Args:
+        loop: the event loop.
+        kept_bytes_max: most bytes that are kept while there is no server.
+        request_raw: publishes and waits for the answer.
+        check_size: refuses headers and payloads of more bytes than the server takes.
     """
 
     __slots__ = (

@@ -113,6 +113,11 @@ class ServerLink:
         """Whether the link is closed for good."""
         return self.state is ConnectionState.CLOSED
 
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The transport of the open TCP connection."""
+        return None if self.wire is None else self.wire.transport
+
     # Opening
 
     async def open(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from jetlake.client.connection.outbox import check_loop
-from jetlake.client.connection.read_pause import ReadPause
 from jetlake.client.connection.server_link import ServerLink
 from jetlake.client.connection.subscription_table import SubscriptionTable
 from jetlake.client.messages.receiver import Receiver
@@ -24,7 +23,7 @@ class Subscriptions:
         table: the receivers by subscription number.
         link: the server that there is.
         send: writes a frame.
-        pause: stops reading the socket while a receiver has no room.
+        on_pause: called with whether the socket is paused, when that changes.
 
     Attributes:
         listeners: receivers that are between two subscriptions and hear of the connection all the same.
@@ -36,13 +35,14 @@ class Subscriptions:
         table: SubscriptionTable,
         link: ServerLink,
         send: Callable[[bytes], None],
-        pause: ReadPause,
+        on_pause: Callable[[bool], None],
     ) -> None:
         self._loop = loop
         self._table = table
         self._link = link
         self._send = send
-        self._pause = pause
+        self._on_pause = on_pause
+        self._without_room: set[Receiver] = set()
         self.listeners: set[Receiver] = set()
 
     def subscribe(self, receiver: Receiver) -> None:
@@ -87,11 +87,21 @@ class Subscriptions:
 
     def pause_reading(self, receiver: Receiver) -> None:
         """Stop reading the socket until this receiver (and every other that asked for it) resumes."""
-        self._pause.add(receiver, self._link.wire)
+        self._without_room.add(receiver)
+        transport = self._link.transport
+        if transport is not None and transport.is_reading():
+            transport.pause_reading()
+            self._on_pause(True)
 
     def resume_reading(self, receiver: Receiver) -> None:
         """Read the socket again, unless another receiver has no room."""
-        self._pause.remove(receiver, self._link.wire)
+        if receiver not in self._without_room:
+            return
+        self._without_room.discard(receiver)
+        transport = self._link.transport
+        if not self._without_room and transport is not None and not transport.is_closing():
+            transport.resume_reading()
+            self._on_pause(False)
 
     def receivers(self) -> list[Receiver]:
         """List the subscribed receivers and the listeners."""
