@@ -7,6 +7,7 @@ from enum import Enum
 from functools import partial
 
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.legacy.bound_consumer import BoundConsumer
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
@@ -18,7 +19,6 @@ from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
     NoRespondersError,
-    NotFoundError,
     PermissionsError,
     PullStatusError,
     SubscriptionClosedError,
@@ -27,7 +27,6 @@ from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.enums import AckPolicy
-from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
 from jetlake.model.requests import PullRequest
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
@@ -137,10 +136,8 @@ class PullSubscription:
         info: ConsumerInfo | None,
         is_named: bool = False,
     ) -> None:
-        self._api = api
         self._connection = api.connection
-        self._created = created
-        self._is_named = is_named
+        self._bound = BoundConsumer(api, stream_name, consumer_name, is_owned=created, is_named=is_named)
         self._needs_no_ack = info is not None and info.config.ack_policy is AckPolicy.NONE
         self._is_closed = False
         self._pull_subject = api.subject("CONSUMER.MSG.NEXT", stream_name, consumer_name)
@@ -158,11 +155,11 @@ class PullSubscription:
     @property
     def owns_consumer(self) -> bool:
         """Whether this subscription created the consumer, and deletes it at its end."""
-        return self._created
+        return self._bound.is_owned
 
     async def consumer_info(self) -> ConsumerInfo:
         """Ask the server about the consumer."""
-        return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.consumer_name)
+        return await self._bound.info()
 
     async def fetch(self, batch: int = 1, timeout: Seconds = _TIMEOUT_S) -> list[Message]:
         """Up to `batch` messages: what is there at once, or, if nothing is, what comes within `timeout` seconds.
@@ -307,14 +304,7 @@ class PullSubscription:
         if self._single is not None:
             self._connection.unsubscribe(self._single)
             self._single = None
-        if self._created:
-            self._created = False
-            try:
-                if self._is_named and (await self.consumer_info()).num_waiting:
-                    return  # Somebody else pulls from it.
-                await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.consumer_name)
-            except NotFoundError:
-                pass  # It is gone already.
+        await self._bound.delete_if_owned(self._bound.has_waiting_pulls if self._bound.is_named else None)
 
     drain = unsubscribe
     """The same as `unsubscribe`: nothing is under way between two fetches."""

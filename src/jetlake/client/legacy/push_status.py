@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from jetlake.client.messages.message import Message
-from jetlake.errors import HeartbeatMissedError, NotJetStreamMessageError, PullStatusError, SequenceGapError
+from jetlake.errors import (
+    ClientConnectionError,
+    HeartbeatMissedError,
+    NotJetStreamMessageError,
+    PullStatusError,
+    SequenceGapError,
+)
 from jetlake.model.ack_subject import consumer_sequence, parse_ack_subject
+from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers
 
-__all__ = ["PushNews", "PushStatus"]
+__all__ = ["FlowReplies", "PushNews", "PushStatus"]
 
 _ALARM_INTERVALS = 3
 
@@ -124,3 +134,39 @@ class PushStatus:
         """Silence is measured from now."""
         self._is_connected = True
         self._last_heard = now
+
+
+class FlowReplies:
+    """Answers the server's flow control requests once the messages before them were handed out.
+
+    Args:
+        send: writes a frame.
+    """
+
+    __slots__ = ("_due", "_expected", "_send")
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._due: deque[tuple[int, bytes]] = deque()
+        self._expected = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether an answer waits for messages to be handed out."""
+        return bool(self._due)
+
+    def expect(self, messages: int, replies: list[tuple[int, bytes]]) -> None:
+        """Add messages that wait, and the answers that are due behind some of them."""
+        for position, subject in replies:
+            self._due.append((self._expected + position, subject))
+        self._expected += messages
+
+    def answer(self, waiting: int) -> None:
+        """Send the answers that are due while so many messages still wait."""
+        handed_out = self._expected - waiting
+        while self._due and self._due[0][0] <= handed_out:
+            _, subject = self._due.popleft()
+            try:
+                self._send(encoder.pub(subject, b"", b""))
+            except ClientConnectionError:
+                pass  # The server asks again with its next heartbeat.

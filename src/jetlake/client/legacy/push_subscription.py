@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from inspect import iscoroutinefunction
 
 from msgspec import Struct
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.connection.subscription import MessageCallback, PendingLimits, Subscription
-from jetlake.client.legacy.push_status import PushStatus
+from jetlake.client.legacy.bound_consumer import BoundConsumer
+from jetlake.client.legacy.heartbeat_watch import HeartbeatWatch
+from jetlake.client.legacy.push_status import FlowReplies, PushStatus
 from jetlake.client.messages.message import Message
-from jetlake.errors import ClientConnectionError, ConsumerDeletedError, JetlakeError, NotFoundError
+from jetlake.errors import ConsumerDeletedError, JetlakeError, NotFoundError
 from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.durations import Seconds, seconds
 from jetlake.model.enums import AckPolicy
-from jetlake.model.replies import ConsumerDeleteReply, ConsumerInfoReply
-from jetlake.protocol import encoder
+from jetlake.model.replies import ConsumerInfoReply
 
-__all__ = ["UNBOUND_WAITS_S", "PushSettings", "PushSubscription"]
-
-UNBOUND_WAITS_S = (0.0, 0.005, 0.02, 0.075, 0.15)
-"""When to ask whether a consumer is bound: a server notices only a moment after the UNSUB that it is no longer."""
+__all__ = ["PushSettings", "PushSubscription"]
 
 
 class PushSettings(Struct, frozen=True):
@@ -57,49 +54,31 @@ class PushSubscription(Subscription):
     __slots__ = (
         "_alarm_s",
         "_api",
-        "_auto_ack",
-        "_check",
-        "_created",
+        "_bound",
         "_deletion",
-        "_flow_due",
-        "_is_named",
+        "_flow",
         "_needs_no_ack",
-        "_put_total",
         "_status",
-        "_timer",
+        "_watch",
         "consumer_name",
         "stream_name",
     )
 
-    def __init__(
-        self,
-        api: ApiCaller,
-        subject: bytes,
-        queue: bytes,
-        settings: PushSettings,
-    ) -> None:
+    def __init__(self, api: ApiCaller, subject: bytes, queue: bytes, settings: PushSettings) -> None:
         callback = settings.callback
+        if callback is not None and not settings.manual_ack:
+            callback = _acking(callback)
         self._api = api
-        self._auto_ack = callback is not None and not settings.manual_ack
         self._alarm_s = settings.heartbeat_alarm_s
-        self._created = False
-        self._is_named = False
+        self._bound: BoundConsumer | None = None
         self._deletion: asyncio.Task[None] | None = None
         self._needs_no_ack = False
-        self._put_total = 0
-        self._flow_due: deque[tuple[int, bytes]] = deque()
+        self._flow = FlowReplies(api.connection.send)
         self._status: PushStatus | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._check: asyncio.Task[None] | None = None
+        self._watch: HeartbeatWatch | None = None
         self.stream_name = ""
         self.consumer_name = ""
-        super().__init__(
-            api.connection,
-            subject,
-            queue,
-            callback=None if callback is None else self._acking(callback),
-            limits=settings.limits,
-        )
+        super().__init__(api.connection, subject, queue, callback=callback, limits=settings.limits)
 
     def attach(self, info: ConsumerInfo, *, created: bool, is_named: bool = False) -> None:
         """Bind the subscription to the consumer that serves it.
@@ -111,14 +90,15 @@ class PushSubscription(Subscription):
         """
         self.stream_name = info.stream_name
         self.consumer_name = info.name
-        self._created = created
-        self._is_named = is_named
+        self._bound = BoundConsumer(self._api, info.stream_name, info.name, is_owned=created, is_named=is_named)
         self._needs_no_ack = info.config.ack_policy is AckPolicy.NONE
         loop = self._connection.loop
         self._status = PushStatus(
             seconds(info.config.idle_heartbeat), checks_gaps=not self.queue, now=loop.time(), alarm_s=self._alarm_s
         )
-        self._arm()
+        self._watch = HeartbeatWatch(loop, self._status, self._connection.signal, self._check_consumer)
+        if not self.is_closed:
+            self._watch.start()
         # Messages received before the answer are handled now.
         early = self._mailbox.take_all()
         self.pending_bytes = 0
@@ -135,7 +115,7 @@ class PushSubscription(Subscription):
     @property
     def owns_consumer(self) -> bool:
         """Whether this subscription created the consumer, and deletes it at its end."""
-        return self._created
+        return self._bound is not None and self._bound.is_owned
 
     async def consumer_info(self) -> ConsumerInfo:
         """Ask the server about the consumer."""
@@ -151,22 +131,22 @@ class PushSubscription(Subscription):
         Raises:
             ApiError: the consumer could not be deleted.
         """
-        self._stop_timer()
+        self._stop_watch()
         await super().unsubscribe(after)
         if self.is_closed and self._deletion is None:
             await self._delete_consumer()
 
     async def drain(self, timeout: Seconds | None = None) -> None:
         """End it without loss, then delete a consumer that it created; a failure goes to `on_error`."""
-        self._stop_timer()
+        self._stop_watch()
         await super().drain(timeout)
         await self._delete_or_report()
 
     async def wind_down(self) -> None:
-        """The client drains: what has a name outlives the connection, and so does the place in the stream."""
-        self._stop_timer()
+        """End without loss when the client drains; a consumer that has a name outlives the connection."""
+        self._stop_watch()
         await super().wind_down()
-        if not self._is_named:
+        if self._bound is not None and not self._bound.is_named:
             await self._delete_or_report()
 
     async def _delete_or_report(self) -> None:
@@ -176,30 +156,15 @@ class PushSubscription(Subscription):
             self._connection.signal(error)
 
     async def _delete_consumer(self) -> None:
-        if not self._created:
-            return
-        self._created = False
-        try:
-            if self.queue and await self._is_shared():
-                return
-            await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.stream_name, self.consumer_name)
-        except NotFoundError:
-            pass  # It is gone already.
-
-    async def _is_shared(self) -> bool:
-        """Whether another member of the queue group is bound to the consumer; this one no longer is."""
-        for wait_s in UNBOUND_WAITS_S:
-            await asyncio.sleep(wait_s)
-            if not (await self.consumer_info()).push_bound:
-                return False
-        return True
+        if self._bound is not None:
+            await self._bound.delete_if_owned(self._bound.is_push_bound if self.queue else None)
 
     # What the connection calls
 
     def receive(self, messages: list[Message]) -> None:
         status = self._status
         if status is None:
-            # The consumer is being created; look at them when it is known.
+            # The consumer is being created; the messages are handled when its configuration is known.
             self._mailbox.messages.extend(messages)
             return
         news = status.received(messages, self._connection.loop.time())
@@ -208,7 +173,12 @@ class PushSubscription(Subscription):
                 message._settled = True
         for notice in news.notices:
             self._connection.signal(notice)
-        self._hand_over(news.messages, news.flow_replies)
+        self._flow.expect(len(news.messages), news.flow_replies)
+        if news.messages:
+            super().receive(news.messages)
+        self._needs_look = self._flow.is_due or self._is_slow
+        if self._flow.is_due:
+            self._handed_out()
         if news.error is not None:
             if self._callback is None:
                 self._connection.unsubscribe(self)
@@ -216,108 +186,62 @@ class PushSubscription(Subscription):
             else:
                 self._connection.signal(news.error)
 
-    def _hand_over(self, messages: list[Message], flow_replies: list[tuple[int, bytes]]) -> None:
-        """Queue the messages; flow control is answered when those before it have been handed out."""
-        for position, subject in flow_replies:
-            self._flow_due.append((self._put_total + position, subject))
-        self._put_total += len(messages)
-        if messages:
-            super().receive(messages)
-        self._needs_look = bool(self._flow_due) or self._is_slow
-        if self._flow_due:
-            self._handed_out()
-
     def _handed_out(self) -> None:
-        taken = self._put_total - len(self._mailbox.messages)
-        while self._flow_due and self._flow_due[0][0] <= taken:
-            _, subject = self._flow_due.popleft()
-            try:
-                self._connection.send(encoder.pub(subject, b"", b""))
-            except ClientConnectionError:
-                pass  # The server asks again with its next heartbeat.
+        self._flow.answer(len(self._mailbox.messages))
         super()._handed_out()
-        self._needs_look = bool(self._flow_due) or self._is_slow
+        self._needs_look = self._flow.is_due or self._is_slow
 
     def ended(self, error: Exception | None) -> None:
-        self._stop_timer()
+        self._stop_watch()
         super().ended(error)
-        if self._created and self.delivered_max and not self._connection.is_closed:
-            # The last message that was asked for has come, and nobody waits here for the answer.
+        if self.owns_consumer and self.delivered_max and not self._connection.is_closed:
+            # The last message that was asked for was received, and no call waits here for the answer.
             self._deletion = self._connection.loop.create_task(self._delete_or_report())
 
     def disconnected(self) -> None:
         if self._status is not None:
             self._status.disconnected()
-        self._stop_timer()
+        self._stop_watch()
 
     def reconnected(self) -> None:
-        if self._status is not None:
+        if self._status is not None and self._watch is not None:
             self._status.reconnected(self._connection.loop.time())
-            self._arm()
-            self._begin_check()
+            if not self.is_closed:
+                self._watch.start()
+            self._watch.check_now()
 
-    # Heartbeats
-
-    def _arm(self) -> None:
-        deadline = self._status.deadline() if self._status is not None else None
-        if deadline is not None and not self.is_closed:
-            self._timer = self._connection.loop.call_at(deadline, self._look)
-
-    def _look(self) -> None:
-        """The timer: messages only move the deadline, so it is checked here and set again."""
-        assert self._status is not None
-        alarm = self._status.alarm(self._connection.loop.time())
-        if alarm is not None:
-            self._connection.signal(alarm)
-            self._begin_check()
-        self._arm()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._check is not None and self._check is not asyncio.current_task():
-            self._check.cancel()
-            self._check = None
-
-    # The consumer, which nobody announces to be gone
-
-    def _begin_check(self) -> None:
-        if self._check is None or self._check.done():
-            self._check = self._connection.loop.create_task(self._check_consumer())
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
 
     async def _check_consumer(self) -> None:
         """End with an error if the consumer is gone; every other answer, or none, leaves things as they are."""
+        assert self._bound is not None
         try:
             await self.consumer_info()
         except NotFoundError:
-            self._created = False
-            self._end_with(ConsumerDeletedError(self.stream_name, self.consumer_name))
+            self._bound.is_owned = False
+            error = ConsumerDeletedError(self.stream_name, self.consumer_name)
+            self._connection.unsubscribe(self)
+            self.ended(error)
+            if self._callback is not None:
+                self._connection.signal(error)
         except JetlakeError:
             pass
 
-    def _end_with(self, error: JetlakeError) -> None:
-        self._connection.unsubscribe(self)
-        self.ended(error)
-        if self._callback is not None:
-            self._connection.signal(error)
 
-    # Acknowledging
+def _acking(callback: MessageCallback) -> MessageCallback:
+    """Add an acknowledgement behind the callback."""
+    if iscoroutinefunction(callback):
 
-    def _acking(self, callback: MessageCallback) -> MessageCallback:
-        """The callback, with the acknowledgement behind it."""
-        if not self._auto_ack:
-            return callback
-        if iscoroutinefunction(callback):
-
-            async def call_and_ack(message: Message) -> None:
-                await callback(message)
-                message.ack()
-
-            return call_and_ack
-
-        def call_then_ack(message: Message) -> None:
-            callback(message)
+        async def call_and_ack(message: Message) -> None:
+            await callback(message)
             message.ack()
 
-        return call_then_ack
+        return call_and_ack
+
+    def call_then_ack(message: Message) -> None:
+        callback(message)
+        message.ack()
+
+    return call_then_ack

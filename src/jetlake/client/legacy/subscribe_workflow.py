@@ -12,8 +12,9 @@ import msgspec
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import configured
 from jetlake.client.connection.connection import Connection
+from jetlake.client.legacy.bound_consumer import UNBOUND_WAITS_S
 from jetlake.client.legacy.pull_subscription import PullSubscription
-from jetlake.client.legacy.push_subscription import UNBOUND_WAITS_S, PushSettings, PushSubscription
+from jetlake.client.legacy.push_subscription import PushSettings, PushSubscription
 from jetlake.client.legacy.subscribe_checks import SubscribeRequest, check_existing, check_request
 from jetlake.client.settings.wire_values import queue_bytes, subscribe_subject
 from jetlake.errors import (
