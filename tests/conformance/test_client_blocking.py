@@ -10,6 +10,7 @@ import threading
 import pytest
 from blocking_support import connected, fill, in_thread
 from client_support import numbers
+from tls_support import TLS, client_context
 
 import jetlake.blocking
 from jetlake.client.connection.socket_connection import connect_socket
@@ -450,8 +451,6 @@ async def test_a_socket_connection_logs_in(start):
 
 
 async def test_a_socket_connection_with_tls(start):
-    from test_client_core import TLS, client_context
-
     server = await start(f"{TLS} }}", ["no_jetstream"])
 
     def work():

@@ -1,12 +1,11 @@
 """The client's core messaging on both servers."""
 
 import asyncio
-import ssl
 import threading
-from pathlib import Path
 
 import pytest
 from client_support import until
+from tls_support import TLS, client_context
 
 import jetlake
 from jetlake.errors import (
@@ -17,12 +16,6 @@ from jetlake.errors import (
     PermissionsError,
     RequestTimeoutError,
     SlowSubscriberError,
-)
-
-CERTIFICATES = Path(__file__).parent / "certificates"
-TLS = (
-    f'tls {{ cert_file: "{CERTIFICATES / "server.pem"}", key_file: "{CERTIFICATES / "server-key.pem"}", '
-    f'ca_file: "{CERTIFICATES / "ca.pem"}"'
 )
 
 
@@ -226,13 +219,6 @@ async def test_permissions(start, clients):
         await client.request("secret.x", timeout=5)
     assert client.is_connected
     assert all(isinstance(error, PermissionsError) for error in errors)
-
-
-def client_context(certificate=""):
-    context = ssl.create_default_context(cafile=CERTIFICATES / "ca.pem")
-    if certificate:
-        context.load_cert_chain(CERTIFICATES / f"{certificate}.pem", CERTIFICATES / f"{certificate}-key.pem")
-    return context
 
 
 async def test_tls(start, clients):
