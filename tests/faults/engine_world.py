@@ -21,7 +21,8 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.journal.consumer_journal import FileJournal
-from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder
+from jetlake.store.store_folder import StoreFolder
+from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 from jetlake.testing.clock import ManualClock
 
 ACK_WAIT_S = 30

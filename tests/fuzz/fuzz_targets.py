@@ -39,7 +39,7 @@ from jetlake.store.journal.consumer_journal import FileJournal
 from jetlake.store.log.record import seed_of
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 
 FOLDER = Path("/streams/S/msgs")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.stream_folder import StoreFolder, folder_name
+from jetlake.store.files.folders import folder_name
+from jetlake.store.store_folder import StoreFolder
 
 
 async def test_folders_are_0700_and_files_0600(start, connect):

@@ -13,7 +13,7 @@ from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 
 

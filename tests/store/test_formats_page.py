@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jetlake.store import stream_folder
+from jetlake.store import meta_folder
 from jetlake.store.journal import journal_format
 from jetlake.store.log import index_snapshot, mark, segment_header, segment_list
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
@@ -56,7 +56,7 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
         index_snapshot.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
         segment_list.FORMAT_VERSION,
-        stream_folder.META_VERSION,
+        meta_folder.META_VERSION,
     }
     assert versions == {1}
     for magic in ("JLSG", "JLMK", "JLIX", "JLCJ", "JLSL"):

@@ -20,6 +20,7 @@ from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.files.folders import folder_name
 from jetlake.store.index.sequence_list import SequenceList
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.record import (
@@ -33,7 +34,8 @@ from jetlake.store.log.record import (
 )
 from jetlake.store.log.scan import scan
 from jetlake.store.sequence_ranges import merged, without
-from jetlake.store.stream_folder import StoreFolder, StreamFolder, folder_name
+from jetlake.store.store_folder import StoreFolder
+from jetlake.store.stream_folder import StreamFolder
 from jetlake.store.subject_filter import SubjectFilter
 
 # Ranges

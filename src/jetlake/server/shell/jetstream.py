@@ -23,7 +23,7 @@ from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.version import API_LEVEL
 from jetlake.store.files.disk import RealDisk
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 __all__ = ["JetStreamService", "jetstream_folder"]
 

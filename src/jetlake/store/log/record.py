@@ -220,18 +220,21 @@ def unpack_run(
     offsets: Iterable[int],
     sizes: Iterable[int],
     times: Iterable[int],
-    subjects: Iterable[bytes],
+    subject_ids: Iterable[int],
+    names: Sequence[bytes],
 ) -> list[StoredMessage]:
     """The messages whose records lie at these offsets and are known to be good. The hot loop of every reader.
 
     Args:
         base: the offset of the first byte of `data`.
+        names: the subject of each number in `subject_ids`.
     """
     messages: list[StoredMessage] = []
     add = messages.append
     head_size, hash_size, flags_byte = HEAD_SIZE, HASH_SIZE, _FLAGS_BYTE
-    for sequence, offset, size, time_ns, subject in zip(sequences, offsets, sizes, times, subjects, strict=True):
+    for sequence, offset, size, time_ns, number in zip(sequences, offsets, sizes, times, subject_ids, strict=True):
         at = offset - base
+        subject = names[number]
         body = at + head_size + len(subject)
         end = at + size - hash_size
         if data[at + flags_byte] < 128:

@@ -314,8 +314,7 @@ class Segment(Block):
             if len(offsets) == 1:
                 raise
             return self._load_before_fault(sequences, names)
-        subjects = [names[number] for number in subject_ids]
-        return unpack_run(data, base, sequences, offsets, sizes, times, subjects)
+        return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
 
     def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
         """The messages up to the first that the disk does not give back; that one raises when it is asked for."""

@@ -12,7 +12,7 @@ from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 ROOT = Path("/data")
 

@@ -10,7 +10,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 
 class Machine:

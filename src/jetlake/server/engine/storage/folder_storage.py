@@ -18,11 +18,13 @@ from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRe
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
 from jetlake.server.engine.storage.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
 from jetlake.store.files.atomic_file import read_file, replace_file
+from jetlake.store.files.folders import folder_name
 from jetlake.store.files.own_files import told
 from jetlake.store.interface import MessageStore
 from jetlake.store.journal.consumer_journal import ConsumerJournal
 from jetlake.store.journal.id_log import IdLog
-from jetlake.store.stream_folder import ConsumerFolder, StoreFolder, StreamFolder, folder_name
+from jetlake.store.store_folder import StoreFolder
+from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 
 __all__ = ["FolderStorage", "StreamRecord"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 SECOND = 1_000_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 SECOND = 1_000_000_000
 MARKER = b"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: 1m30s\r\nNats-Rollup: sub\r\n\r\n"

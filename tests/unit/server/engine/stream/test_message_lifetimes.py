@@ -12,7 +12,7 @@ from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import message_lifetimes
 from jetlake.server.engine.stream.message_lifetimes import FOREVER, parse_lifetime
 from jetlake.store.log.checked_reader import CheckedReader
-from jetlake.store.stream_folder import StoreFolder
+from jetlake.store.store_folder import StoreFolder
 
 SECOND = 1_000_000_000
 

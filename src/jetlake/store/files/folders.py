@@ -1,0 +1,95 @@
+"""The folders of streams and consumers within one: their names, those that are there, and those being removed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from xxhash import xxh3_64_hexdigest
+
+from jetlake.errors import StoreError
+from jetlake.store.files.disk import Disk
+from jetlake.store.files.own_files import Layout, foreign_names, told
+from jetlake.store.files.removal import remove_tree
+
+__all__ = ["folder_name", "free_name", "is_there", "list_folders", "remove_all"]
+
+_DELETED = ".deleted"
+_REMOVED_MAX = 1 << 30
+_NAME_MAX = 120
+_escape = re.compile(r"[^A-Za-z0-9_$=-]")
+
+
+def folder_name(name: str) -> str:
+    """A name as that of a folder: it stays within its parent, and different names stay different."""
+    safe = _escape.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+    if len(safe) <= _NAME_MAX:
+        return safe or "%"
+    return f"{safe[:_NAME_MAX]}~{xxh3_64_hexdigest(name.encode())}"
+
+
+def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> list[Path]:
+    """The folders of streams or consumers in a folder, without those that are being removed."""
+    if not is_there(disk, path):
+        return []
+    try:
+        names = disk.names(path)
+        foreign = list(foreign_names(disk, path, layout))
+    except OSError as error:
+        raise StoreError.of(f"read {path}", error) from error
+    if foreign:
+        note(f"{path} holds what the store did not write, and leaves alone: {told(foreign)}")
+    found = []
+    for name in names:
+        inner = layout.folder(name)
+        if inner is None or name in foreign:
+            continue
+        if _DELETED in name:
+            _finish_removal(disk, path / name, inner, note)
+        else:
+            found.append(path / name)
+    return found
+
+
+def is_there(disk: Disk, path: Path) -> bool:
+    """Whether there is a folder of that name.
+
+    Raises:
+        StoreError: something else has the name, or the disk refused.
+    """
+    try:
+        if disk.is_folder(path):
+            return True
+        if path.name in disk.names(path.parent):
+            raise StoreError(f"read {path}", "it is no folder, and the store follows no symbolic links")
+    except OSError as error:
+        raise StoreError.of(f"read {path}", error) from error
+    return False
+
+
+def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> None:
+    """Remove the rest of a folder that was being removed, unless there is something in it that is not the store's."""
+    try:
+        if foreign := list(foreign_names(disk, path, layout, deep=True)):
+            note(f"{path} was being removed and stays, for what the store did not write: {told(foreign)}")
+            return
+        remove_all(disk, path)
+    except OSError as error:
+        # It is in nobody's way.
+        note(f"{path} was being removed, and the rest of it stays: {error.strerror}")
+        return
+    note(f"Removed {path}, the rest of what was deleted before the last stop")
+
+
+def free_name(disk: Disk, path: Path) -> Path:
+    """A name for a folder that is being removed."""
+    number = 0
+    while disk.is_folder(target := path.with_name(f"{path.name}{_DELETED}{number}")):
+        number += 1
+    return target
+
+
+def remove_all(disk: Disk, path: Path) -> None:
+    while not remove_tree(disk, path, _REMOVED_MAX):
+        pass

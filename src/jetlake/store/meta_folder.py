@@ -1,0 +1,338 @@
+"""A folder with a meta file: how it is made, how its configuration is kept, and how it goes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from xxhash import xxh3_64_hexdigest
+
+from jetlake.errors import StoreError
+from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
+from jetlake.store.files.disk import Disk
+from jetlake.store.files.folders import free_name, remove_all
+from jetlake.store.files.own_files import Layout, foreign_names
+from jetlake.store.files.removal import Removal
+from jetlake.store.files.unsynced_names import UnsyncedNames
+
+__all__ = ["CONSUMERS_NAME", "META_VERSION", "MetaFolder", "ignore"]
+
+META_VERSION = 1
+CONSUMERS_NAME = "consumers"
+"""The folder in that of a stream which holds those of its consumers."""
+_META = "meta.json"
+_META_COPY = "meta.copy.json"
+# Two, so that the next one can be written while the one before is synced.
+_ASIDE = (_META + ASIDE_SUFFIX, f"{_META}.2{ASIDE_SUFFIX}")
+_METAS = {_META, _META_COPY}
+_UNFINISHED = {*_ASIDE, _META_COPY + ASIDE_SUFFIX}
+
+
+class _Envelope(msgspec.Struct):
+    """A meta file: the JSON of its owner, with a version and a checksum around it."""
+
+    version: int
+    checksum: str
+    meta: msgspec.Raw
+
+
+class _Staged(NamedTuple):
+    """A meta file on its way: its bytes, and where they are written already; None when they must be written again."""
+
+    data: bytes
+    aside: Path | None
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def _sealed(meta: bytes) -> bytes:
+    checksum = xxh3_64_hexdigest(meta).encode()
+    return b'{"version":%d,"checksum":"%s","meta":%s}\n' % (META_VERSION, checksum, meta)
+
+
+def ignore(_text: str) -> None:
+    """Take no note."""
+
+
+class MetaFolder:
+    """A folder with a meta file; what is staged becomes durable by `sync`, with a group commit.
+
+    A new folder is made by the thread that syncs it, or by whoever has to write into it before that.
+    """
+
+    layout: Layout
+    inner: tuple[str, ...] = ()
+    """The folders that a new one has from the beginning."""
+
+    failure: StoreError | None = None
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        names: UnsyncedNames | None = None,
+        parent_is_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self._parent_is_gone = parent_is_gone
+        self.names = names or UnsyncedNames(disk)
+        # The lock guards what the thread that syncs touches as well.
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._staged: _Staged | None = None
+        self._in_sync: Path | None = None
+        self._is_new = False
+        self._is_made = True
+        self._is_own = True  # not somebody else's that has the same name
+        self._stillborn: StoreError | None = None
+        self._gone = threading.Event()
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return self.disk.is_folder(self.path)
+
+    def write_meta(self, meta: bytes) -> None:
+        """Keep this JSON; it is on disk when this returns, and a crash leaves the old one or the new one.
+
+        Raises:
+            StoreError: the disk refused; the old one is still there.
+        """
+        self.stage_meta(meta)
+        self.sync()
+
+    def stage_new(self, meta: bytes) -> None:
+        """Stage the meta file of a folder that is not there yet, without a look at the disk."""
+        self._staged = _Staged(_sealed(meta), None)
+        self._is_new, self._is_made, self._is_own = True, False, False
+
+    def stage_meta(self, meta: bytes) -> None:
+        """Write this JSON beside the one that is kept, in a new folder if there is none; `sync` puts it in its place.
+
+        A folder without a meta file and with one that waits was never finished: nobody was told of it.
+
+        Raises:
+            StoreError: the disk refused; the old one is still there.
+        """
+        try:
+            if self._is_made and not self.exists():
+                self.stage_new(meta)
+            self.make()
+            with self._lock:
+                data = _sealed(meta)
+                self._staged = _Staged(data, self._write_aside(data))
+            self.names.changed(self.path)
+        except OSError as error:
+            raise StoreError.of(f"write {self.path / _META}", error) from error
+
+    def make(self) -> None:
+        """Make the folder if it is a new one; may run in any thread.
+
+        The meta file that waits comes before all else in the folder: it shows that the folder was never finished.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._is_made:
+            return
+        with self._lock:
+            if self._is_made or self._gone.is_set() or self._parent_is_gone():
+                return
+            if not self._is_own:
+                self._make_own()
+                self._is_own = True
+            if self._staged is not None:
+                self._staged = _Staged(self._staged.data, self._write_aside(self._staged.data))
+            for name in self.inner:
+                with suppress(FileExistsError):
+                    self.disk.add_folder(self.path / name)
+            self.names.changed(self.path)
+            self._is_made = True
+
+    def _make_own(self) -> None:
+        try:
+            self._add_folder()
+        except FileExistsError:
+            # What is left of one that could not be made, or somebody else's.
+            if not self.remove_stillborn():
+                raise
+            self._add_folder()
+        self.names.changed(self.path.parent)
+
+    def _add_folder(self) -> None:
+        missing = [self.path]
+        while missing:
+            try:
+                self.disk.add_folder(missing[-1])
+            except FileNotFoundError:
+                if not self._may_make(missing[-1].parent):
+                    raise
+                missing.append(missing[-1].parent)
+            except FileExistsError:
+                if missing.pop() == self.path:
+                    raise
+            else:
+                self.names.changed(missing.pop().parent)
+
+    def _may_make(self, _folder: Path) -> bool:
+        """Whether a folder above may be made as well."""
+        return True
+
+    def _write_aside(self, data: bytes) -> Path:
+        aside = next(path for name in _ASIDE if (path := self.path / name) != self._in_sync)
+        if self._staged is not None:
+            # It may be in the place that is written to.
+            self._staged = _Staged(self._staged.data, None)
+        write_file(self.disk, aside, data)
+        return aside
+
+    def flush(self) -> None:
+        """Nothing waits for a write: `stage_meta` has written, or `sync` will."""
+
+    def sync(self) -> None:
+        """Put what was staged in its place; it is on disk when this returns. May run in another thread.
+
+        Raises:
+            StoreError: the disk refused; the next sync tries again, unless the folder is a new one.
+        """
+        with self._sync_lock:
+            if self._stillborn is not None:
+                raise self._stillborn
+            staged = None
+            try:
+                self.make()
+                with self._lock:
+                    staged, self._staged = self._staged, None
+                    if staged is None or self._gone.is_set():
+                        return
+                    self._in_sync = staged.aside
+                self._put_in_place(staged)
+            except OSError as error:
+                with self._lock:
+                    if staged is not None:
+                        self._staged = self._staged or _Staged(staged.data, None)
+                if self.is_gone():
+                    return
+                refusal = StoreError.of(f"write {self.path / _META}", error)
+                if self._is_new:
+                    # Whoever made it was told that it is not there.
+                    self._stillborn = refusal
+                raise refusal from error
+            finally:
+                self._in_sync = None
+            self._is_new = False
+
+    def _put_in_place(self, staged: _Staged) -> None:
+        aside = staged.aside
+        if aside is None:
+            # What a sync refused may be marked as written all the same: a second one would tell nothing.
+            with self._lock:
+                aside = self._in_sync = self._write_aside(staged.data)
+        sync_file(self.disk, aside)
+        with self._lock:
+            if self._gone.is_set():
+                return
+            self.disk.replace(aside, self.path / _META)
+            self.names.changed(self.path)
+        self.names.sync(self.path)
+        with self._lock, suppress(OSError):
+            # For the day when the first one is damaged; nobody waits for it.
+            if not self._gone.is_set():
+                replace_file(self.disk, self.path / _META_COPY, staged.data, durable=False)
+
+    def mend(self) -> None:
+        """Nothing to do: the next sync writes anew what a failed one left in doubt."""
+
+    def ensure_made(self) -> None:
+        """Return when a new folder is on disk with its meta file: before that nothing in it can be promised.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        if self._is_new:
+            self.sync()
+
+    def read_meta(self) -> bytes | None:
+        """The JSON that was kept; None when there is none, or neither it nor its copy is whole."""
+        for name in (_META, _META_COPY):
+            try:
+                envelope = _decode_envelope(read_file(self.disk, self.path / name))
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            meta = bytes(envelope.meta)
+            if envelope.version == META_VERSION and envelope.checksum == xxh3_64_hexdigest(meta):
+                return meta
+        return None
+
+    def remove_stillborn(self, note: Callable[[str], None] = ignore) -> bool:
+        """Remove the folder if a crash left it before it got its first meta file; whether it did.
+
+        Args:
+            note: told of the removal.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        names = self.disk.names(self.path)
+        if names and (_UNFINISHED.isdisjoint(names) or not _METAS.isdisjoint(names)):
+            return False
+        if any(foreign_names(self.disk, self.path, self.layout, deep=True)):
+            return False
+        self.disk.replace(self.path, aside := free_name(self.disk, self.path))
+        remove_all(self.disk, aside)
+        note(f"Removed {self.path}, which was left unfinished by a crash")
+        return True
+
+    def remove_unfinished(self, note: Callable[[str], None]) -> None:
+        """Remove the files that a crash left before they got their names.
+
+        Args:
+            note: told of each.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        for name in self.disk.names(self.path):
+            path = self.path / name
+            if name.endswith(ASIDE_SUFFIX) and self.layout.has_file(name) and self.disk.is_file(path):
+                self.disk.remove(path)
+                note(f"Removed {path}, which was left unfinished by a crash")
+
+    def foreign(self) -> list[str]:
+        """The names in the folder that the store did not write.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        return list(foreign_names(self.disk, self.path, self.layout))
+
+    def removal(self) -> Removal:
+        """The folder's way out; its name is free once that is flushed."""
+        return Removal(self.path, self.names, self._move_aside)
+
+    def _move_aside(self) -> Path | None:
+        with self._lock:
+            if not self._is_own:
+                self._gone.set()
+                return None
+            target = free_name(self.disk, self.path)
+            self.names.move(self.path, lambda: self.disk.replace(self.path, target), self.path / CONSUMERS_NAME)
+            self._gone.set()
+        return target
+
+    def is_gone(self) -> bool:
+        """Whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
+        with self._lock:
+            is_gone = self._gone.is_set()
+        return is_gone or self._parent_is_gone()
+
+    def discard(self) -> None:
+        """Write nothing more: the folder went with one above it."""
+        with self._lock:
+            self._gone.set()
+        self.names.forget(self.path)
