@@ -20,7 +20,7 @@ from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
-from jetlake.store.journal.consumer_journal import FileJournal
+from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.store_folder import StoreFolder
 from jetlake.store.stream_folder import ConsumerFolder, StreamFolder
 from jetlake.testing.clock import ManualClock

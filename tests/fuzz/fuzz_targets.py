@@ -35,7 +35,7 @@ from jetlake.server.engine.storage.storage import MemoryStorage
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.spark.plan.offsets import read_offset
 from jetlake.store.file_store import FileStore
-from jetlake.store.journal.consumer_journal import FileJournal
+from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.record import seed_of
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader

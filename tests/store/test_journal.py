@@ -11,8 +11,9 @@ import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.errors import StoreError
-from jetlake.store.journal.consumer_journal import FileJournal, MemoryJournal
+from jetlake.store.journal.consumer_journal import MemoryJournal
 from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.journal.file_journal import FileJournal
 
 FOLDER = Path("/streams/S/consumers/C")
 SEEDS = int(os.environ.get("JETLAKE_CRASH_SEEDS", "300"))

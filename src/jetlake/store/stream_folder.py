@@ -20,7 +20,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import folder_name, list_folders
 from jetlake.store.files.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES
 from jetlake.store.files.unsynced_names import UnsyncedNames
-from jetlake.store.journal.consumer_journal import FileJournal
+from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.open_files import OpenFiles
 from jetlake.store.meta_folder import CONSUMERS_NAME, MetaFolder, ignore
 

@@ -1,0 +1,349 @@
+"""A consumer's journal in files: one record a flush, and a new file with the whole state when one has grown."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from jetlake.errors import StoreError
+from jetlake.store.files.atomic_file import read_file
+from jetlake.store.files.disk import Disk
+from jetlake.store.journal import journal_format
+from jetlake.store.journal.consumer_state import ConsumerState
+
+__all__ = ["FileJournal"]
+
+_SUFFIX = ".journal"
+_FILE = re.compile(r"\d{10}\.journal")
+_GROWN_BYTES = 256 * 1024
+
+
+class FileJournal:
+    """A journal in a folder of its own; see `ConsumerJournal` for the promises.
+
+    Each flush appends one record. A file that has grown is followed by a new one that begins with the whole state; the
+    old one goes when the new one is safe.
+
+    Args:
+        folder: where its files are.
+        grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
+        random_bytes: makes the key of a new journal.
+        owner: names the stream and consumer, so that another's journal is not believed.
+        note: told when there are files and none tells where the consumer stood.
+        before_write: called before a file is made.
+        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
+        is_gone: whether the folder was moved away, so that no disk has to take what was in it.
+    """
+
+    durable = True
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        *,
+        grown_bytes: int = _GROWN_BYTES,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        owner: str = "",
+        note: Callable[[str], None] = lambda _text: None,
+        before_write: Callable[[], None] = lambda: None,
+        before_sync: Callable[[], None] = lambda: None,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._owner = journal_format.owner_tag(owner)
+        self._note = note
+        self.state_source: Callable[[], ConsumerState] | None = None
+        self._disk = disk
+        self._folder = folder
+        self._grown_bytes = grown_bytes
+        self._random_bytes = random_bytes
+        self._before_write = before_write
+        self._before_sync = before_sync
+        self._is_gone = is_gone
+        self._key = 0
+        self._seed = 0
+        self._size = 0
+        self._began_with = 0
+        # What was told since the last flush.
+        self._entries: list[bytes] = []
+        self._acks: list[int] = []
+        self._floor: tuple[int, int] | None = None
+        self._position: tuple[int, int] | None = None
+        self._replacement: ConsumerState | None = None
+        # The lock guards what the thread that syncs touches as well.
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._number = 0
+        self._taken: set[int] = set()  # the numbers of files that were found
+        self._handle: int | None = None
+        self._is_new = False
+        self._obsolete: list[Path] = []
+        self._flushed_generation = 0
+        self._synced_generation = 0
+        self.failure: StoreError | None = None
+        self._is_mended = False
+        self._is_discarded = False
+
+    # What is told
+
+    def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
+        self._entries.append(journal_format.run_entry(first_consumer_seq, stream_seqs, time_ns))
+
+    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
+        self._entries.append(journal_format.again_entry(consumer_seq, stream_seq, time_ns, delivery_count))
+
+    def exhausted(self, stream_seq: int) -> None:
+        self._entries.append(journal_format.exhausted_entry(stream_seq))
+
+    def acked(self, stream_seq: int) -> None:
+        self._acks.append(stream_seq)
+
+    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
+        self._floor = (consumer_seq, stream_seq)
+
+    def position(self, consumer_seq: int, stream_seq: int) -> None:
+        self._position = (consumer_seq, stream_seq)
+
+    def replace(self, state: ConsumerState) -> None:
+        self._forget_told()
+        self._replacement = state
+
+    # Flush
+
+    def needs_flush(self) -> bool:
+        return bool(
+            self._entries
+            or self._acks
+            or self._floor is not None
+            or self._position is not None
+            or self._replacement is not None
+        )
+
+    def flush(self) -> None:
+        if not self.needs_flush():
+            return
+        if self.failure is not None:
+            raise self.failure
+        try:
+            self._write()
+        except OSError as error:
+            raise StoreError.of("write to the consumer's journal", error) from error
+        self._forget_told()
+        with self._lock:
+            self._flushed_generation += 1
+
+    def mend(self) -> None:
+        if self.failure is None:
+            self.flush()
+            return
+        # Nobody knows what the file holds: the whole state goes to a new one.
+        state = self.state_source() if self.state_source is not None else None
+        if state is None:
+            raise self.failure
+        try:
+            self._begin(state, b"")
+        except OSError as error:
+            raise StoreError.of("write to the consumer's journal", error) from error
+        self._forget_told()
+        with self._lock:
+            self._flushed_generation += 1
+            self._is_mended = True
+
+    def _write(self) -> None:
+        if self._replacement is not None or not self._number:
+            self._begin(self._replacement or ConsumerState(), self._told())
+        elif self._size > max(self._grown_bytes, 4 * self._began_with) and self.state_source is not None:
+            self._begin(self.state_source(), b"")
+        else:
+            data = journal_format.pack_record(self._told(), self._seed)
+            with self._lock:
+                if self._handle is None:
+                    self._handle = self._disk.open(self._path(self._number))
+                self._disk.write(self._handle, data, self._size)
+            self._size += len(data)
+
+    def _told(self) -> bytes:
+        """What was told as entries. Deliveries come first: nothing is acknowledged before it is delivered."""
+        entries = self._entries[:]
+        if self._position is not None:
+            entries.append(journal_format.position_entry(*self._position))
+        if self._acks:
+            entries.append(journal_format.ack_entry(self._acks))
+        if self._floor is not None:
+            entries.append(journal_format.floor_entry(*self._floor))
+        return b"".join(entries)
+
+    def _forget_told(self) -> None:
+        self._entries.clear()
+        self._acks.clear()
+        self._floor = self._position = self._replacement = None
+
+    def _begin(self, state: ConsumerState, entries: bytes) -> None:
+        """Begin a new file with the whole state."""
+        number = self._number + 1
+        while number in self._taken:
+            number += 1
+        key = self._key or int.from_bytes(self._random_bytes(8), "little") | 1
+        seed = journal_format.seed_of(key, number)
+        snapshot = 2 * journal_format.pack_record(journal_format.encode_state(state), seed)
+        data = journal_format.pack_header(key, number, self._owner) + snapshot
+        if entries:
+            data += journal_format.pack_record(entries, seed)
+        self._before_write()
+        handle = self._create(self._path(number), data)
+        with self._lock:
+            if self._handle is not None:
+                self._disk.close(self._handle)
+            if self._number:
+                self._obsolete.append(self._path(self._number))
+            self._handle = handle
+            self._number = number
+            self._is_new = True
+        self._key, self._seed = key, seed
+        self._size = len(data)
+        self._began_with = len(snapshot)
+
+    def _create(self, path: Path, data: bytes) -> int:
+        handle = self._disk.open(path, create=True)
+        try:
+            self._disk.truncate(handle, 0)
+            self._disk.write(handle, data, 0)
+        except OSError:
+            self._disk.close(handle)
+            raise
+        return handle
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:010d}{_SUFFIX}"
+
+    # Sync
+
+    def needs_sync(self) -> bool:
+        return self._flushed_generation > self._synced_generation
+
+    def sync(self) -> None:
+        self._before_sync()
+        with self._sync_lock:
+            with self._lock:
+                if self.failure is not None and not self._is_mended:
+                    raise self.failure
+                self._is_mended = False
+                generation = self._flushed_generation
+                if generation == self._synced_generation:
+                    return
+                # The handle is given up: most consumers are idle most of the time, and need none then.
+                handle, self._handle = self._handle, None
+                is_new, self._is_new = self._is_new, False
+                obsolete, self._obsolete = self._obsolete, []
+                path = self._path(self._number)
+            try:
+                self._sync_file(path, handle)
+                if is_new:
+                    self._disk.sync_folder(self._folder)
+            except OSError as error:
+                if self._is_discarded or self._is_gone():
+                    return
+                with self._lock:
+                    self._obsolete[:0] = obsolete
+                self.failure = StoreError.of("make the consumer's journal safe", error)
+                raise self.failure from error
+            self.failure = None
+            self._synced_generation = generation
+            with self._lock:
+                if not self._is_discarded:
+                    # Files of these names are another consumer's from then on.
+                    self._remove(obsolete)
+
+    def _sync_file(self, path: Path, handle: int | None) -> None:
+        if handle is None:
+            handle = self._disk.open(path)
+        try:
+            self._disk.sync(handle)
+        finally:
+            self._disk.close(handle)
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            try:
+                self._disk.remove(path)
+            except OSError:
+                # The newer file wins over it.
+                pass
+
+    def close(self) -> None:
+        try:
+            if self.failure is None:
+                self.flush()
+                self.sync()
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Write nothing more and give the handle back: the folder is being removed."""
+        self._forget_told()
+        with self._lock:
+            self._is_discarded = True
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            self._disk.close(handle)
+
+    # Load
+
+    def load(self) -> ConsumerState:
+        try:
+            names = self._disk.names(self._folder)
+            numbers = sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
+            self._taken = set(numbers)
+            for number in reversed(numbers):
+                state = self._load_file(number)
+                if state is not None:
+                    self._take_over(number, [other for other in numbers if other != number])
+                    return state
+        except OSError as error:
+            raise StoreError.of("read the consumer's journal", error) from error
+        if numbers:
+            self._note(f"No journal in {self._folder} can be read: the consumer begins anew, and messages come again")
+        return ConsumerState()
+
+    def _load_file(self, number: int) -> ConsumerState | None:
+        """The state that a file tells of; None when it does not even begin with one."""
+        data = read_file(self._disk, self._path(number))
+        key = journal_format.header_key(data, number)
+        if key is None:
+            return None
+        if journal_format.owner_of(data) not in (self._owner, 0):
+            raise StoreError("read the consumer's journal", f"{self._path(number)} is that of another consumer")
+        seed = journal_format.seed_of(key, number)
+        records, end = journal_format.read_records(data, seed)
+        state = journal_format.decode_state(records[0]) if records else None
+        if state is None:
+            return None
+        for entries in records[1:]:
+            if journal_format.decode_state(entries) is None:
+                journal_format.apply_entries(state, entries)
+        self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
+        return state
+
+    def _begins_like_one(self, number: int) -> bool:
+        """Whether a file is a journal's, or of one that was about to be made, and no other file with such a name."""
+        handle = self._disk.open(self._path(number))
+        try:
+            data = self._disk.read(handle, len(journal_format.MAGIC), 0)
+        finally:
+            self._disk.close(handle)
+        return journal_format.MAGIC.startswith(data)
+
+    def _take_over(self, number: int, others: list[int]) -> None:
+        """Go on in this file, once what it tells is safe; the others are obsolete."""
+        self._number = number
+        self._is_new = True
+        self._obsolete = [self._path(other) for other in others if self._begins_like_one(other)]
+        self._flushed_generation += 1
+        try:
+            self.sync()
+        except StoreError:
+            # The failure is remembered and told with the first flush.
+            pass
