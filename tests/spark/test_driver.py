@@ -263,6 +263,46 @@ def test_streams_of_a_pattern_are_found_as_they_come(server, admin, stream):
         query.plan()
 
 
+def test_what_a_deleted_stream_of_a_pattern_had_is_counted_once(server, admin, stream):
+    kept, gone = f"{stream}_1", f"{stream}_2"
+    for name in (kept, gone):
+        admin.create_stream(name)
+    admin.fill(gone, 6)
+    query = Query(server, f"{stream}_*", failOnDataLoss="false", maxMessagesPerTrigger="2")
+    assert query.batch() == [1, 2]
+    admin.api(f"STREAM.DELETE.{gone}")
+    query.restart()
+    # Though nothing is to be read, the count reaches the checkpoint; neither a batch nor a restart counts again.
+    assert query.batch() == []
+    assert query.lost == {kept: 0, gone: 4}
+    assert query.batch() is None
+    query.restart()
+    assert query.batch() is None
+    admin.fill(kept, 1)
+    query.time.now_s += 10
+    assert query.batch() == [1]
+    assert query.lost == {kept: 0, gone: 4}
+    # Another stream of that name is read from its beginning, and the count stays.
+    admin.create_stream(gone)
+    admin.fill(gone, 3)
+    query.restart(maxMessagesPerTrigger="10")
+    assert query.batch() == [1, 2, 3]
+    # A planned batch whose stream goes before it is read is lost too, and its rest.
+    assert query.lost[gone] == 4
+    admin.fill(gone, 5)
+    query.restart(maxMessagesPerTrigger="2")
+    end = query.plan()
+    admin.api(f"STREAM.DELETE.{gone}")
+    query.restart()
+    assert query.read(end) == []
+    query.offset = end
+    assert query.batch() == []
+    assert query.lost == {kept: 0, gone: 9}
+    query.restart(failOnDataLoss="true")
+    with pytest.raises(DataLossError, match=f"{gone} was deleted before its messages 4 to 5"):
+        query.read(end)
+
+
 def test_a_pattern_that_means_no_stream(server, stream):
     with pytest.raises(UnsupportedStreamError, match="no stream matches"):
         Query(server, f"{stream}_none_*").plan()

@@ -72,6 +72,18 @@ class StreamOffset:
         """The lasting part alone."""
         return replace(self, batch=None) if self.batch is not None else self
 
+    @property
+    def known_unread(self) -> int:
+        """How many messages at most the stream is known to have had behind this offset."""
+        return max(self.seen[0] + 1 - self.next, 0) if self.seen is not None else 0
+
+    @property
+    def given_up(self) -> StreamOffset:
+        """The position behind all that the stream is known to have had, which is lost."""
+        return replace(
+            self.position, next=self.next + self.known_unread, lost=self.lost + self.known_unread, held=False
+        )
+
     def range_after(self, before: StreamOffset | None) -> tuple[int, int]:
         """The first sequence, and the one behind the last, of the batch between `before` and this offset."""
         # Version 1 kept the whole entry of a stream that had nothing in a batch.

@@ -107,7 +107,9 @@ class Driver:
         partitions: list[ReadPartition] = []
         for stream, offset in end.streams:
             whole = SequenceRange(*offset.range_after(start.of(stream)))
-            if self._names.has(stream):
+            if self._is_deleted(stream):
+                self._miss_range(stream, offset, whole)
+            elif self._names.has(stream):
                 self._claim(stream, offset)
                 partitions += self._tasks(stream, offset, whole)
             elif len(whole) > 0:
@@ -130,16 +132,34 @@ class Driver:
         Raises:
             DataLossError: there is one, and the options say that this is an error.
         """
-        names = self._names.current()
         for stream, offset in start.streams:
-            if stream in names or not self._names.matches(stream) or stream in self._missed:
+            if not self._is_deleted(stream) or stream in self._missed:
                 continue
-            unread = max(offset.seen[0] + 1 - offset.next, 0) if offset.seen is not None else 0
+            unread = offset.known_unread
             message = f"stream {stream} was deleted, and up to {unread} of its messages were not read"
             if unread and self._options.fail_on_data_loss:
                 raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
             _log.warning("%s; going on", message)
             self._missed.add(stream)
+
+    def _is_deleted(self, stream: str) -> bool:
+        """Whether a pattern meant that stream, and it is gone."""
+        return self._names.matches(stream) and stream not in self._names.current()
+
+    def _miss_range(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> None:
+        """Note as lost what a batch was to read of a deleted stream.
+
+        Raises:
+            DataLossError: that is something, and the options say that this is an error.
+        """
+        if len(whole) <= 0:
+            return
+        message = f"stream {stream} was deleted before its messages {whole.first} to {whole.end - 1} were read"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{message}. To go on without them set option failOnDataLoss=false")
+        _log.warning("%s; going on", message)
+        if offset.owner:
+            self._notes.add(note_key(offset.owner, stream, whole.first, str(whole.first)), len(whole))
 
     def _prepare(self, stream: str, start: Offset) -> None:
         """Make sure of the durable consumer, once, and release what the batches so far held.
@@ -253,8 +273,13 @@ class Driver:
         changed = False
         for stream in streams.keys() - begins.keys():
             # A stream that is no longer read keeps its position, and what its last tasks noted.
+            offset = streams[stream]
             noted = self._noted_losses(stream, dict(start.streams)[stream])
-            streams[stream] = replace(streams[stream], lost=streams[stream].lost + noted)
+            streams[stream] = replace(offset, lost=offset.lost + noted)
+            if stream in self._missed and (noted or offset.known_unread):
+                # Behind the last known message nothing is unread: whoever goes on from here counts no loss again.
+                streams[stream] = streams[stream].given_up
+                changed = True
         for stream, begin in begins.items():
             offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
             changed = changed or offset != streams.get(stream)
