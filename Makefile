@@ -20,7 +20,7 @@ check: setup ## lint, format, types (strict), import layers and known vulnerabil
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports --no-logo >.import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
+	@$(BIN)/lint-imports --no-logo --no-cache >.import-linter.log 2>&1 || { cat .import-linter.log; exit 1; }
 	@sh tools/audit.sh
 	@echo "check: ok"
 
