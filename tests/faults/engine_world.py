@@ -2,6 +2,8 @@
 
 No socket, no thread, no waiting: time is moved by hand, and a sync is a step like any other, so that anything can
 happen between its begin and its end. A seed replays a world exactly.
+
+The reasons are in decision 20 (docs/decisions).
 """
 
 import errno

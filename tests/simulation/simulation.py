@@ -1,6 +1,8 @@
 """Random histories: clients publish, pull, acknowledge and manage, the clock moves, disks fail, servers come and go.
 
 After every step everything at rest is compared with the book (`model.py`). A seed replays its history exactly.
+
+The reasons are in decision 20 (docs/decisions).
 """
 
 import errno

@@ -1,4 +1,7 @@
-"""The blocking client, for scripts, notebooks and threads."""
+"""The blocking client, for scripts, notebooks and threads.
+
+The reasons are in decision 16 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The general path of the parser: any verb in any spelling, lines and messages in pieces, every limit.
 
 It is complete by itself; the parsers of the two directions only add a loop that is faster for whole messages.
+
+The reasons are in decision 2 (docs/decisions).
 """
 
 from __future__ import annotations

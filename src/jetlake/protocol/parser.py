@@ -4,6 +4,8 @@ Each has one loop that takes whole message frames straight out of the read buffe
 slice the payload. Whatever is not such a frame (another verb, another spelling, a frame cut by the end of the read, a
 limit passed) takes the general path, which keeps what it has seen and goes on from there with the next read.
 No byte is searched twice, and a payload is copied once, out of the read buffer.
+
+The reasons are in decision 2 (docs/decisions).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What a connection writes: one write for each turn of the event loop, and kept up to a limit while there is no server.
 
 A lone request goes out at once, so that nothing waits for the end of a turn that is otherwise idle.
+
+The reasons are in decision 15 (docs/decisions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The subscriptions of a connection by number, and the delivery of each read's messages to them."""
+"""The subscriptions of a connection by number, and the delivery of each read's messages to them.
+
+The reasons are in decision 14 (docs/decisions).
+"""
 
 from __future__ import annotations
 

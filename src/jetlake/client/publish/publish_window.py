@@ -2,6 +2,8 @@
 
 No future, timer or task exists for a message unless somebody awaits it. What was not acknowledged is never forgotten in
 silence: it is raised where its `PendingAck` is awaited, by `complete`, and reported to `on_error`.
+
+The reasons are in decision 15 (docs/decisions).
 """
 
 from __future__ import annotations

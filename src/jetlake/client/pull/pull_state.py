@@ -3,6 +3,8 @@
 Two counts make up what NATS ADR-37 calls pending: what was asked for and not received (kept here), and what was
 received and not handed out yet (passed in by the shell). When pending falls to the threshold, a pull fills it up to the
 limit. Both are messages, or bytes when the consume is limited by bytes.
+
+The reasons are in decision 14 (docs/decisions).
 """
 
 from __future__ import annotations

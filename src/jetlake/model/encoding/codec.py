@@ -2,6 +2,8 @@
 
 A JSON null stands for a field that is not there, unknown fields are skipped (or named, when strict), and neither depth
 nor size of the input can hurt: nesting beyond the interpreter's limit and inputs over `INPUT_BYTES_MAX` are errors.
+
+The reasons are in decision 3 (docs/decisions).
 """
 
 from __future__ import annotations

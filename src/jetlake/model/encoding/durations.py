@@ -1,4 +1,7 @@
-"""Durations: nanoseconds on the wire and on the Structs, seconds or timedelta where people write them."""
+"""Durations: nanoseconds on the wire and on the Structs, seconds or timedelta where people write them.
+
+The reasons are in decision 3 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ Every function is pure: it returns the configuration with all defaults filled in
 would answer. What other streams look like is passed in as a function from names to configurations. Left to the caller
 is what takes more than configurations: whether the name is in use (10058), subjects of other streams (10065), the
 number of streams (10027) and the room that is left (10028, 10047).
+
+The reasons are in decision 4 (docs/decisions).
 """
 
 from __future__ import annotations

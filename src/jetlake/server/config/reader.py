@@ -1,4 +1,7 @@
-"""The keys of a configuration file, and the options that they set."""
+"""The keys of a configuration file, and the options that they set.
+
+The reasons are in decision 12 (docs/decisions).
+"""
 
 from __future__ import annotations
 

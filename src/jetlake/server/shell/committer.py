@@ -1,4 +1,7 @@
-"""The committer: threads that sync what the engine wrote, while the loop goes on."""
+"""The committer: threads that sync what the engine wrote, while the loop goes on.
+
+The reasons are in decision 7 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The engine loop: at the end of each turn of asyncio's loop, store and deliver what came in, and write it out once."""
+"""The engine loop: at the end of each turn of asyncio's loop, store and deliver what came in, and write it out once.
+
+The reasons are in decision 11 (docs/decisions).
+"""
 
 from __future__ import annotations
 

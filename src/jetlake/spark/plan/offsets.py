@@ -4,6 +4,8 @@ An offset is either where a query is told to start (a name such as `earliest`, r
 planned) or an entry for each stream, in two parts: the position, which lasts, and the range of the batch that ends
 there, which belongs to that batch alone. A stream that has nothing in a batch has no range in the batch's end; so a
 batch can be planned again from its end alone, and what was read once is never a part of a later batch.
+
+The reasons are in decision 17 (docs/decisions).
 """
 
 from __future__ import annotations

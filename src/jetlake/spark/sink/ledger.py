@@ -6,6 +6,8 @@ the ledger says is for ever. It knows the last batch of a query whose tasks are 
 batch that it has done, with a digest of what it wrote: a task that comes again with the same rows has nothing to do.
 Of every task it also knows where the target stream ended when its last batch began: what was stored since tells a task
 that died in the middle of its rows which of them are there.
+
+The reasons are in decision 18 (docs/decisions).
 """
 
 from __future__ import annotations

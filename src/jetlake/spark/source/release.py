@@ -1,4 +1,7 @@
-"""Gives the messages of finished batches back to a work queue or interest stream, and to no other stream."""
+"""Gives the messages of finished batches back to a work queue or interest stream, and to no other stream.
+
+The reasons are in decision 17 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The names that the store writes itself: whatever else lies in its folders belongs to somebody else and stays."""
+"""The names that the store writes itself: whatever else lies in its folders belongs to somebody else and stays.
+
+The reasons are in decision 13 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A stretch of a stream's sequences as columns: the sequence half of a store's index, without an object a message."""
+"""A stretch of a stream's sequences as columns: the sequence half of a store's index, without an object a message.
+
+The reasons are in decision 6 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A consumer's journal: deliveries and acknowledgements, written in batches, so that a restart finds where it stood."""
+"""A consumer's journal: deliveries and acknowledgements, written in batches, so that a restart finds where it stood.
+
+The reasons are in decision 8 (docs/decisions).
+"""
 
 from __future__ import annotations
 

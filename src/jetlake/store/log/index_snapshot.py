@@ -3,6 +3,8 @@
 It tells how things stood at one moment: each segment with its length then. What the log holds behind that is read as
 always, so that an old snapshot is as good as a new one, only slower. It is written when nothing waits, aside and
 renamed, and never waited for: one that is torn has a wrong hash, and the log is read instead.
+
+The reasons are in decision 6 (docs/decisions).
 """
 
 from __future__ import annotations

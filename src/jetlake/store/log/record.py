@@ -7,6 +7,8 @@ Little-endian, without padding::
 `length` counts the whole record; its bit 31 says that there is a header. The hash is xxh3 (64 bits, canonical byte
 order) over everything before it, seeded for its stream and segment, so that bytes from elsewhere are no record here.
 Bit 62 of the sequence marks a tombstone, bit 63 a record that was erased in its place.
+
+The reasons are in decision 5 (docs/decisions).
 """
 
 from __future__ import annotations

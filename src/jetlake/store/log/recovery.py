@@ -1,4 +1,7 @@
-"""Bringing a store back from its files: what is there, what is gone, what is lost. It always comes to an end."""
+"""Bringing a store back from its files: what is there, what is gone, what is lost. It always comes to an end.
+
+The reasons are in decision 5 (docs/decisions).
+"""
 
 from __future__ import annotations
 

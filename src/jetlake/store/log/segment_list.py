@@ -3,6 +3,8 @@
 A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
 somebody else. The list also remembers which messages were lost, until they are removed. It is appended to, and
 written anew when it was damaged, a start found it different, or more or less is lost than before.
+
+The reasons are in decision 5 (docs/decisions).
 """
 
 from __future__ import annotations

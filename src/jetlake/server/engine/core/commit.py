@@ -6,6 +6,8 @@ then takes the unsynced stores (`begin`), syncs each in a worker thread, several
 (`finish`), which runs the actions that waited for that store. Writes during a sync share the next one. With an
 interval, actions run right after the flush, and the shell syncs when the interval has passed; only stores marked with
 `mark_now` are synced at once, and waited for.
+
+The reasons are in decisions 7 and 8 (docs/decisions).
 """
 
 from __future__ import annotations

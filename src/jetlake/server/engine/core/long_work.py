@@ -1,4 +1,7 @@
-"""Long work: requests that run in steps over several turns of the loop, so that other work is not delayed."""
+"""Long work: requests that run in steps over several turns of the loop, so that other work is not delayed.
+
+The reasons are in decision 11 (docs/decisions).
+"""
 
 from __future__ import annotations
 

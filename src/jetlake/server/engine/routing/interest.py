@@ -1,4 +1,7 @@
-"""Interest: subscriptions, listeners and captures by subject, and the routes resolved from them."""
+"""Interest: subscriptions, listeners and captures by subject, and the routes resolved from them.
+
+The reasons are in decision 10 (docs/decisions).
+"""
 
 from __future__ import annotations
 

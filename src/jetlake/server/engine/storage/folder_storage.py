@@ -1,4 +1,7 @@
-"""The storage of streams and consumers in folders under the store directory."""
+"""The storage of streams and consumers in folders under the store directory.
+
+The reasons are in decision 13 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Authentication: by token, user and password, or nkey; or as the user of clients without credentials."""
+"""Authentication: by token, user and password, or nkey; or as the user of clients without credentials.
+
+The reasons are in decision 12 (docs/decisions).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A batch is written aside, its file names are noted, and then the files are moved to their places. A batch that is
 repeated after a crash first removes what the note names. So the folder holds plain files without a log that readers
 would have to know, and small files can be put together later.
+
+The reasons are in decision 19 (docs/decisions).
 """
 
 from __future__ import annotations

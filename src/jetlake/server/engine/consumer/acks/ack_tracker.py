@@ -2,6 +2,8 @@
 
 Messages are delivered in runs and tracked in runs: one deadline a run, one dictionary entry a message. Only a message
 that was redelivered, delayed or reported in progress has its own deadline. No operation scans all pending messages.
+
+The reasons are in decision 9 (docs/decisions).
 """
 
 from __future__ import annotations

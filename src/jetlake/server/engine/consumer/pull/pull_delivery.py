@@ -1,4 +1,7 @@
-"""Delivery on request: pull requests are checked, wait, and are served in turns (NATS ADR-13, ADR-37, ADR-42)."""
+"""Delivery on request: pull requests are checked, wait, and are served in turns (NATS ADR-13, ADR-37, ADR-42).
+
+The reasons are in decision 9 (docs/decisions).
+"""
 
 from __future__ import annotations
 
