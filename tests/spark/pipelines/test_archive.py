@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -219,10 +220,38 @@ def test_a_delta_table_takes_a_batch_once(spark, server_of, run_on, tmp_path):
     assert sorted(table.to_pyarrow_table()["sequence"].to_pylist()) == list(range(1, 61))
     assert len(table.file_uris()) == 1
     rows = spark.createDataFrame([(1,)], "a int")
-    sink = DeltaSink(str(tmp_path / "again"), "query")
+    sink = DeltaSink(spark, str(tmp_path / "again"), "query")
     for batch in (0, 0, 1, 0):
         sink.add(rows, batch)
     assert DeltaTable(str(tmp_path / "again")).to_pyarrow_table().num_rows == 2
+
+
+def test_a_delta_table_takes_a_large_batch_in_little_memory(spark, server_of, run_on, tmp_path):
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    server = server_of("nats-server")
+    admin = server.admin()
+    admin.create_stream("A")
+    admin.publish([(f"A.{number % 3}", b"%d" % number + b"." * 250) for number in range(120_000)])
+    usual = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(usual)
+    lake = str(tmp_path / "lake")
+    pa.set_memory_pool(counted)
+    try:
+        reporter = run_on(server, Archive("A", lake, "delta"), batch_messages=150_000)
+    finally:
+        pa.set_memory_pool(usual)
+    assert [batch.rows for batch in reporter.batches if batch.rows] == [120_000]
+    assert counted.max_memory() < 120_000 * 250 / 3
+    rows = DeltaTable(lake).to_pyarrow_table(columns=["sequence", "timestamp"])
+    assert sorted(rows["sequence"].to_pylist()) == list(range(1, 120_001))
+    assert str(rows["timestamp"].type) == "timestamp[us, tz=UTC]"
+    assert not (tmp_path / "lake" / "_jetlake" / "staging" / "0").exists()
+    # A crash behind Delta's commit repeats the batch, which the table then has.
+    shutil.rmtree(tmp_path / "lake" / "_jetlake" / "checkpoint" / "commits")
+    run_on(server, Archive("A", lake, "delta"), batch_messages=150_000)
+    assert DeltaTable(lake).count() == 120_000
 
 
 def test_a_batch_that_broke_off_is_replaced(spark, tmp_path, monkeypatch):

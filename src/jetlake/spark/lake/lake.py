@@ -19,7 +19,7 @@ from jetlake.errors import ConfigError, OffsetError, UnsupportedStreamError
 from jetlake.protocol.subjects import is_subset
 from jetlake.spark.plan.offsets import StreamOffset, logged_offset
 
-__all__ = ["NOTES", "Lake", "open_lake"]
+__all__ = ["NOTES", "Lake", "open_file_system", "open_lake"]
 
 NOTES = "_jetlake"
 """The folder inside an archive that holds its notes; readers of files leave out what begins with an underscore."""
@@ -49,7 +49,7 @@ def open_lake(path: str, stream: str, subjects: tuple[str, ...]) -> Lake:
         ConfigError: there is none, or it cannot stand for the beginning of the stream.
         UnsupportedStreamError: its files are being put together at this moment.
     """
-    system, root = _file_system(path)
+    system, root = open_file_system(path)
     described = _read_json(system, f"{root}/{NOTES}/archive.json")
     if described is None:
         raise ConfigError(f"option archive={path!r}: there is no archive here; jetlake pipeline archive makes them")
@@ -79,7 +79,7 @@ def _check_description(path: str, described: dict[str, Any], stream: str, subjec
 def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) -> tuple[int, StreamOffset | None]:
     """The last batch in the commit log, and its end."""
     if "://" in checkpoint:
-        system, checkpoint = _file_system(checkpoint)
+        system, checkpoint = open_file_system(checkpoint)
     commits = system.get_file_info(fs.FileSelector(f"{checkpoint}/commits", allow_not_found=True))
     batches = [int(info.base_name) for info in commits if info.base_name.isdigit()]
     if not batches:
@@ -129,10 +129,10 @@ def _delta_files(path: str) -> dict[str, int]:
     except ImportError:
         raise ConfigError("archives of format delta need deltalake on the driver: install jetlake[delta]") from None
     table = deltalake.DeltaTable(path)
-    return {_file_system(uri)[1]: 0 for uri in table.file_uris()}
+    return {open_file_system(uri)[1]: 0 for uri in table.file_uris()}
 
 
-def _file_system(path: str) -> tuple[fs.FileSystem, str]:
+def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path, and the path there; a plain one is local."""
     try:
         system, place = fs.FileSystem.from_uri(path if "://" in path else str(Path(path).absolute()))

@@ -36,8 +36,6 @@ ARCHIVE_FORMATS = (*FORMATS, "delta")
 
 _REPLACEMENT = "\ufffd"
 _DESCRIPTION = f"{NOTES}/archive.json"
-# The driver writes Delta tables and holds a batch in memory meanwhile.
-_DELTA_BATCH_MAX = 100_000
 
 
 @dataclass(frozen=True)
@@ -99,12 +97,10 @@ class Archive:
         check_source(self._source_options(settings))
 
     def _source_options(self, settings: PipelineSettings) -> dict[str, str]:
-        limit = min(settings.batch_messages, _DELTA_BATCH_MAX) if self.format == "delta" else settings.batch_messages
         return settings.source_options(
             stream=self.stream,
             subjects=",".join(self.subjects),
             startingPosition=self.start,
-            maxMessagesPerTrigger=limit,
         )
 
     def run(self, run: Run) -> None:
@@ -115,7 +111,7 @@ class Archive:
         partition_by = self.partitioning.columns
         sink: FolderSink | DeltaSink
         if self.format == "delta":
-            sink = DeltaSink(self.target, identity, partition_by)
+            sink = DeltaSink(run.spark, self.target, identity, partition_by)
         else:
             sink = FolderSink(run.spark, self.target, self.format, partition_by)
         options = self._source_options(settings)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import fs, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
+from jetlake.spark.lake.lake import open_file_system
 from jetlake.spark.pipelines.lake.compaction import Compacted
+from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.lake.folder_sink import STAGING
 
 __all__ = ["DeltaSink", "compact_delta", "read_delta"]
 
 
+# What the driver holds at a time: rows, bytes of a column that is not decoded yet, and a part of a file.
+_PIECE_ROWS = 4096
+_BUFFER_BYTES = 1 << 20
+_ROW_GROUP_BYTES = 8 << 20
+
+
 class DeltaSink:
-    """A Delta table, written by the driver through the deltalake package: no jar is needed.
+    """A Delta table, written through the deltalake package: no jar is needed.
+
+    Tasks write a batch aside, as Parquet; from there the driver streams it into the table, so that it holds some
+    thousand rows at a time, however large the batch is.
 
     Args:
         application: names the query for ever; the table remembers its last batch.
@@ -24,8 +38,9 @@ class DeltaSink:
         ConfigError: the deltalake package is missing.
     """
 
-    def __init__(self, path: str, application: str, partition_by: Sequence[str] = ()) -> None:
+    def __init__(self, spark: SparkSession, path: str, application: str, partition_by: Sequence[str] = ()) -> None:
         self._deltalake = _deltalake()
+        self._files = FileSystem(spark, path)
         self._path = path
         self._application = application
         self._partition_by = list(partition_by)
@@ -33,23 +48,55 @@ class DeltaSink:
     def add(self, frame: DataFrame, batch: int) -> bool:
         """Add the rows of a batch, unless the table has it already; says whether they were computed."""
         delta = self._deltalake
+        staging = f"{STAGING}/{batch}"
         if delta.DeltaTable.is_deltatable(self._path):
             done = delta.DeltaTable(self._path).transaction_version(self._application)
             if done is not None and done >= batch:
+                self._files.delete(staging)
                 return False
-        rows = frame.toArrow()
-        if rows.num_rows == 0:
-            return True
-        delta.write_deltalake(
-            self._path,
-            rows,
-            mode="append",
-            partition_by=self._partition_by or None,
-            commit_properties=delta.CommitProperties(
-                app_transactions=[delta.Transaction(app_id=self._application, version=batch)]
-            ),
-        )
+        writer = frame.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
+        writer.parquet(self._files.path(staging))
+        rows = self._staged(staging)
+        if rows is not None:
+            delta.write_deltalake(
+                self._path,
+                rows,
+                mode="append",
+                partition_by=self._partition_by or None,
+                commit_properties=delta.CommitProperties(
+                    app_transactions=[delta.Transaction(app_id=self._application, version=batch)]
+                ),
+            )
+        self._files.delete(staging)
         return True
+
+    def _staged(self, staging: str) -> pa.RecordBatchReader | None:
+        """The rows that the tasks wrote, a few at a time; None when there are none."""
+        store, root = open_file_system(self._path)
+        paths = [f"{root}/{path}" for path in self._files.files(staging) if path.endswith(".parquet")]
+        filled = [path for path in paths if _open(store, path).metadata.num_rows]
+        if not filled:
+            return None
+        fields = _open(store, filled[0]).schema_arrow
+        schema = pa.schema([field.with_type(_in_utc(field.type)) for field in fields])
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for path in filled:
+                for piece in _open(store, path).iter_batches(_PIECE_ROWS):
+                    yield piece.cast(schema)
+
+        return pa.RecordBatchReader.from_batches(schema, read())
+
+
+def _open(store: fs.FileSystem, path: str) -> parquet.ParquetFile:
+    # Spark writes times as INT96, in UTC; Delta has microseconds.
+    return parquet.ParquetFile(
+        store.open_input_file(path), buffer_size=_BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    )
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
 
 
 def compact_delta(path: str, target_bytes: int) -> Compacted:

@@ -18,11 +18,22 @@ from jetlake.errors import ConfigError
 from jetlake.spark.lake.lake import NOTES
 from jetlake.spark.pipelines.lake.file_system import FileSystem
 
-__all__ = ["BATCHES", "FORMATS", "NOTES", "FolderSink", "batch_files", "file_name", "is_data_file", "writer_options"]
+__all__ = [
+    "BATCHES",
+    "FORMATS",
+    "NOTES",
+    "STAGING",
+    "FolderSink",
+    "batch_files",
+    "file_name",
+    "is_data_file",
+    "writer_options",
+]
 
 FORMATS = ("parquet", "orc", "json")
 """What a folder may hold."""
-_STAGING = f"{NOTES}/staging"
+STAGING = f"{NOTES}/staging"
+"""Where tasks write a batch aside."""
 BATCHES = f"{NOTES}/batches"
 """Where a folder notes the files of its last batch."""
 
@@ -83,7 +94,7 @@ class FolderSink:
 
     def _stage(self, frame: DataFrame, batch: int) -> str:
         self._undo(batch)
-        staging = f"{_STAGING}/{batch}"
+        staging = f"{STAGING}/{batch}"
         writer = frame.write.format(self._format).mode("overwrite").options(**writer_options(self._format))
         writer.partitionBy(*self._partition_by).save(self.files.path(staging))
         return staging
