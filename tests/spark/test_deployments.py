@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ import pyspark
 import pytest
 from pyarrow import parquet
 
+import jetlake
 from jetlake.spark.pipelines.archive.archive import Archive
 from jetlake.spark.pipelines.archive.replay import Replay
 from jetlake.spark.pipelines.declarative import definitions
@@ -124,8 +126,8 @@ _STARTS_MAX = 3
 _TOO_BUSY = b"Python worker failed to connect back"
 
 
-def run(command, home, **options):
-    environment = {**ENVIRONMENT, "SPARK_HOME": home}
+def run(command, home, python=sys.executable, **options):
+    environment = {**ENVIRONMENT, "SPARK_HOME": home, "PYSPARK_PYTHON": python}
     for _ in range(_STARTS_MAX):
         done = subprocess.run(command, capture_output=True, timeout=400, check=False, env=environment, **options)
         output = done.stdout + done.stderr
@@ -157,6 +159,41 @@ def test_local_cluster(server, admin, streams, tmp_path):
     program = script(tmp_path / "job.py", build)
     installed = str(Path(pyspark.__file__).parent)
     run([sys.executable, program, server.url, *streams, str(tmp_path / "check")], installed)
+    assert numbers(admin, streams[1]) == list(range(300))
+
+
+# A packed environment in little: its interpreter finds the package nowhere but beside itself.
+PACKED_PYTHON = """#!/bin/sh
+PYTHONPATH="$(dirname "$0")/../lib:{packages}:$PYTHONPATH" exec {interpreter} "$@"
+"""
+
+WHERE = """
+    paths = spark.sparkContext.parallelize([1, 2], 2).map(lambda _: __import__("jetlake").__file__).collect()
+    assert all("/environment/" in path for path in paths), paths
+"""
+
+
+@on_embedded_server
+def test_a_packed_environment_by_archives(spark_home, server, admin, streams, tmp_path):
+    """Executors unpack it by themselves; the driver's own Python processes find it unpacked beside the program."""
+    environment = tmp_path / "environment"
+    (environment / "bin").mkdir(parents=True)
+    python = environment / "bin" / "python"
+    packages = Path(pyspark.__file__).parents[1]
+    python.write_text(PACKED_PYTHON.format(packages=packages, interpreter=sys._base_executable))
+    python.chmod(0o755)
+    sources = Path(jetlake.__file__).parents[1]
+    for package in ("jetlake", "pyspark_jetlake"):
+        shutil.copytree(sources / package, environment / "lib" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.make_archive(str(environment), "gztar", environment)
+    build = 'builder = builder.master("local-cluster[2,1,1024]")\n' + textwrap.dedent(CONFIG)
+    build += 'builder = builder.config("spark.archives", "environment.tar.gz#environment")\n'
+    build += 'builder = builder.config("spark.pyspark.python", "./environment/bin/python")\n'
+    program = script(tmp_path / "job.py", build)
+    text = Path(program).read_text()
+    Path(program).write_text(text.replace("options = {", textwrap.dedent(WHERE).strip() + "\noptions = {", 1))
+    command = [sys.executable, program, server.url, *streams, str(tmp_path / "check")]
+    run(command, spark_home, cwd=tmp_path, python="./environment/bin/python")
     assert numbers(admin, streams[1]) == list(range(300))
 
 
