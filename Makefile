@@ -32,20 +32,20 @@ test: ## set up, check, and run every test
 fuzz: setup ## throw garbage at every input from outside, a minute a target (SECONDS=60)
 	@$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/pip install --quiet "atheris>=3" \
 		|| echo "fuzz: atheris can't be installed here; going on without the guidance of coverage"
-	@PYTHONPATH=tests/support $(BIN)/python tests/fuzz/run.py --seconds $(SECONDS)
+	@PYTHONPATH=tests/support $(BIN)/python tests/fuzz/run_fuzz.py --seconds $(SECONDS)
 
 fuzz-client: setup ## drive both clients at random against a model, on both servers (SECONDS=60 SEED=1)
-	@$(BIN)/python tests/fuzz/run_client.py --seconds $(SECONDS) --seed $(SEED)
+	@PYTHONPATH=tests/conformance/support $(BIN)/python tests/fuzz/run_client.py --seconds $(SECONDS) --seed $(SEED)
 
 simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
-	@PYTHONPATH=tests/support $(BIN)/python tests/simulation/run.py --seed $(SEED) --steps $(STEPS)
+	@PYTHONPATH=tests/support $(BIN)/python tests/simulation/run_simulation.py --seed $(SEED) --steps $(STEPS)
 
 simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
-	@$(BIN)/python tests/spark/model/run.py --seed $(SEED) --histories $(HISTORIES)
+	@$(BIN)/python tests/spark/model/run_spark.py --seed $(SEED) --histories $(HISTORIES)
 
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)
-	@$(BIN)/python tests/soak.py --seconds $(SECONDS)
+	@$(BIN)/python tests/faults/soak.py --seconds $(SECONDS)
 
 format: setup ## put the sources into the one format
 	@$(BIN)/ruff format --quiet .

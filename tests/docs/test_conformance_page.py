@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from blocks import ROOT
 
 _ROW = re.compile(r"^\| (?P<behaviour>.+) \| `(?P<module>[^`]+)` \| `(?P<test>[^`]+)` \| .+ \|$", re.MULTILINE)

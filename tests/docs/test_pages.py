@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from blocks import ROOT, blocks, name, pages
 
 import jetlake
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from blocks import ROOT, blocks, name, pages
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 

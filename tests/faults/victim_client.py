@@ -9,9 +9,6 @@ Each line on standard output is one promise: `P sequence payload` for a PubAck, 
 import asyncio
 import os
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from kill_rounds import Load
 

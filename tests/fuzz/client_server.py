@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-import sys
 import threading
 import time
 import urllib.request
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "conformance" / "support"))
 
 from servers import make_server
 

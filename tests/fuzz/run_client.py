@@ -6,11 +6,7 @@ that runs its seed again. Threads and the network choose their own order, so one
 
 import argparse
 import asyncio
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from client_async import AsyncHistory, leftovers
 from client_blocking import BlockingHistory
@@ -55,9 +51,8 @@ def main():
         while seed == arguments.seed or time.monotonic() < deadline:
             for kind, server in servers.items():
                 for client in clients:
-                    replay = (
-                        f"python tests/fuzz/run_client.py --seed {seed} --seconds 0 --client {client} --server {kind}"
-                    )
+                    command = "PYTHONPATH=tests/conformance/support python tests/fuzz/run_client.py"
+                    replay = f"{command} --seed {seed} --seconds 0 --client {client} --server {kind}"
                     broken = f"seed {seed} broke a promise of the {client} client on {kind}; replay: {replay}"
                     try:
                         counts = run_history(client, seed, server, broken)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from fuzz_targets import TARGETS
-from run import mutate
+from run_fuzz import mutate
 
 FINDS = sorted(path for path in (Path(__file__).parent / "finds").glob("*/*") if path.is_file())
 MUTATIONS = 150

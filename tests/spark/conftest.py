@@ -17,9 +17,6 @@ from typing import Any
 
 import pytest
 
-# What several test files share lies beside them.
-sys.path.insert(0, str(Path(__file__).parent))
-
 BIN = Path(sys.executable).parent
 
 SESSION_CONFIG = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from run import play
+from run_spark import play
 from worlds import FakeWorld, RealWorld
 
 from jetlake.client.settings.options import build_options

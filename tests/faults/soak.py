@@ -1,6 +1,6 @@
 """Ten minutes of mixed load with crashes: nothing is lost, and nothing leaks.
 
-    python tests/soak.py [--seconds N] [--crash-every N]
+    python tests/faults/soak.py [--seconds N] [--crash-every N]
 
 One server process runs under load from both clients while streams and consumers come and go. Every so often a second
 server is killed under the same load and compared with what it had promised, as `faults/kill_rounds.py` does. Memory and
@@ -13,10 +13,7 @@ import argparse
 import asyncio
 import sys
 import time
-from pathlib import Path
 from random import Random
-
-sys.path.insert(0, str(Path(__file__).parent / "faults"))
 
 from kill_rounds import ACK_WAIT_S, Findings, Ledger, Load, kill_rounds
 from killable import KillableServer

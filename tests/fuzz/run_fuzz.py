@@ -1,6 +1,6 @@
 """Fuzzes every kind of input from outside, each for a while; exits with 1 when one of them found something.
 
-    PYTHONPATH=tests/support python tests/fuzz/run.py [--seconds N] [--target NAME …] [--list]
+    PYTHONPATH=tests/support python tests/fuzz/run_fuzz.py [--seconds N] [--target NAME …] [--list]
 
 Each target of `fuzz_targets.py` runs in a process of its own: guided by coverage where atheris is installed, else by
 blind mutation of the seeds. An input that fails is left in `tests/fuzz/finds/NAME/`, where `test_finds.py` runs it from
@@ -126,7 +126,6 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the targets")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sys.path.insert(0, str(HERE))
     if options.only:
         if has_atheris():
             sys.argv = sys.argv[:1]

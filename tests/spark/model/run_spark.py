@@ -1,4 +1,4 @@
-"""Run random histories of the Spark source and sink: `python tests/spark/model/run.py --seed 1 --histories 1000`.
+"""Run random histories of the Spark source and sink: `python tests/spark/model/run_spark.py --seed 1 --histories 1000`.
 
 A history that breaks a promise ends with the promise, its last steps, and the command that replays it.
 """
@@ -7,9 +7,6 @@ import argparse
 import logging
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from spark_history import History
 from worlds import FakeWorld
