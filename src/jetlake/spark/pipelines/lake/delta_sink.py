@@ -23,6 +23,8 @@ __all__ = ["DeltaSink", "compact_delta", "read_delta"]
 _PIECE_ROWS = 4096
 _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 8 << 20
+# The table's writer holds a file of each open partition in memory until the file is this large.
+_FILE_BYTES = 16 << 20
 
 
 class DeltaSink:
@@ -62,6 +64,7 @@ class DeltaSink:
                 self._path,
                 rows,
                 mode="append",
+                target_file_size=_FILE_BYTES,
                 partition_by=self._partition_by or None,
                 commit_properties=delta.CommitProperties(
                     app_transactions=[delta.Transaction(app_id=self._application, version=batch)]
