@@ -43,7 +43,7 @@ async def _work(url: str, first: int, count: int) -> None:
             for message in await worker.fetch(100, expires=0.3):
                 number = int(message.data.split()[1])
                 if number % 5 == 1:
-                    await message.term("broken")
+                    message._settle(b"+TERM broken\nby hand")  # as other clients may
                 elif number % 5 == 0 or (number % 5 == 2 and message.metadata.delivered == 1):
                     await message.nak()
                 else:
@@ -107,7 +107,7 @@ def check_health(spark, admin, target):
 
 def check_letters(spark, admin, target):
     dead = {
-        number: ("max_deliveries", "") if number % 5 == 0 else ("terminated", "broken")
+        number: ("max_deliveries", "") if number % 5 == 0 else ("terminated", "broken\nby hand")
         for number in range(25)
         if number % 5 < 2
     }
@@ -132,7 +132,7 @@ def check_letters(spark, admin, target):
         assert f"Dead-Letter-Reason: {reason}\r\n" in header
         assert f"Dead-Letter-Subject: jobs.{number}\r\n" in header
         assert f"\r\nN: {number}\r\n" in header
-        assert ("Dead-Letter-Description: broken\r\n" in header) == bool(description)
+        assert ("Dead-Letter-Description: broken by hand\r\n" in header) == bool(description)
 
 
 def test_a_stream_that_was_made_again_has_dead_letters_of_its_own(spark, server_of, run_on, tmp_path):
@@ -226,5 +226,6 @@ def test_a_letter_whose_message_is_gone_is_kept_without_it(spark, server_of, run
     run_on(server, DeadLetters(("JOBS",), Target("console")))
     lines = capsys.readouterr().out.splitlines()
     found = {line.split()[2]: line for line in lines[2:]}
+    assert "broken by hand" in found["2"]
     assert "False" in found["2"]
     assert "True" in found["1"]

@@ -64,4 +64,4 @@ def _text(value: Any) -> str:
         return f"{value:,.2f}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return str(value)
+    return " ".join(str(value).splitlines())  # A line break would end the row.

@@ -41,7 +41,8 @@ _HEADERS = {
     "Sequence": "cast(sequence as string)",
     "Subject": "subject",
     "Reason": "reason",
-    "Description": "nullif(description, '')",
+    # A line break, which a worker may have written, would end the header.
+    "Description": "nullif(translate(description, '\\r\\n', '  '), '')",
     "Deliveries": "cast(deliveries as string)",
     "Time": utc_text("died_at"),
     "Missing": "missing",
