@@ -19,7 +19,8 @@ PRINTED = {
     ),
 }
 
-one_server = pytest.mark.parametrize("server", ["embedded"], indirect=True)
+# The examples name their streams as people would, so each has a server to itself.
+one_server = pytest.mark.parametrize("start_server", ["embedded"], indirect=True)
 
 
 def test_every_spark_example_runs_here():
@@ -28,14 +29,17 @@ def test_every_spark_example_runs_here():
 
 @one_server
 @pytest.mark.parametrize("name", sorted(PRINTED))
-def test_example(spark, server, name, capsys):
+def test_example(spark, start_server, name, capsys):
+    server = start_server()
     # A session of its own has settings of its own.
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name=name)["main"](spark.newSession(), server.url)
     assert capsys.readouterr().out == PRINTED[name]
 
 
 @one_server
-def test_sql_alone(spark, server, admin):
+def test_sql_alone(spark, start_server):
+    server = start_server()
+    admin = server.admin()
     admin.create_stream("ORDERS", subjects=["orders.>"])
     admin.create_stream("TOTALS", subjects=["totals.>"])
     orders = [("eu", 10), ("us", 5), ("eu", 2.5), ("asia", 7)]
@@ -44,5 +48,3 @@ def test_sql_alone(spark, server, admin):
     lines = [line for line in text.splitlines() if not line.startswith("--")]
     results = [spark.sql(statement).collect() for statement in "\n".join(lines).split(";") if statement.strip()]
     assert [tuple(row) for row in results[4]] == [("totals.eu", "12.5"), ("totals.us", "5.0")]
-    for stream in ("ORDERS", "TOTALS"):
-        admin.api(f"STREAM.DELETE.{stream}")
