@@ -236,15 +236,26 @@ def _ephemeral() -> dict[str, object]:
     return {"stream_name": "HOME", "config": {"ack_policy": "explicit"}}
 
 
+# Servers refuse publishes when more than 100,000 of a stream wait to be stored.
+_FILL_MESSAGES = 50_000
+
+
 def _fill(client: RawClient, stream: str, subjects: list[bytes]) -> None:
     """Store a message for each subject, and return when they are all there."""
     _create_stream(client, stream)
+    stored = _last_sequence(client, stream)
+    for first in range(0, len(subjects), _FILL_MESSAGES):
+        block = subjects[first : first + _FILL_MESSAGES]
+        for chunk in _chunks([b"PUB %b 1\r\nx\r\n" % subject for subject in block]):
+            client.socket.sendall(chunk)
+        stored += len(block)
+        while _last_sequence(client, stream) < stored:
+            time.sleep(0.01)
+
+
+def _last_sequence(client: RawClient, stream: str) -> int:
     state = client.request(f"{API}STREAM.INFO.{stream}")["state"]
-    wanted = state["last_seq"] + len(subjects)  # type: ignore[index]
-    for chunk in _chunks([b"PUB %b 1\r\nx\r\n" % subject for subject in subjects]):
-        client.socket.sendall(chunk)
-    while client.request(f"{API}STREAM.INFO.{stream}")["state"]["last_seq"] < wanted:  # type: ignore[index]
-        time.sleep(0.05)
+    return int(state["last_seq"])  # type: ignore[index]
 
 
 SHAPES: dict[str, Shape] = {
