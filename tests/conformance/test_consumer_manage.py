@@ -49,6 +49,7 @@ async def test_what_a_configuration_becomes(pair):
             {"ack_policy": "explicit", "priority_policy": "pinned_client", "priority_groups": ["g"]},
             {"ack_policy": "explicit", "priority_policy": "prioritized", "priority_groups": ["g"]},
             {"pause_until": "2001-01-01T00:00:00Z"},
+            {"pause_until": "0001-01-01T00:00:00Z"},
         ]
     ):
         await create(pair, f"c{number}", config)

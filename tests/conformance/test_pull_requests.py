@@ -45,6 +45,23 @@ async def test_bodies_without_meaning_ask_for_one(bench):
     await bench.quiet()
 
 
+async def test_no_wait_with_heartbeats_ends_when_acks_make_no_room(bench):
+    await bench.fill(5)
+    await bench.consumer(max_ack_pending=2)
+    shot = {"batch": 5, "no_wait": True, "expires": 10 * SECOND, "idle_heartbeat": 100 * MILLISECOND}
+    await bench.pull(shot)
+    first, second, end = await bench.take(3)
+    assert (sequences([first, second]), end.header) == ([1, 2], b"NATS/1.0 404 No Messages\r\n\r\n")
+    # One that had no message yet waits for room, with heartbeats.
+    await bench.pull(shot)
+    assert (await bench.take()).description == "Idle Heartbeat"
+    await bench.data.publish(first.reply)
+    while (message := await bench.take()).description == "Idle Heartbeat":
+        pass
+    assert numbers_of(message)[1] == 3
+    assert (await bench.take()).status == 404
+
+
 async def test_no_wait(bench):
     await bench.consumer()
     message = await bench.next({"batch": 1, "no_wait": True})

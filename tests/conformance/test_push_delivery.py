@@ -33,6 +33,17 @@ async def test_a_subscriber_that_was_there_first(bench):
     assert sequences(await bench.take(2)) == [1, 2]
 
 
+async def test_a_new_consumer_delivers_after_the_answer_to_its_create(bench):
+    await bench.fill(100)
+    for number in range(5):
+        name = f"c{number}"
+        await bench.control.subscribe(f"deliver.{name}", f"9{number}")
+        config = {"durable_name": name, "ack_policy": "explicit", "deliver_subject": f"deliver.{name}"}
+        answer = await bench.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+        assert answer["name"] == name, "a message came first"
+        assert sequences(await bench.control.messages(100)) == list(range(1, 101))
+
+
 async def test_unacknowledged_messages_come_again(bench):
     await bench.fill(1)
     await bench.data.subscribe("deliver", "7")

@@ -7,6 +7,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import AckPolicy, PersistMode, PriorityPolicy
 from jetlake.model.stream import StreamConfig
 
@@ -42,7 +43,9 @@ def required_level(config: StreamConfig | ConsumerConfig) -> int:
     if isinstance(config, ConsumerConfig):
         if config.ack_policy is AckPolicy.FLOW_CONTROL:
             return 4
-        uses_pause_or_groups = config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE
+        uses_pause_or_groups = (
+            config.pause_until not in (None, ZERO_TIME) or config.priority_policy is not PriorityPolicy.NONE
+        )
         return 1 if uses_pause_or_groups else 0
     if config.allow_batched:
         return 4

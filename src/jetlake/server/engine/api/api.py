@@ -9,7 +9,7 @@ meanwhile, so that no answer describes a half purged stream.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
@@ -56,6 +56,8 @@ class _Call(NamedTuple):
     origin: Subscriber | None
     awaits: list[Syncable | None]
     """What must be durable before the answer is sent."""
+    after_answer: list[Callable[[], None]]
+    """Called when the answer has been sent."""
 
 
 class Api:
@@ -79,7 +81,7 @@ class Api:
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
-        call = _Call(found, subject, reply, header, payload, origin, [])
+        call = _Call(found, subject, reply, header, payload, origin, [], [])
         waiting = self._waiting.get(found.stream)
         if waiting is not None:
             if len(waiting) < _WAITING_MAX:
@@ -123,7 +125,7 @@ class Api:
 
     def _respond(self, call: _Call, outcome: Value | ApiError) -> None:
         """Send the answer when everything that it describes is durable."""
-        found, subject, reply, _, payload, origin, awaits = call
+        found, subject, reply, _, payload, origin, awaits, after_answer = call
         kind = found.route.reply
         assert kind is not None
         refused = isinstance(outcome, ApiError)
@@ -141,6 +143,8 @@ class Api:
                 self._jetstream.account.publish(reply, b"", b"", said)
             if audited:
                 self._jetstream.advisories.api_audit(subject, payload, said, origin)
+            for act in after_answer:
+                act()
 
         stream = self._jetstream.streams.get(found.stream) if found.route.verb in _REMOVES_MESSAGES else None
         if stream is not None and stream.store.durable:
@@ -166,7 +170,7 @@ class Api:
         commit.when_durable(stream.store, first)
 
     def _handle(self, call: _Call) -> Value | Steps[Value]:
-        found, _, reply, header, payload, origin, awaits = call
+        found, _, reply, header, payload, origin, awaits, after_answer = call
         route = found.route
         if requires_newer_api(header):
             raise api_error(10185)
@@ -187,6 +191,7 @@ class Api:
             origin=origin,
             now_ns=self._jetstream.services.clock.now_ns(),
             awaits=awaits,
+            after_answer=after_answer,
         )
         return handler(request)
 

@@ -86,6 +86,8 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         raise api_error(10149)
     else:
         consumer = yield from _create(request.jetstream, stream, config)
+        consumer.hold()  # A client learns the consumer's name before it gets the first message.
+        request.after_answer.append(consumer.release)
     request.awaits.extend(_awaited(consumer))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 

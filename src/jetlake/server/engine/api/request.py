@@ -41,6 +41,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     """When the request was executed."""
     awaits: list[Syncable | None] = msgspec.field(default_factory=list)
     """What must be durable before the answer is sent, added by the handler; None stands for what is not stored."""
+    after_answer: list[Callable[[], None]] = msgspec.field(default_factory=list)
+    """Called when the answer has been sent, added by the handler."""
 
 
 Handler = Callable[[ApiRequest], Value | Steps[Value]]

@@ -68,6 +68,7 @@ class Consumer:
         self.created_ns = record.created_ns
         self.home = home
         self.is_closed = False
+        self._is_held = False
         self._start = start.sequence
         self.ack_tracker: AckTracker = AckTracker(config)
         self.ack_tracker.reset(0, start.sequence - 1)
@@ -149,6 +150,16 @@ class Consumer:
         """Start to deliver."""
         self.delivery.open()
         self._schedule.arm()
+
+    def hold(self) -> None:
+        """Deliver nothing until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Deliver what waits since `hold`."""
+        self._is_held = False
+        if not self.is_closed:
+            self._schedule.make_ready()
 
     def update(self, config: ConsumerConfig) -> None:
         """Apply a changed configuration that has been checked."""
@@ -285,7 +296,7 @@ class Consumer:
 
     def deliver(self, now_ns: int) -> bool:
         """Deliver one bounded run; True when more can be delivered right away."""
-        if self.is_closed:
+        if self.is_closed or self._is_held:
             return False
         if self.stream.is_purging:
             self._schedule.wait_for_messages()

@@ -253,6 +253,9 @@ class PullQueue:
     def reap(self, now_ns: int, heartbeat: bytes = b"") -> None:
         """End requests that have expired or lost their subscriber, and send due heartbeats.
 
+        In place of its heartbeat, a request that had a message and does not wait for more ends: no room for more
+        deliveries came up in all that time.
+
         Args:
             now_ns: the time.
             heartbeat: the status to send; empty = send no heartbeats now.
@@ -265,6 +268,10 @@ class PullQueue:
                 self._leave(request)
                 continue
             if heartbeat and request.next_heartbeat_ns and request.next_heartbeat_ns <= now_ns:
+                if request.is_one_shot:
+                    self._leave(request)
+                    self._answer(request.reply, statuses.NO_MESSAGES)
+                    continue
                 request.next_heartbeat_ns = now_ns + request.idle_heartbeat_ns
                 self._answer(request.reply, heartbeat)
             for due_ns in (request.deadline_ns, request.next_heartbeat_ns):
