@@ -75,16 +75,14 @@ class ClientParser(GeneralParser):
                 if verb == b"MSG" and data[position + 3] == 32:
                     if count == 5:
                         _, subject, sid, reply, digits = parts
-                    elif count == 4:
+                    else:
                         _, subject, sid, digits = parts
                         reply = b""
-                    else:
-                        raise LookupError
                     end = start + sizes[digits]
                     if (
                         data[end] == 13
                         and data[end + 1] == 10
-                        and (end - position <= short or (start - position <= max_line and end - start <= max_payload))
+                        and (end - position <= short or end - max_payload <= start <= position + max_line)
                     ):
                         append(message_type(subject, sid, reply, b"", data[start:end]))
                         position = end + 2
@@ -92,24 +90,22 @@ class ClientParser(GeneralParser):
                 elif verb == b"HMSG" and data[position + 4] == 32:
                     if count == 6:
                         _, subject, sid, reply, header_digits, digits = parts
-                    elif count == 5:
+                    else:
                         _, subject, sid, header_digits, digits = parts
                         reply = b""
-                    else:
-                        raise LookupError
                     middle = start + sizes[header_digits]
                     end = start + sizes[digits]
                     if (
                         data[end] == 13
                         and data[end + 1] == 10
                         and middle <= end
-                        and (end - position <= short or (start - position <= max_line and end - start <= max_payload))
+                        and (end - position <= short or end - max_payload <= start <= position + max_line)
                     ):
                         append(message_type(subject, sid, reply, data[start:middle], data[middle:end]))
                         position = end + 2
                         continue
-            except LookupError:
-                pass
+            except (LookupError, ValueError):
+                pass  # Another spelling, a wrong number of arguments, or a frame that is not whole.
             position = self._read_line(data[position:line_end], data, start, frames)
         return position
 
@@ -196,16 +192,14 @@ class ServerParser(GeneralParser):
                 if verb == b"PUB" and data[position + 3] == 32:
                     if count == 4:
                         _, subject, reply, digits = parts
-                    elif count == 3:
+                    else:
                         _, subject, digits = parts
                         reply = b""
-                    else:
-                        raise LookupError
                     end = start + sizes[digits]
                     if (
                         data[end] == 13
                         and data[end + 1] == 10
-                        and (end - position <= short or (start - position <= max_line and end - start <= max_payload))
+                        and (end - position <= short or end - max_payload <= start <= position + max_line)
                     ):
                         append(message_type(subject, reply, b"", data[start:end]))
                         position = end + 2
@@ -213,24 +207,22 @@ class ServerParser(GeneralParser):
                 elif verb == b"HPUB" and data[position + 4] == 32:
                     if count == 5:
                         _, subject, reply, header_digits, digits = parts
-                    elif count == 4:
+                    else:
                         _, subject, header_digits, digits = parts
                         reply = b""
-                    else:
-                        raise LookupError
                     middle = start + sizes[header_digits]
                     end = start + sizes[digits]
                     if (
                         data[end] == 13
                         and data[end + 1] == 10
                         and middle <= end
-                        and (end - position <= short or (start - position <= max_line and end - start <= max_payload))
+                        and (end - position <= short or end - max_payload <= start <= position + max_line)
                     ):
                         append(message_type(subject, reply, data[start:middle], data[middle:end]))
                         position = end + 2
                         continue
-            except LookupError:
-                pass
+            except (LookupError, ValueError):
+                pass  # Another spelling, a wrong number of arguments, or a frame that is not whole.
             position = self._read_line(data[position:line_end], data, start, frames)
         return position
 

@@ -254,25 +254,43 @@ class Driver:
         return not begin.soft and info.created == begin.info.created and info.state.first_seq > begin.sequence
 
     def _try_plan(self, start: Offset, begins: dict[str, Begin], limited: bool) -> Offset:
-        options = self._options
         backlogs = {stream: self._backlog(begin) for stream, begin in begins.items()}
-        waits = False
-        if limited and self._targets is None and options.min_messages:
-            waited_s = self._clock.monotonic_s() - self._last_batch_s
-            waits = waits_for_more(backlogs, options.min_messages, waited_s, options.max_trigger_delay_s)
-        ends = admit(backlogs)
-        measured: dict[str, Measured] = {}
-        if waits:
-            ends = {stream: begin.sequence for stream, begin in begins.items()}
-        elif limited and (options.max_bytes or (options.max_messages and options.subjects)):
-            measured = self._measure(begins, backlogs)
-            ends = {stream: found.end for stream, found in measured.items()}
-        elif limited and options.max_messages:
-            ends = admit(backlogs, options.max_messages)
+        ends, measured = self._admit(begins, backlogs, limited)
         streams = {stream: offset.position for stream, offset in start.streams}
+        changed = self._keep_unread(start, streams, begins)
+        for stream, begin in begins.items():
+            offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
+            changed = changed or offset != streams.get(stream)
+            streams[stream] = offset
+        return Offset(tuple(streams.items())) if changed else start
+
+    def _admit(
+        self, begins: dict[str, Begin], backlogs: dict[str, Backlog], limited: bool
+    ) -> tuple[dict[str, int], dict[str, Measured]]:
+        """Where the batch ends in each stream, and what was measured to find that out."""
+        options = self._options
+        if limited and self._waits(backlogs):
+            return {stream: begin.sequence for stream, begin in begins.items()}, {}
+        if limited and (options.max_bytes or (options.max_messages and options.subjects)):
+            measured = self._measure(begins, backlogs)
+            return {stream: found.end for stream, found in measured.items()}, measured
+        return admit(backlogs, options.max_messages if limited else 0), {}
+
+    def _waits(self, backlogs: dict[str, Backlog]) -> bool:
+        """Whether the batch waits until there is more to read."""
+        options = self._options
+        if self._targets is not None or not options.min_messages:
+            return False
+        waited_s = self._clock.monotonic_s() - self._last_batch_s
+        return waits_for_more(backlogs, options.min_messages, waited_s, options.max_trigger_delay_s)
+
+    def _keep_unread(self, start: Offset, streams: dict[str, StreamOffset], begins: dict[str, Begin]) -> bool:
+        """Keep the positions of streams that are no longer read, with what their last tasks noted as lost.
+
+        Returns whether one of them gave up what was unread.
+        """
         changed = False
         for stream in streams.keys() - begins.keys():
-            # A stream that is no longer read keeps its position, and what its last tasks noted.
             offset = streams[stream]
             noted = self._noted_losses(stream, dict(start.streams)[stream])
             streams[stream] = replace(offset, lost=offset.lost + noted)
@@ -280,11 +298,7 @@ class Driver:
                 # Behind the last known message nothing is unread: whoever goes on from here counts no loss again.
                 streams[stream] = streams[stream].given_up
                 changed = True
-        for stream, begin in begins.items():
-            offset = self._end(begin, backlogs[stream], ends[stream], measured.get(stream))
-            changed = changed or offset != streams.get(stream)
-            streams[stream] = offset
-        return Offset(tuple(streams.items())) if changed else start
+        return changed
 
     def _backlog(self, begin: Begin) -> Backlog:
         """What a stream has to offer, from the first message on that a filter lets through.

@@ -187,10 +187,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
                         highest = sequence
                     damaged = is_first = False
                 else:
-                    first = last = sequence & SEQUENCE_MASK
-                    if sequence & ERASED == 0 and length == RANGE_TOMBSTONE_SIZE:
-                        last = tombstone_last(data, at)
-                    found.tombstones.append((first, last))
+                    last = _tombstone_end(data, at, sequence, length)
+                    found.tombstones.append((sequence & SEQUENCE_MASK, last))
                     if last > highest:
                         highest = last
                         if not damaged:
@@ -211,6 +209,13 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
     found.highest = highest
     found.open_damage = damaged
     return found if in_order else _in_order(found, start_position)
+
+
+def _tombstone_end(data: bytes, at: int, sequence: int, length: int) -> int:
+    """The last sequence that a tombstone removes: its own, unless the tombstone covers a range."""
+    if sequence & ERASED == 0 and length == RANGE_TOMBSTONE_SIZE:
+        return tombstone_last(data, at)
+    return sequence & SEQUENCE_MASK
 
 
 def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
