@@ -108,6 +108,11 @@ class ConsumerConfig(Value, frozen=True):
         return (self.filter_subject,) if self.filter_subject else self.filter_subjects
 
     @property
+    def is_copying(self) -> bool:
+        """Whether it feeds a mirror or source, and so does not count as a consumer of its stream."""
+        return self.direct or self.sourcing
+
+    @property
     def is_push(self) -> bool:
         """Whether the server sends messages by itself, to `deliver_subject`."""
         return self.deliver_subject != ""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from jetlake.model.account import AccountLimits
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
-from jetlake.model.enums import AckPolicy, PriorityPolicy
+from jetlake.model.enums import AckPolicy, PriorityPolicy, RetentionPolicy
 from jetlake.model.rules.common import pedantic_error, utc_time
 from jetlake.model.rules.limits import (
     ACK_WAIT_DEFAULT,
@@ -21,7 +21,14 @@ from jetlake.model.rules.limits import (
 )
 from jetlake.model.stream import StreamConfig
 
-__all__ = ["ALONE", "FLOW_CONTROL_HEARTBEAT", "ConsumerRules", "with_defaults", "with_lifetime"]
+__all__ = [
+    "ALONE",
+    "FLOW_CONTROL_HEARTBEAT",
+    "ConsumerRules",
+    "with_defaults",
+    "with_durable_position",
+    "with_lifetime",
+]
 
 FLOW_CONTROL_HEARTBEAT = NANOSECONDS_PER_SECOND
 """The heartbeat that goes with the flow control ack policy, nanoseconds."""
@@ -53,6 +60,25 @@ def with_defaults(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfi
     config = _with_priority_acks(config, rules)
     config = _without_negatives(config, rules)
     return _with_zeros_filled(config, rules)
+
+
+def with_durable_position(config: ConsumerConfig, retention: RetentionPolicy) -> ConsumerConfig:
+    """The configuration of a consumer that feeds a mirror or source, on a stream of that retention policy.
+
+    Where consumed messages leave, its position must survive, and it may take no message that is not stored: it becomes
+    a durable consumer that is acknowledged through flow control.
+    """
+    if retention is RetentionPolicy.LIMITS or not (config.direct and config.sourcing):
+        return config
+    return replace(
+        config,
+        durable_name=config.name,
+        direct=False,
+        ack_policy=AckPolicy.FLOW_CONTROL,
+        ack_wait=0,
+        max_deliver=-1,
+        inactive_threshold=0,
+    )
 
 
 def with_lifetime(config: ConsumerConfig) -> ConsumerConfig:

@@ -177,7 +177,7 @@ def check_consumer_update(
 def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_update: bool = False) -> None:
     """The rules of a consumer on a work queue, of which every message belongs to one consumer.
 
-    Consumers that feed a mirror or source only look on and are free of them.
+    Consumers that feed a mirror or source are free of them, and do not count as other consumers.
 
     Args:
         others: the configurations of the stream's other consumers.
@@ -186,14 +186,14 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *,
     Raises:
         ApiError: 10098, 10101, 10099 or 10100.
     """
-    if config.direct:
+    if config.is_copying:
         return
     if not is_update:
         if config.ack_policy not in (AckPolicy.EXPLICIT, AckPolicy.FLOW_CONTROL):
             raise api_error(10098)
         if config.deliver_policy is not DeliverPolicy.ALL:
             raise api_error(10101)
-    others = list(others)
+    others = [other for other in others if not other.is_copying]
     if not others:
         return
     if not config.filters and not is_update:

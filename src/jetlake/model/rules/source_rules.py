@@ -10,6 +10,7 @@ from jetlake.errors import api_error
 from jetlake.model.api import API_PREFIX
 from jetlake.model.rules.common import check_transform, invalid_config, pedantic_error, utc_time
 from jetlake.model.rules.limits import is_valid_name
+from jetlake.model.source_names import index_name
 from jetlake.model.stream import ExternalStream, StreamConfig, StreamSource
 from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish, overlaps
 
@@ -111,10 +112,10 @@ def _check_sources(config: StreamConfig, lookup: StreamLookup) -> None:
     for source in config.sources:
         if not is_valid_name(source.name):
             raise api_error(10141)
-        identity = (source.name, source.external, source.filter_subject, source.subject_transforms)
-        if identity in seen:
+        name = index_name(source)
+        if name in seen:
             raise api_error(10140)
-        seen.add(identity)
+        seen.add(name)
         _check_source_transforms(source)
         if source.consumer is not None:
             if _has_bad_consumer(source):

@@ -16,6 +16,7 @@ from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_
 from jetlake.model.api import Body, Match, Route, encode_error, match
 from jetlake.model.encoding.codec import decode, decode_strict, encode
 from jetlake.model.encoding.fields import Value
+from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.api.consumer_api import HANDLERS as CONSUMER_HANDLERS
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object
@@ -58,6 +59,8 @@ class _Call(NamedTuple):
     """What must be durable before the answer is sent."""
     after_answer: list[Callable[[], None]]
     """Called when the answer has been sent."""
+    answer_pairs: list[tuple[bytes, bytes]]
+    """Headers of the answer."""
 
 
 class Api:
@@ -81,7 +84,7 @@ class Api:
         found = match(subject)
         if found is None or found.route.reply is None:
             return True
-        call = _Call(found, subject, reply, header, payload, origin, [], [])
+        call = _Call(found, subject, reply, header, payload, origin, [], [], [])
         waiting = self._waiting.get(found.stream)
         if waiting is not None:
             if len(waiting) < _WAITING_MAX:
@@ -125,7 +128,7 @@ class Api:
 
     def _respond(self, call: _Call, outcome: Value | ApiError) -> None:
         """Send the answer when everything that it describes is durable."""
-        found, subject, reply, _, payload, origin, awaits, after_answer = call
+        found, subject, reply, _, payload, origin, awaits, after_answer, pairs = call
         kind = found.route.reply
         assert kind is not None
         refused = isinstance(outcome, ApiError)
@@ -140,7 +143,10 @@ class Api:
                 self._counts.errors += 1
                 said = encode_error(kind, api_error(10077, err=str(error)))
             if reply:
-                self._jetstream.account.publish(reply, b"", b"", said)
+                header = b""
+                for pair in () if refused or error is not None else pairs:
+                    header = append_pair(header, *pair)
+                self._jetstream.account.publish(reply, b"", header, said)
             if audited:
                 self._jetstream.advisories.api_audit(subject, payload, said, origin)
             for act in after_answer:
@@ -170,7 +176,7 @@ class Api:
         commit.when_durable(stream.store, first)
 
     def _handle(self, call: _Call) -> Value | Steps[Value]:
-        found, _, reply, header, payload, origin, awaits, after_answer = call
+        found, _, reply, header, payload, origin, awaits, after_answer, pairs = call
         route = found.route
         if requires_newer_api(header):
             raise api_error(10185)
@@ -188,10 +194,12 @@ class Api:
             body=body,
             payload=payload,
             reply=reply,
+            header=header,
             origin=origin,
             now_ns=self._jetstream.services.clock.now_ns(),
             awaits=awaits,
             after_answer=after_answer,
+            answer_pairs=pairs,
         )
         return handler(request)
 

@@ -30,6 +30,7 @@ from jetlake.model.requests import (
     ConsumerResetRequest,
     ConsumerUnpinRequest,
 )
+from jetlake.model.rules.consumer_defaults import with_durable_position
 from jetlake.model.rules.consumer_rules import (
     ConsumerRules,
     check_consumer,
@@ -39,8 +40,10 @@ from jetlake.model.rules.consumer_rules import (
     check_workqueue,
 )
 from jetlake.model.rules.limits import consumers_max
+from jetlake.model.source_names import stream_identity
 from jetlake.model.versioning import required_level
-from jetlake.server.engine.api.consumer_creation import create_consumer
+from jetlake.protocol.headers import find_value
+from jetlake.server.engine.api.consumer_creation import create_consumer, new_name
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, page
@@ -53,6 +56,7 @@ __all__ = ["HANDLERS", "consumer_info"]
 
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
+_STREAM_IDENTITY = b"Nats-Stream-Identity"
 
 # Create and update
 
@@ -68,6 +72,10 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         durable=request.verb == "CONSUMER.DURABLE.CREATE",
     )
     stream = request.jetstream.stream(request.stream)
+    if config.is_copying:
+        _exchange_identity(request, stream)
+    is_transient = config.direct
+    config = with_durable_position(config, stream.config.retention)
     rules = ConsumerRules(
         stream=stream.config,
         pedantic=body.pedantic,
@@ -75,8 +83,13 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         account=request.jetstream.limits,
     )
     config = _with_level(check_consumer(config, rules))
+    if config.direct and config.sourcing and config.name:
+        # A mirror or source that asks again must not meet the consumer that it lost.
+        config = replace(config, name=f"{config.name}-{new_name(stream)}")
     existing = stream.consumers.get(config.name) if config.name else None
-    if existing is not None:
+    if existing is not None and is_transient and not config.direct:
+        consumer = _resume(existing, config, rules)
+    elif existing is not None:
         if body.action is ConsumerAction.CREATE:
             _check_same(existing.config, config, body.config, rules)
             consumer = existing
@@ -92,9 +105,38 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
 
+def _exchange_identity(request: ApiRequest, stream: Stream[Consumer], *, is_checked: bool = True) -> None:
+    """Tell the stream's identity in the answer, and check the one that the request expects.
+
+    Raises:
+        ApiError: 10225, the request expects an earlier stream of the same name.
+    """
+    identity = stream_identity(stream.created_ns)
+    expected = find_value(request.header, _STREAM_IDENTITY)
+    if is_checked and expected and expected != identity.encode():
+        raise api_error(10225, msg=identity)
+    request.answer_pairs.append((_STREAM_IDENTITY, identity.encode()))
+
+
+def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) -> Consumer:
+    """Let the durable consumer of a mirror or source continue after its ack floor, at another deliver subject."""
+    old = consumer.config
+    config = replace(
+        config,
+        deliver_policy=old.deliver_policy,
+        opt_start_seq=old.opt_start_seq,
+        opt_start_time=old.opt_start_time,
+    )
+    _update(consumer, config, rules)
+    consumer.reset(consumer.ack_tracker.floor_stream + 1)
+    return consumer
+
+
 def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConfig) -> Steps[Consumer]:
-    if len(stream.consumers) >= consumers_max(stream.config.max_consumers, jetstream.limits):
-        raise api_error(10026)
+    if not config.is_copying:
+        counted = sum(not consumer.config.is_copying for consumer in stream.consumers.values())
+        if counted >= consumers_max(stream.config.max_consumers, jetstream.limits):
+            raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
     return (yield from create_consumer(stream, jetstream.advisories, config))
@@ -162,7 +204,7 @@ def consumer_info_reply(request: ApiRequest) -> ConsumerInfoReply:
 def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
     """Handle `CONSUMER.NAMES`."""
     body = request.body or ConsumerListRequest()
-    names = sorted(request.jetstream.stream(request.stream).consumers)
+    names = _visible_names(request)
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
     return ConsumerNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, consumers=some)
 
@@ -171,7 +213,7 @@ def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
     """Handle `CONSUMER.LIST`."""
     body = request.body or ConsumerListRequest()
     consumers = request.jetstream.stream(request.stream).consumers
-    names = sorted(consumers)
+    names = _visible_names(request)
     offset, some = page(names, body.offset, INFOS_PER_PAGE)
     infos: list[ConsumerInfo] = []
     for name in some:
@@ -179,6 +221,12 @@ def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
             infos.append(consumer.info())
         yield
     return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=tuple(infos))
+
+
+def _visible_names(request: ApiRequest) -> list[str]:
+    """Return the names of the stream's consumers, but for the transient ones of mirrors and sources."""
+    consumers = request.jetstream.stream(request.stream).consumers
+    return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
 
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:
@@ -229,6 +277,8 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
     elif config.deliver_policy is not DeliverPolicy.ALL:
         raise api_error(10204, err="not allowed")
     consumer.reset(sequence)
+    if find_value(request.header, _STREAM_IDENTITY) is not None:
+        _exchange_identity(request, consumer.stream, is_checked=False)
     if consumer.home.place is not None:
         request.awaits.extend((consumer.home.place, consumer.journal.file))
     return reply_of(ConsumerResetReply, consumer_info(consumer), reset_seq=sequence)

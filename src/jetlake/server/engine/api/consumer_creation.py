@@ -15,7 +15,7 @@ from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRe
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps
 
-__all__ = ["create_consumer", "recover_consumers"]
+__all__ = ["create_consumer", "new_name", "recover_consumers"]
 
 _NAME_LENGTH = 8
 _NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -35,7 +35,7 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     stream.store.flush()
     start = yield from start_position(config, stream.store, stream.store.last_sequence)
     record = ConsumerRecord(
-        name=config.name or _new_name(stream),
+        name=config.name or new_name(stream),
         config=config,
         created_ns=stream.services.clock.now_ns(),
         start=start.sequence,
@@ -97,7 +97,8 @@ def _add(stream: Stream[Consumer], consumer: Consumer) -> None:
     consumer.open()
 
 
-def _new_name(stream: Stream[Consumer]) -> str:
+def new_name(stream: Stream[Consumer]) -> str:
+    """Return a random name that no consumer of the stream has."""
     while True:
         name = "".join(stream.services.random.choices(_NAME_LETTERS, k=_NAME_LENGTH))
         if name not in stream.consumers:

@@ -36,6 +36,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     payload: bytes
     """The undecoded body."""
     reply: bytes
+    header: bytes
+    """The request's headers; empty when it has none."""
     origin: Subscriber | None
     now_ns: int
     """When the request was executed."""
@@ -43,6 +45,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     """What must be durable before the answer is sent, added by the handler; None stands for what is not stored."""
     after_answer: list[Callable[[], None]] = msgspec.field(default_factory=list)
     """Called when the answer has been sent, added by the handler."""
+    answer_pairs: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
+    """Headers of the answer, added by the handler."""
 
 
 Handler = Callable[[ApiRequest], Value | Steps[Value]]

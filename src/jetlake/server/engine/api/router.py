@@ -37,7 +37,7 @@ class JetStreamRouter:
         if subject.startswith(b"$JS.ACK."):
             return self._receive_ack(subject, reply, payload, origin)
         if subject.startswith(b"$JS.FC."):
-            return self._receive_flow_control(subject)
+            return self._receive_flow_control(subject, header)
         if self._domain_prefix and subject.startswith(self._domain_prefix):
             rest = subject[len(self._domain_prefix) :]
             if rest.startswith((b"$KV.", b"$OBJ.")):
@@ -74,12 +74,12 @@ class JetStreamRouter:
             return True  # Malformed, and as in nats-server ignored.
         return found.ack_handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
 
-    def _receive_flow_control(self, subject: bytes) -> bool:
+    def _receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         tokens = subject.split(b".")
         if len(tokens) >= 5:
             found = self._consumer(tokens[2], tokens[3])
             if found is not None:
-                return found.delivery.receive_flow_control(subject)
+                return found.delivery.receive_flow_control(subject, header)
         return False
 
     def _receive_pull(

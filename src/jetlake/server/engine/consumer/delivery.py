@@ -50,7 +50,7 @@ class Delivery(Protocol):
         """Handle a pull request."""
         ...
 
-    def receive_flow_control(self, subject: bytes) -> bool:
+    def receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         """Handle an answer to a flow control request; False when the consumer has no flow control."""
         ...
 

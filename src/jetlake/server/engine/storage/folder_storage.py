@@ -138,7 +138,7 @@ class _StreamHome:
             raise StoreError.of(f"write {path}", error) from error
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
-        if record.config.mem_storage:
+        if record.config.mem_storage or record.config.direct:
             self.remove_missing(record.name)
             return TransientHome()
         old, folder = self._folder.consumer(record.name), self._folder.consumer(record.name)

@@ -25,7 +25,7 @@ class Retention:
 
     With `limits`, consumers are only told of new messages. With `interest`, a message is removed when every consumer
     that wants its subject is done with it, and a message without interest is never stored. With `workqueue`, a message
-    is removed when the one consumer of its subject is done with it.
+    is removed when the one consumer of its subject, and every mirror and source, is done with it.
 
     Args:
         policy: the stream's retention policy.
@@ -50,6 +50,7 @@ class Retention:
         self._after_removal = after_removal
         self._interested: dict[bytes, tuple[StreamConsumer, ...]] = {}
         self._has_filters = False
+        self._has_copying = False  # A mirror or source reads the stream beside its other consumers.
 
     def interested(self, subject: bytes) -> tuple[StreamConsumer, ...]:
         """Return the consumers whose filters match the subject."""
@@ -81,7 +82,8 @@ class Retention:
         """Remove a message that the consumer is done with, unless another consumer still needs it."""
         if self.policy is RetentionPolicy.LIMITS:
             return
-        if self.policy is RetentionPolicy.INTEREST and self._is_needed_by_others(consumer, sequence):
+        is_shared = self._has_copying or self.policy is RetentionPolicy.INTEREST
+        if is_shared and self._is_needed_by_others(consumer, sequence):
             return
         if self._store.remove(sequence):
             # The log may follow later: after a crash the consumer's journal still says that the message is done.
@@ -104,6 +106,7 @@ class Retention:
         """Forget the cached interest: a consumer was added, removed or given other filters."""
         self._interested.clear()
         self._has_filters = any(consumer.config.filters for consumer in self._consumers.values())
+        self._has_copying = any(consumer.config.is_copying for consumer in self._consumers.values())
 
     def sweep(self) -> None:
         """Remove what no consumer needs: after a consumer was removed, a change of policy, or a restart.

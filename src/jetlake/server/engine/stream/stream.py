@@ -246,7 +246,7 @@ class Stream(Generic[ConsumerType]):
             lost=LostData(msgs=tuple(store.lost) or None, bytes=store.lost_bytes)
             if store.lost or store.lost_bytes
             else None,
-            consumer_count=len(self.consumers),
+            consumer_count=sum(not consumer.config.direct for consumer in self.consumers.values()),
         )
 
     # Consumers

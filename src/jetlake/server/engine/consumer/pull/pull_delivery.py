@@ -132,7 +132,7 @@ class PullDelivery:
             return Reach.GONE
         return Reach.CONGESTED if route.congested else Reach.OPEN
 
-    def receive_flow_control(self, subject: bytes) -> bool:
+    def receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         """Refuse an answer to flow control, which pull consumers do not have."""
         return False
 

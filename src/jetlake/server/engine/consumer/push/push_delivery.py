@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from jetlake.model.consumer import ConsumerConfig, PriorityGroupState
 from jetlake.model.enums import AckPolicy
+from jetlake.protocol.headers import find_value
 from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
@@ -19,6 +20,9 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.store.message import StoredMessage
 
 __all__ = ["PushDelivery"]
+
+_LAST_STREAM = b"Nats-Last-Stream"
+_LAST_CONSUMER = b"Nats-Last-Consumer"
 
 
 class PushDelivery:
@@ -239,14 +243,14 @@ class PushDelivery:
 
     # Flow control
 
-    def receive_flow_control(self, subject: bytes) -> bool:
+    def receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         """Handle an answer to a flow control request; False when the consumer has no flow control."""
         self._schedule.use()
         if self._flow_control is None:
             return False
         if self._flow_control.answer(subject):
             if self._flow_control_acks:
-                self._ack_handler.ack_up_to(*self._asked_at)
+                self._ack_handler.ack_up_to(*(_stored_sequences(header) or self._asked_at))
             self._schedule.make_ready()
         return True
 
@@ -313,3 +317,9 @@ class PushDelivery:
         if self._watch is not None:
             self._account.unwatch(self._watch)
             self._watch = None
+
+
+def _stored_sequences(header: bytes) -> tuple[int, int] | None:
+    """Return the stream and consumer sequence that a subscriber has stored, where its answer names them."""
+    stream, consumer = find_value(header, _LAST_STREAM) or b"", find_value(header, _LAST_CONSUMER) or b""
+    return (int(stream), int(consumer)) if stream.isdigit() and consumer.isdigit() else None
