@@ -57,6 +57,18 @@ async def test_a_share_is_bounded_by_time(server, connect):
     assert client.connection.in_msgs == 2000
 
 
+@pytest.mark.parametrize("line", [b"PUB $JS.API.INFO _INBOX.x 0\r\n\r\n", PUBLISH], ids=["request", "fan-out"])
+async def test_the_clock_is_looked_at_after_each_message_that_may_take_long(server, connect, line):
+    client, reader = await connect(server).hello(), await connect(server).hello()
+    reader.send(b"".join(b"SUB a %d\r\n" % sid for sid in range(64)))
+    server.engine_loop.ticks.step_s = 0.0004
+    await turn()
+    client.send(line * 10)
+    assert client.connection.in_msgs == 3
+    await turns_until(lambda: client.transport.is_reading)
+    assert client.connection.in_msgs == 10
+
+
 async def test_a_read_that_was_full_is_one_turns_work(server, connect):
     client = await connect(server).hello()
     client.send(b"PUB a 299000\r\n" + b"x" * 299_000 + b"\r\n")

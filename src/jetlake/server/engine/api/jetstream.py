@@ -19,6 +19,7 @@ from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.storage.storage import Storage, StreamHome
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
+from jetlake.store.steps import Steps, finish
 
 __all__ = ["JetStream"]
 
@@ -96,10 +97,12 @@ class JetStream:
         if error is not None and not stream.is_closed:
             self.services.commit.forget(stream.store, error)
             with self.services.report_store_errors(f"removing stream {stream.name}"):
-                self.delete_stream(stream)
+                finish(self.delete_stream(stream))
 
-    def delete_stream(self, stream: Stream[Consumer]) -> Syncable | None:
+    def delete_stream(self, stream: Stream[Consumer]) -> Steps[Syncable | None]:
         """Delete a stream with its consumers and files; return what is durable once it is gone for good.
+
+        The first step removes the stream, the others close its consumers.
 
         Raises:
             StoreError: the files could not be removed; the stream is unchanged.
@@ -108,6 +111,7 @@ class JetStream:
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
         for consumer in tuple(stream.consumers.values()):
+            yield
             consumer.close(deleted=True)
         self.advisories.stream_action(stream.name, ActionKind.DELETE)
         return removal

@@ -115,9 +115,10 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     return reply_of(StreamUpdateReply, stream_info(stream, request.now_ns))
 
 
-def stream_delete(request: ApiRequest) -> StreamDeleteReply:
+def stream_delete(request: ApiRequest) -> Steps[StreamDeleteReply]:
     """Handle `STREAM.DELETE`."""
-    request.awaits.append(request.jetstream.delete_stream(request.jetstream.stream(request.stream)))
+    jetstream = request.jetstream
+    request.awaits.append((yield from jetstream.delete_stream(jetstream.stream(request.stream))))
     return StreamDeleteReply(success=True)
 
 

@@ -296,7 +296,7 @@ class Consumer:
 
     def deliver(self, now_ns: int) -> bool:
         """Deliver one bounded run; True when more can be delivered right away."""
-        if self.is_closed or self._is_held:
+        if self.is_closed or self._is_held or self.stream.is_closed:
             return False
         if self.stream.is_purging:
             self._schedule.wait_for_messages()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
+from typing import NamedTuple
 
 from jetlake.model.enums import RetentionPolicy
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
@@ -18,6 +19,14 @@ _SUBJECTS_MAX = 65_536
 # A sweep reads this much of the stream at once.
 _SWEEP_MESSAGES = 4096
 _SWEEP_BYTES = 8 * 1024 * 1024
+
+
+class _Kinds(NamedTuple):
+    """The kinds of consumers that a stream has."""
+
+    has_filters: bool
+    has_copying: bool
+    """A mirror or source reads the stream beside its other consumers."""
 
 
 class Retention:
@@ -49,8 +58,7 @@ class Retention:
         self._missing = missing
         self._after_removal = after_removal
         self._interested: dict[bytes, tuple[StreamConsumer, ...]] = {}
-        self._has_filters = False
-        self._has_copying = False  # A mirror or source reads the stream beside its other consumers.
+        self._kinds: _Kinds | None = None
 
     def interested(self, subject: bytes) -> tuple[StreamConsumer, ...]:
         """Return the consumers whose filters match the subject."""
@@ -82,7 +90,7 @@ class Retention:
         """Remove a message that the consumer is done with, unless another consumer still needs it."""
         if self.policy is RetentionPolicy.LIMITS:
             return
-        is_shared = self._has_copying or self.policy is RetentionPolicy.INTEREST
+        is_shared = self.policy is RetentionPolicy.INTEREST or self._consumer_kinds().has_copying
         if is_shared and self._is_needed_by_others(consumer, sequence):
             return
         if self._store.remove(sequence):
@@ -95,7 +103,7 @@ class Retention:
         if len(self._consumers) < 2:
             return False
         subject = b""
-        if self._has_filters:
+        if self._consumer_kinds().has_filters:
             message = self._store.get(sequence)
             if message is None:
                 return False
@@ -105,8 +113,13 @@ class Retention:
     def on_consumers_changed(self) -> None:
         """Forget the cached interest: a consumer was added, removed or given other filters."""
         self._interested.clear()
-        self._has_filters = any(consumer.config.filters for consumer in self._consumers.values())
-        self._has_copying = any(consumer.config.is_copying for consumer in self._consumers.values())
+        self._kinds = None
+
+    def _consumer_kinds(self) -> _Kinds:
+        if self._kinds is None:
+            configs = [consumer.config for consumer in self._consumers.values()]
+            self._kinds = _Kinds(any(known.filters for known in configs), any(known.is_copying for known in configs))
+        return self._kinds
 
     def sweep(self) -> None:
         """Remove what no consumer needs: after a consumer was removed, a change of policy, or a restart.
@@ -118,7 +131,7 @@ class Retention:
         if self.policy is RetentionPolicy.INTEREST:
             if not self._consumers:
                 self._store.purge()
-            elif self._has_filters:
+            elif self._consumer_kinds().has_filters:
                 self._remove_unwanted_subjects()
         if self._consumers:
             self._remove_done(self._sweep_limit())

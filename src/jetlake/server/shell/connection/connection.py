@@ -72,12 +72,19 @@ class Connection(asyncio.Protocol, Subscriber):
         self.writer = writer = ConnectionWriter(peer, self, self, services)
         self.send = writer.send  # type: ignore[method-assign]  # Deliveries cost no call more.
         self._subscriptions = subscriptions = ClientSubscriptions(session, self, writer, services)
-        self.handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
+        self.handshake = handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
         self.pings = PingTimer(peer, writer, self.handshake, self, services)
         self._frames = FrameHandler(
             peer, session, self, self.handshake, subscriptions, self.pings, writer, self, services
         )
-        self._reader = ConnectionReader(self, writer, services, self._frames.handle, self._frames.handle_violation)
+        self._reader = ConnectionReader(
+            self,
+            writer,
+            services,
+            handle=self._frames.handle,
+            is_checking=lambda: handshake.checking,
+            handle_violation=self._frames.handle_violation,
+        )
         self.handshake.on_checked = self._reader.resume_after_check
 
     def __str__(self) -> str:

@@ -23,6 +23,10 @@ __all__ = ["FrameHandler"]
 # Only subjects that begin with `$` or `_` need the closer look.
 _RESERVED_FIRST = frozenset(b"$_")
 
+# Requests to JetStream, and messages to so many, may take long: the clock is looked at after each.
+_DOLLAR = b"$"[0]
+_RECIPIENTS_MANY = 64
+
 
 class FrameHandler:
     """Handles the frames of one client.
@@ -59,18 +63,18 @@ class FrameHandler:
         self._services = services
         self._log = services.log
 
-    def handle(self, frames: list[Frame]) -> list[Frame] | None:
+    def handle(self, frames: list[Frame], deadline_s: float) -> list[Frame]:
         """Handle a group of frames; publishes that need no check go straight to the account.
 
         Returns:
-            The frames that have to wait for a credentials check; None when there is no check.
+            The frames that have to wait: for a credentials check, or because the time is up.
         """
         messages = size = 0
         session, origin = self._session, self._origin
         guarded = session.guarded
         publish = session.account.publish
         find_route = session.account.literals.get
-        unhandled: list[Frame] | None = None
+        ticks = self._services.engine_loop.ticks
         rest = iter(frames)
         for frame in rest:
             if type(frame) is Pub:
@@ -89,23 +93,24 @@ class FrameHandler:
                     route = find_route(subject)
                     if route is not None and (receive := route.only_sink) is not None:
                         receive(subject, reply, header, payload, origin)
-                    else:
-                        publish(subject, reply, header, payload, origin)
+                        continue
+                    taken = publish(subject, reply, header, payload, origin)
+                    if (taken >= _RECIPIENTS_MANY or subject[0] == _DOLLAR) and ticks() >= deadline_s:
+                        break
                     continue
                 self._publish_guarded(subject, reply, header, payload)
             else:
                 self._operate(frame)
                 if self._handshake.checking:
-                    unhandled = list(rest)
                     break
-            if self._control.closed:
+            if self._control.closed or ticks() >= deadline_s:
                 break
             guarded = session.guarded
             publish = session.account.publish
             find_route = session.account.literals.get
         self.in_msgs += messages
         self.in_bytes += size
-        return unhandled
+        return list(rest)
 
     def _operate(self, frame: Frame) -> None:
         if self._log.tracing:

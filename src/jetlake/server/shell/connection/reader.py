@@ -15,7 +15,8 @@ from jetlake.server.shell.connection.writer import ConnectionWriter
 __all__ = ["ConnectionReader"]
 
 # A share: what one connection may have handled before the others get theirs. Lines are handled in groups, between which
-# the clock is looked at; a read as large as this means that more waits in the socket.
+# the clock is looked at, and after frames that may take long; a read as large as this means that more waits in the
+# socket.
 _SHARE_S = 0.001
 _SHARE_FRAMES = 512
 _GROUP_LINES = 64
@@ -88,7 +89,8 @@ class ConnectionReader:
     Args:
         control: tells whether the connection has ended, and ends it after an internal error.
         writer: the connection's own; a client that fills its own queue reads that first.
-        handle: handles a group of frames; returns those that have to wait for a credentials check, None = no check.
+        handle: handles a group of frames until a time; returns those that have to wait.
+        is_checking: tells whether frames have to wait for a credentials check.
         handle_violation: ends the connection whose bytes the parser refuses.
     """
 
@@ -97,7 +99,8 @@ class ConnectionReader:
         control: ConnectionControl,
         writer: ConnectionWriter,
         services: ConnectionServices,
-        handle: Callable[[list[Frame]], list[Frame] | None],
+        handle: Callable[[list[Frame], float], list[Frame]],
+        is_checking: Callable[[], bool],
         handle_violation: Callable[[ServerParser], None],
     ) -> None:
         self._control = control
@@ -106,6 +109,7 @@ class ConnectionReader:
         self._engine_loop = services.engine_loop
         self._statistics = services.statistics
         self._handle = handle
+        self._is_checking = is_checking
         self._handle_violation = handle_violation
         self._transport: asyncio.Transport | None = None
         self._inbox = Inbox(ServerParser())
@@ -168,10 +172,10 @@ class ConnectionReader:
             if not inbox:
                 break
             frames = inbox.take(_GROUP_LINES)
-            unhandled = self._handle(frames)
-            if unhandled is not None:
-                self._hold(_CHECKING)
+            if unhandled := self._handle(frames, deadline_s):
                 inbox.put_back(unhandled)
+            if self._is_checking():
+                self._hold(_CHECKING)
             if statistics.pressured_sends != pressured_sends:
                 self._stall()
             if self._holds & (_CHECKING | _STALLED):

@@ -50,6 +50,7 @@ LONG = {
     "a purge below a sequence": ("STREAM.PURGE.S", {"seq": 40}),
     "the list of streams": ("STREAM.LIST", None),
     "the list of consumers": ("CONSUMER.LIST.S", None),
+    "the deletion of a stream with consumers": ("STREAM.DELETE.S", None),
 }
 
 
@@ -128,6 +129,25 @@ def test_consumers_wait_for_a_purge_and_go_on_behind_it(sliced):
     assert delivered == [b"%d" % number for number in range(MESSAGES - 7, MESSAGES)]
     info = sliced.api("CONSUMER.INFO.S.c")
     assert (info["num_pending"], info["num_ack_pending"]) == (0, 7)
+
+
+def test_consumers_of_a_deleted_stream_deliver_nothing_while_they_wait_to_be_closed(sliced):
+    for number in range(3):
+        config = {"name": f"c{number}", "ack_policy": "explicit"}
+        sliced.api(f"CONSUMER.CREATE.S.c{number}", {"stream_name": "S", "config": config})
+    for number in range(3):
+        sliced.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.c{number}", b'{"batch":1}', reply=b"_INBOX.pull.%d" % number)
+    send(sliced, "STREAM.DELETE.S")
+    send(sliced, "STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]}, reply=b"_INBOX.new")
+    frames = []
+    for _ in range(20):
+        sliced.engine.flush()
+        frames += sliced.client.take()
+    replies = [frame.subject for frame in frames]
+    assert sorted(replies) == [b"_INBOX.a", b"_INBOX.new", *(b"_INBOX.pull.%d" % number for number in range(3))]
+    assert replies.index(b"_INBOX.a") < replies.index(b"_INBOX.new")
+    assert all(b"Consumer Deleted" in frame.header for frame in frames if b"pull" in frame.subject)
+    assert sliced.state()["messages"] == 0
 
 
 def test_a_message_that_goes_while_a_consumer_chooses_is_not_waited_for(sliced):
