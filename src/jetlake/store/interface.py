@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 import msgspec
@@ -13,13 +14,20 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits"]
+__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits", "times_of_run"]
 
 Incoming = tuple[bytes, bytes, bytes, bytes]
 """A message on its way in: subject, something that does not concern the store, header, payload."""
 
 BULK_REMOVAL = 1024
 """When one call removes more messages than this, `on_purged` is called once instead of `on_removed` for each."""
+
+
+def times_of_run(count: int, time_ns: int | Sequence[int], last_time_ns: int) -> list[int]:
+    """The time of each message of a run; none is before that of its predecessor."""
+    if isinstance(time_ns, int):
+        return [max(time_ns, last_time_ns)] * count
+    return list(accumulate(time_ns, max, initial=last_time_ns))[1:]
 
 
 class Run(msgspec.Struct, gc=False, frozen=True):
@@ -137,11 +145,12 @@ class MessageStore(Protocol):
         """
         ...
 
-    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+    def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
         """Store messages under consecutive sequences and return the first; the same as one `append` for each.
 
         Args:
             messages: at least one.
+            time_ns: the time of all, or of each.
 
         Raises:
             StoreError: as with `append`; none of them is stored.

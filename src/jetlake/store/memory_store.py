@@ -11,7 +11,7 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Incoming, StoreHooks
+from jetlake.store.interface import Incoming, StoreHooks, times_of_run
 from jetlake.store.message import StoredMessage
 
 __all__ = ["MemoryStore"]
@@ -109,21 +109,21 @@ class _MemoryLog:
         index.messages += 1
         return sequence
 
-    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+    def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
         """Append messages under consecutive sequences and return the first."""
         first = self._index.last_sequence + 1
-        time_ns = max(time_ns, self._index.last_time_ns)
+        times = times_of_run(len(messages), time_ns, self._index.last_time_ns)
         done = 0
         while done < len(messages):
             room = _BLOCK_ROWS - len(self._index.active.live)
             if room <= 0:
                 self._begin_block()
                 continue
-            self._append_fitting(messages[done : done + room], time_ns)
+            self._append_fitting(messages[done : done + room], times[done : done + room])
             done += room
         return first
 
-    def _append_fitting(self, messages: Sequence[Incoming], time_ns: int) -> None:
+    def _append_fitting(self, messages: Sequence[Incoming], times: list[int]) -> None:
         """Append messages for which the active block has room, with one visit to each column."""
         index = self._index
         block = index.active
@@ -136,7 +136,7 @@ class _MemoryLog:
         size = sum(sizes)
         block.sizes.extend(sizes)
         block.subject_ids.extend(index.subjects.append_run(subjects, range(first, first + count)))
-        block.times.extend([time_ns] * count)
+        block.times.extend(times)
         block.live.extend(b"\x01" * count)
         block.headers += headers
         block.payloads += payloads
@@ -144,7 +144,7 @@ class _MemoryLog:
         block.live_bytes += size
         index.bytes += size
         index.last_sequence += count
-        index.last_time_ns = time_ns
+        index.last_time_ns = times[-1]
         if not index.messages:
             index.first_sequence = first
         index.messages += count

@@ -42,14 +42,18 @@ def file_store(disk):
 
 
 @settings(deadline=None)
-@given(st.lists(messages, min_size=1, max_size=6))
-def test_a_run_is_the_same_as_its_messages(runs):
+@given(st.lists(messages, min_size=1, max_size=6), st.booleans())
+def test_a_run_is_the_same_as_its_messages(runs, have_own_times):
     disks = [FaultyDisk(Random(0)), FaultyDisk(Random(0))]
     for make in (lambda disk: MemoryStore(), file_store):
         by_run, one_by_one = (make(disk) for disk in disks)
         for time_ns, run in enumerate(runs, 1):
-            first = by_run.append_run(run, time_ns)
-            sequences = [one_by_one.append(subject, header, payload, time_ns) for subject, _, header, payload in run]
+            times = [100 * time_ns + number if have_own_times else time_ns for number in range(len(run))]
+            first = by_run.append_run(run, times if have_own_times else time_ns)
+            sequences = [
+                one_by_one.append(subject, header, payload, own_ns)
+                for (subject, _, header, payload), own_ns in zip(run, times, strict=True)
+            ]
             assert first == sequences[0]
             assert contents(by_run) == contents(one_by_one)
             for store in (by_run, one_by_one):
@@ -64,7 +68,8 @@ def test_times_do_not_go_back():
     store = MemoryStore()
     store.append(b"a", b"", b"", 10)
     store.append_run([(b"a", b"", b"", b"")], 5)
-    assert store.get(2).time_ns == 10
+    store.append_run([(b"a", b"", b"", b"")] * 3, [9, 12, 11])
+    assert [store.get(sequence).time_ns for sequence in (2, 3, 4, 5)] == [10, 10, 12, 12]
 
 
 def test_a_run_that_cannot_be_written_is_undone_as_a_whole():

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
-from jetlake.store.interface import Incoming
+from jetlake.store.interface import Incoming, times_of_run
 from jetlake.store.log.durability import Durability
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.mark import MarkFile
@@ -147,7 +147,7 @@ class Log:
         index.messages += 1
         return sequence
 
-    def append_run(self, messages: Sequence[Incoming], time_ns: int) -> int:
+    def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
         """Append messages under consecutive sequences and return the first.
 
         Raises:
@@ -155,16 +155,17 @@ class Log:
         """
         self.durability.check()
         first = self._index.last_sequence + 1
-        time_ns = max(time_ns, self._index.last_time_ns)
+        times = times_of_run(len(messages), time_ns, self._index.last_time_ns)
         done = 0
         while done < len(messages):
-            appended = self._append_fitting(messages[done:] if done else messages, time_ns)
+            rest = (messages[done:], times[done:]) if done else (messages, times)
+            appended = self._append_fitting(*rest)
             if not appended:
                 self._roll()
             done += appended
         return first
 
-    def _append_fitting(self, messages: Sequence[Incoming], time_ns: int) -> int:
+    def _append_fitting(self, messages: Sequence[Incoming], times: list[int]) -> int:
         """Append as many of the messages as the segment takes, with one visit to each column; how many."""
         index = self._index
         segment = index.active
@@ -174,7 +175,7 @@ class Log:
             subject, _, header, payload = messages[0]
             room = max(room, record_size(subject, header, payload))
         first = index.last_sequence + 1
-        records, sizes = pack_run(messages, first, time_ns, segment.seed, room)
+        records, sizes = pack_run(messages, first, times, segment.seed, room)
         count = len(sizes)
         if not count:
             return 0
@@ -189,14 +190,14 @@ class Log:
         segment.offsets.extend(offsets)
         segment.sizes.extend(sizes)
         segment.subject_ids.extend(numbers)
-        segment.times.extend([time_ns] * count)
+        segment.times.extend(times[:count])
         segment.live.extend(b"\x01" * count)
         segment.live_count += count
         segment.live_bytes += end - start
         if not index.messages:
             index.first_sequence = first
         index.last_sequence += count
-        index.last_time_ns = time_ns
+        index.last_time_ns = times[count - 1]
         index.bytes += end - start
         index.messages += count
         return count

@@ -124,7 +124,7 @@ def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, pay
 
 
 def pack_run(
-    messages: Sequence[Incoming], sequence: int, time_ns: int, seed: int, room: int
+    messages: Sequence[Incoming], sequence: int, times: Sequence[int], seed: int, room: int
 ) -> tuple[list[bytes], list[int]]:
     """Pack as many of the messages as there is room for, with consecutive sequences.
 
@@ -134,7 +134,7 @@ def pack_run(
     parts: list[bytes] = []
     sizes: list[int] = []
     add_part, add_size = parts.append, sizes.append
-    for subject, _, header, payload in messages:
+    for (subject, _, header, payload), time_ns in zip(messages, times, strict=True):
         subject_length = len(subject)
         if header:
             size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)

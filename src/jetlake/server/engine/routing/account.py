@@ -8,12 +8,9 @@ from typing import Protocol
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
 from jetlake.server.engine.routing.route import Route, is_congested
-from jetlake.server.engine.routing.subscription import Listener, Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import Listener, Message, Subscriber, Subscription
 
 __all__ = ["Account", "JetStreamGate", "Message", "RoutingStats", "Watch"]
-
-# Subject, reply, header, payload; empty bytes where there is none.
-Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class JetStreamGate(Protocol):
@@ -109,6 +106,9 @@ class Account(Routing):
         for handler in route.handlers:
             if handler(subject, reply, header, payload, origin) is not False:
                 taken += 1
+        for receive in route.run_handlers:
+            receive([(subject, reply, header, payload)])
+            taken += 1
         for members in route.groups:
             if self._give_to_one(members, subject, subject, reply, header, payload, origin):
                 taken += 1
@@ -185,6 +185,9 @@ class Account(Routing):
         taken = 0
         for subscription in route.plain:
             taken = max(taken, self._send_run(subscription, messages))
+        for receive_run in route.run_handlers:
+            receive_run(messages)
+            taken = len(messages)
         for index, (subject, reply, header, payload) in enumerate(messages, 1):
             reached = False
             for receive in route.sinks:

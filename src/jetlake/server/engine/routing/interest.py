@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping
 from jetlake.protocol.subjects import is_valid_subscribe, matches
 from jetlake.server.engine.routing.route import Interest, Route
 from jetlake.server.engine.routing.sublist import Sublist
-from jetlake.server.engine.routing.subscription import Capture, Handler, Listener, Sink, Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import (
+    Capture,
+    Handler,
+    Listener,
+    Message,
+    RunListener,
+    Sink,
+    Subscriber,
+    Subscription,
+)
 
 __all__ = ["Routing", "RoutingStats", "Watch"]
 
@@ -88,9 +97,15 @@ class Routing:
         self._insert(pattern, listener)
         return listener
 
-    def unlisten(self, listener: Listener) -> None:
+    def unlisten(self, listener: Listener | RunListener) -> None:
         """Remove a listener."""
         self._remove(listener.subject, listener)
+
+    def listen_to_runs(self, subject: bytes, receive: Callable[[list[Message]], None]) -> RunListener:
+        """Call `receive` with each run of messages that is delivered to the subject."""
+        listener = RunListener(subject, receive)
+        self._insert(subject, listener)
+        return listener
 
     def capture(self, pattern: bytes, sink: Sink) -> Capture:
         """Send every message whose subject matches to the sink, which counts as a recipient."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Capture", "Handler", "Listener", "Sink", "Subscriber", "Subscription"]
+__all__ = ["Capture", "Handler", "Listener", "Message", "RunListener", "Sink", "Subscriber", "Subscription"]
 
 
 class Subscriber(ABC):
@@ -69,6 +69,10 @@ class Subscription:
 Handler = Callable[[bytes, bytes, bytes, bytes, "Subscriber | None"], "bool | None"]
 
 
+Message = tuple[bytes, bytes, bytes, bytes]
+"""Subject, reply, header, payload; empty bytes where there is none."""
+
+
 class Listener:
     """A subscription inside the server: a function that is called with each message."""
 
@@ -78,6 +82,17 @@ class Listener:
         self.subject = subject
         self.handler = handler
         self.queue = queue
+        self.active = True
+
+
+class RunListener:
+    """A listener that is called with whole runs of messages; a message of its own is a run of one."""
+
+    __slots__ = ("active", "receive", "subject")
+
+    def __init__(self, subject: bytes, receive: Callable[[list[Message]], None]) -> None:
+        self.subject = subject
+        self.receive = receive
         self.active = True
 
 

@@ -337,3 +337,16 @@ def test_interest_and_congestion_are_seen_in_the_route(account):
     assert account.route(b"x").congested
     account.subscribe(b"y", b"2", peer)
     assert account.route(b"y").congested
+
+
+def test_a_run_listener_gets_whole_runs_with_their_own_subjects(account):
+    runs, changes = [], []
+    account.watch_interest(b"deliver", lambda: changes.append(account.has_subscribers(b"deliver")))
+    listener = account.listen_to_runs(b"deliver", runs.append)
+    run = [(b"a", b"r1", b"", b"1"), (b"b", b"r2", b"", b"2")]
+    assert account.send_to(b"deliver", run) == 2
+    assert account.publish(b"deliver", b"", b"", b"alone") == 1
+    assert runs == [run, [(b"deliver", b"", b"", b"alone")]]
+    account.unlisten(listener)
+    assert account.send_to(b"deliver", run) == 0
+    assert changes == [True, False]
