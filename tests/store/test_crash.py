@@ -38,6 +38,8 @@ class Day:
         """Promised, then removed to make room: for the newest message at that time, which must then be there."""
         self.dropped: set[int] = set()
         """All that was removed to make room, promised or not."""
+        self.groups: list[range] = []
+        """The sequences of messages that are kept all together or not at all."""
         self.safe_sequence = 0
         self.limits = StoreLimits(
             max_messages=self.random.choice([-1, 10, 40]),
@@ -62,6 +64,7 @@ class Day:
         action = self.random.choices(
             [
                 self.append,
+                self.append_group,
                 self.flush,
                 self.sync,
                 self.remove,
@@ -71,12 +74,19 @@ class Day:
                 self.read,
                 self.tidy,
             ],
-            [40, 15, 20, 12, 3, 12, 3, 10, 10],
+            [40, 12, 15, 20, 12, 3, 12, 3, 10, 10],
         )[0]
         action()
 
-    def append(self) -> None:
-        for _ in range(self.random.randint(1, 6)):
+    def append_group(self) -> None:
+        count = self.random.randint(2, 8)
+        first = self.store.last_sequence + 1
+        self.groups.append(range(first, first + count))
+        self.store.begin_group(count)
+        self.append(count)
+
+    def append(self, count: int = 0) -> None:
+        for _ in range(count or self.random.randint(1, 6)):
             subject = b"s.%d" % self.random.randint(0, 5)
             header = self.random.choice([b"", b"NATS/1.0\r\na: b\r\n\r\n"])
             payload = self.random.randbytes(self.random.choice([0, 5, 30, 700]))
@@ -193,6 +203,10 @@ class Day:
                 assert cause in self.removed | self.gone | self.dropped, (
                     f"{sequence} made room for {cause}, which is not there"
                 )
+        for group in self.groups:
+            kept = [sequence for sequence in group if sequence in there]
+            missing = set(group) - there - self.removed - self.gone - self.dropped - set(store.lost)
+            assert not kept or not missing, f"of the group {group} only {kept} are there"
         assert store.last_sequence >= self.safe_sequence
         assert not set(store.lost) & there
         assert not set(store.lost) & (self.promised | self.gone)
@@ -217,6 +231,7 @@ class Day:
         self.promised = set(there)
         self.removed.clear()
         self.trimmed.clear()
+        self.groups = [group for group in self.groups if group[0] in there or group[-1] in there]
         for sequence in [sequence for sequence in self.written if sequence not in there]:
             if sequence <= self.store.last_sequence:
                 # A hole in what was not synced is reported as lost, now and later.

@@ -120,6 +120,7 @@ class FileStore(IndexedStore[Segment]):
         self._closed = False
         self.append = log.append
         self.append_run = log.append_run
+        self.begin_group = log.begin_group
         self.needs_flush = log.needs_flush
         self.needs_sync = log.durability.needs_sync
         self.sync = log.sync
@@ -143,7 +144,7 @@ class FileStore(IndexedStore[Segment]):
         index.first_sequence = 1 if found.last_sequence else 0
         self._log.durability.begin(found.last_sequence)
         index.settle_first()
-        gone = merged(found.tombstones)
+        gone = merged(found.tombstones + found.incomplete)
         for first, last in gone:
             index.kill_range(first, last)
         index.settle_first()
@@ -158,6 +159,8 @@ class FileStore(IndexedStore[Segment]):
             removals.add(first, last)
         if found.dropped is not None:
             removals.add(*found.dropped)
+        for first, last in found.incomplete:
+            removals.add(first, last)
         self._log.resume()
 
     def _make_safe(self, unsynced: list[Segment]) -> None:

@@ -157,6 +157,13 @@ class MessageStore(Protocol):
         """
         ...
 
+    def begin_group(self, count: int) -> None:
+        """Have the next so many sequences kept all together or not at all, whatever a crash does.
+
+        They are used one by one, by `append` and `skip`, before the next flush, which takes back all when it fails.
+        """
+        ...
+
     def skip(self, count: int = 1) -> None:
         """Use up sequences without storing anything."""
         ...

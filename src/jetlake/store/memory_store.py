@@ -202,6 +202,9 @@ class MemoryStore(IndexedStore[_MemoryBlock]):
         # Whoever opens a store in memory finds nothing in it.
         return iter(())
 
+    def begin_group(self, count: int) -> None:
+        pass
+
     def flush(self) -> None:
         pass
 

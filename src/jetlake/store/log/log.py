@@ -11,6 +11,7 @@ from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, times_of_run
 from jetlake.store.log.durability import Durability
+from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.mark import MarkFile
 from jetlake.store.log.open_files import OpenFiles
@@ -93,6 +94,9 @@ class Log:
         self._to_seal: list[Segment] = []
         self._flushed_sequence = 0
         self._flushed_time_ns = 0
+        # The sequences of the group that is being appended; 0 for none.
+        self._group_first = 0
+        self._group_last = 0
         index.on_emptied = self._emptied
 
     def resume(self) -> None:
@@ -121,12 +125,13 @@ class Log:
         if time_ns < index.last_time_ns:
             time_ns = index.last_time_ns
         sequence = index.last_sequence + 1
-        record = pack_message(sequence, time_ns, subject, header, payload, segment.seed)
+        marked = sequence | self._next_links(sequence) if self._group_last else sequence
+        record = pack_message(marked, time_ns, subject, header, payload, segment.seed)
         size = len(record)
         offset = segment.end
         if offset + size > self._segment_bytes and segment.live:
             segment = self._roll()
-            record = pack_message(sequence, time_ns, subject, header, payload, segment.seed)
+            record = pack_message(marked, time_ns, subject, header, payload, segment.seed)
             offset = segment.end
         if not segment.pending:
             self._unflushed.append(segment)
@@ -164,6 +169,20 @@ class Log:
                 self._roll()
             done += appended
         return first
+
+    def begin_group(self, count: int) -> None:
+        """Have the next so many sequences kept all together or not at all, whatever a crash does.
+
+        They are used one by one, by `append` and `skip`, before the next flush.
+        """
+        self._group_first = self._index.last_sequence + 1
+        self._group_last = self._index.last_sequence + count
+
+    def _next_links(self, sequence: int) -> int:
+        links = links_of(sequence, self._group_first, self._group_last)
+        if sequence >= self._group_last:
+            self._group_last = 0
+        return links
 
     def _append_fitting(self, messages: Sequence[Incoming], times: list[int]) -> int:
         """Append as many of the messages as the segment takes, with one visit to each column; how many."""
@@ -224,7 +243,8 @@ class Log:
         last = index.last_sequence + count
         if not segment.pending:
             self._unflushed.append(segment)
-        record = pack_tombstone(first, last, index.last_time_ns, segment.seed)
+        links = self._next_links(first) if self._group_last else 0
+        record = pack_tombstone(first, last, index.last_time_ns, segment.seed, links)
         segment.pending.append(record)
         segment.end += len(record)
         segment.note_tombstone(first, last)
@@ -353,6 +373,7 @@ class Log:
         self.durability.wrote(cut, self._flushed_sequence)
         self._unflushed = []
         self._to_seal.clear()
+        self._group_last = 0
         self._take_back_rows()
 
     def _take_back_rows(self) -> None:

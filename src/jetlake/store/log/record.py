@@ -6,7 +6,8 @@ Little-endian, without padding::
 
 `length` counts the whole record; its bit 31 says that there is a header. The hash is xxh3 (64 bits, canonical byte
 order) over everything before it, seeded for its stream and segment, so that bytes from elsewhere are no record here.
-Bit 62 of the sequence marks a tombstone, bit 63 a record that was erased in its place.
+Bit 62 of the sequence marks a tombstone, bit 63 a record that was erased in its place. Bits 60 and 61 link the
+records of a group, which are kept all together or not at all: the next sequence belongs to it, the one before does.
 
 The reasons are in decision 5 (docs/decisions).
 """
@@ -25,17 +26,20 @@ from jetlake.store.message import StoredMessage
 
 __all__ = [
     "ERASED",
+    "FOLLOWED",
     "HASH_SIZE",
     "HEADER_FLAG",
     "HEADER_OVERHEAD",
     "HEAD_SIZE",
     "OVERHEAD",
+    "PRECEDED",
     "RANGE_TOMBSTONE_SIZE",
     "SEQUENCE_MASK",
     "TOMBSTONE",
     "Record",
     "find_record",
     "header_at",
+    "links_in",
     "pack_erased",
     "pack_message",
     "pack_run",
@@ -59,7 +63,9 @@ RANGE_TOMBSTONE_SIZE = OVERHEAD + 8
 HEADER_FLAG = 1 << 31
 TOMBSTONE = 1 << 62
 ERASED = 1 << 63
-SEQUENCE_MASK = TOMBSTONE - 1
+FOLLOWED = 1 << 60
+PRECEDED = 1 << 61
+SEQUENCE_MASK = FOLLOWED - 1
 HEAD_SIZE = 22
 """What comes before the subject: length, sequence, time and the subject's length."""
 HASH_SIZE = 8
@@ -78,7 +84,7 @@ _FLAGS_BYTE = 3
 """Where the byte of a record stands whose highest bit is `HEADER_FLAG`."""
 _HIGH_BYTES = 9
 """Where the three high bytes of a record's sequence stand."""
-_find_low_sequence = re.compile(rb"\x00\x00[\x00\x40\x80\xc0]").search
+_find_low_sequence = re.compile(rb"\x00\x00[%b]" % bytes(range(0, 256, 16))).search
 _find_not_zero = re.compile(rb"[^\x00]").search
 
 
@@ -155,10 +161,10 @@ def pack_run(
     return parts, sizes
 
 
-def pack_tombstone(first: int, last: int, time_ns: int, seed: int) -> bytes:
+def pack_tombstone(first: int, last: int, time_ns: int, seed: int, links: int = 0) -> bytes:
     """The record that says: from `first` to `last` there is nothing, and `last` counts as used."""
     payload = b"" if first == last else _SEQUENCE.pack(last)
-    return pack_message(first | TOMBSTONE, time_ns, b"", b"", payload, seed)
+    return pack_message(first | TOMBSTONE | links, time_ns, b"", b"", payload, seed)
 
 
 def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, seed: int) -> bytes:
@@ -207,6 +213,7 @@ def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
     if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data)
+    sequence &= SEQUENCE_MASK
     body = HEAD_SIZE + subject_length
     subject = data[HEAD_SIZE:body]
     if length < HEADER_FLAG:
@@ -245,6 +252,11 @@ def unpack_run(
             payload = body + 4 + _unpack_number(data, body)[0]
             add(StoredMessage(sequence, time_ns, subject, data[body + 4 : payload], data[payload:end]))
     return messages
+
+
+def links_in(head: bytes) -> int:
+    """The links of the record that begins with these bytes."""
+    return int(unpack_head(head)[1]) & (FOLLOWED | PRECEDED)
 
 
 def header_at(data: bytes, offset: int, subject_length: int) -> bytes:

@@ -6,6 +6,7 @@ The reasons are in decision 5 (docs/decisions).
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.log.groups import incomplete_groups
 from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.record import OVERHEAD, SEQUENCE_MASK
@@ -36,6 +38,7 @@ class Recovered:
         segments: with a living row for each good record; tombstones are not yet applied.
         tombstones: the sequences that are gone, as (first, last), in any order.
         missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
+        incomplete: what a crash left of groups, as (first, last).
         dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
         safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
         last_sequence: the highest one that was ever used.
@@ -50,6 +53,7 @@ class Recovered:
         self.subjects = SubjectIndex()
         self.tombstones: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
+        self.incomplete: list[tuple[int, int]] = []
         self.dropped: tuple[int, int] | None = None
         self.safe_sequence = SEQUENCE_MASK
         self.lost_bytes = 0
@@ -142,6 +146,7 @@ class _Recovery:
         self._position = snapshot.last_sequence
         self._open_damage = 0
         self._torn_bytes = 0
+        self._links: list[tuple[int, int]] = []
         found.subjects = snapshot.subjects
         found.last_sequence = snapshot.last_sequence
         found.last_time_ns = snapshot.last_time_ns
@@ -318,6 +323,7 @@ class _Recovery:
     def _note(self, segment: Segment, content: Scan, following: SegmentFile | None, *, rewritten: bool = False) -> None:
         found = self._found
         found.tombstones += content.tombstones
+        self._links += content.links
         for first, last in content.tombstones:
             segment.note_tombstone(first, last)
         found.missing += content.missing
@@ -390,6 +396,25 @@ class _Recovery:
         position = max(position, safe)
         if position < found.last_sequence:
             found.dropped = (position + 1, found.last_sequence)
+        found.incomplete = incomplete_groups(
+            self._links,
+            found.tombstones,
+            self._is_there_or_was_dropped,
+            above=max(mark.synced, self._known_sequence),
+            last=found.last_sequence,
+        )
+
+    def _is_there_or_was_dropped(self, sequence: int) -> bool:
+        """Whether there is a message of a sequence, or was one in a segment that could be removed: it was safe."""
+        segments = self._found.segments
+        place = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
+        if any(segment.row_of(sequence) >= 0 for segment in segments[: place + 1]):
+            return True
+        if place + 1 == len(segments) or self._listed is None:
+            return False
+        newest = max(self._listed, default=0)
+        between = range(segments[place].number + 1 if place >= 0 else 1, segments[place + 1].number)
+        return any(number < newest and number not in self._listed for number in between)
 
 
 def add_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:

@@ -10,10 +10,12 @@ from xxhash import xxh3_64_digest
 
 from jetlake.store.log.record import (
     ERASED,
+    FOLLOWED,
     HASH_SIZE,
     HEAD_SIZE,
     HEADER_FLAG,
     OVERHEAD,
+    PRECEDED,
     RANGE_TOMBSTONE_SIZE,
     SEQUENCE_MASK,
     TOMBSTONE,
@@ -30,6 +32,7 @@ WINDOW_BYTES = 160 * 1024 * 1024
 _GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
 """When so many bytes hold no record, none follows."""
 _OFFSET_MAX = (1 << 32) - 1
+_LINKS = FOLLOWED | PRECEDED
 
 
 class Scan:
@@ -38,6 +41,7 @@ class Scan:
     Attributes:
         sequences, offsets, sizes, times, subjects: one entry for each message, in the order of the file.
         tombstones: the sequences that are gone, as (first, last).
+        links: the members of groups, as (sequence, `FOLLOWED` and `PRECEDED` marks).
         missing: the sequences that damaged records must have held, as (first, last).
         damaged_bytes: how much could not be understood.
         position: the last sequence up to which nothing is missing but what `missing` says.
@@ -53,6 +57,7 @@ class Scan:
         "end",
         "highest",
         "last_time_ns",
+        "links",
         "missing",
         "offsets",
         "open_damage",
@@ -72,6 +77,7 @@ class Scan:
         self.times: array[int] = array("q")
         self.subjects: list[bytes] = []
         self.tombstones: list[tuple[int, int]] = []
+        self.links: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
         self.damaged_bytes = 0
         self.torn_bytes = 0
@@ -98,6 +104,7 @@ class Scan:
         self.times.extend(following.times)
         self.subjects += following.subjects
         self.tombstones += following.tombstones
+        self.links += following.links
         self.missing += following.missing
         self.damaged_bytes += following.damaged_bytes
         self.position, self.open_damage = following.position, following.open_damage
@@ -172,6 +179,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
                 and length >= OVERHEAD + subject_length
                 and data[end - HASH_SIZE : end] == xxh3_64_digest(view[at : end - HASH_SIZE], seed)
             ):
+                if sequence >= FOLLOWED and sequence & _LINKS:
+                    sequence = _note_links(found, sequence)
                 if sequence < TOMBSTONE:
                     add_sequence(sequence)
                     add_offset(at)
@@ -218,6 +227,12 @@ def _tombstone_end(data: bytes, at: int, sequence: int, length: int) -> int:
     return sequence & SEQUENCE_MASK
 
 
+def _note_links(found: Scan, sequence: int) -> int:
+    """Note a member of a group; its sequence without the links."""
+    found.links.append((sequence & SEQUENCE_MASK, sequence & _LINKS))
+    return sequence & ~_LINKS
+
+
 def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
     """Sequence, time and header of the messages in a segment that have one and are not older."""
     found = scan(data, start, seed, None)
@@ -234,6 +249,7 @@ def _in_order(found: Scan, start_position: int) -> Scan:
     kept = _longest_rise(found.sequences, start_position)
     ordered = found.only(kept)
     ordered.tombstones = found.tombstones
+    ordered.links = found.links
     ordered.highest = found.highest
     ordered.last_time_ns = found.last_time_ns
     ordered.torn_bytes = found.torn_bytes

@@ -12,7 +12,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
-from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, pack_erased, seed_of, unpack_message, unpack_run
+from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, links_in, pack_erased, seed_of, unpack_message, unpack_run
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.tail import Tail
@@ -412,7 +412,9 @@ class Segment(Block):
             OSError: the disk refused.
         """
         subject_length = len(noise) // 2
-        data = pack_erased(self.sequence_of(row), self.times[row], subject_length, noise, self.seed)
+        head = self.disk.read(self.open(), HEAD_SIZE, self.offsets[row])
+        marked = self.sequence_of(row) | (links_in(head) if len(head) == HEAD_SIZE else 0)
+        data = pack_erased(marked, self.times[row], subject_length, noise, self.seed)
         self.disk.write(self.open(), data, self.offsets[row])
         self.tail.clear()
         self.digest = None
