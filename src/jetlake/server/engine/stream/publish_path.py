@@ -361,7 +361,7 @@ class PublishPath:
         has_more = len(control) > 1 or not message_id
         if has_more:
             if batch.subjects and self._limits.store_limits is not None:
-                # An expectation must not meet messages that the limits would have removed by now.
+                # Neither an expectation nor a rollup may meet messages that the limits would have removed by now.
                 self._settle(batch, now_ns)
             error = self._admission.check_control_headers(control, subject, payload)
             if error is not None:
@@ -417,8 +417,6 @@ class PublishPath:
 
     def _append(self, subject: bytes, header: bytes, payload: bytes, rollup: bytes, now_ns: int, batch: Batch) -> int:
         store = self._store
-        if rollup and batch.subjects:
-            self._settle(batch, now_ns)
         republisher = self._republisher
         previous = store.last_sequence_for(subject) if republisher is not None else 0
         sequence = store.append(subject, header, payload, now_ns)
