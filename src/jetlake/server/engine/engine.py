@@ -129,7 +129,7 @@ class Engine:
 
     def has_ready(self) -> bool:
         """Return whether another `flush` in the next turn of the loop has work to do."""
-        return bool(self.deliveries or self._received or self.long_work) or not self.commit.is_quiet()
+        return bool(self.deliveries.ready or self._received or self.long_work.waiting) or not self.commit.is_quiet()
 
     def store_received(self) -> None:
         """Store all received messages, so that a request that follows sees them in their streams."""
@@ -144,11 +144,12 @@ class Engine:
         """Run one cycle; work that it causes beyond its end waits for the next (`has_ready`)."""
         if self._received:
             self.store_received()
-        self.long_work.run()
+        if self.long_work.waiting:
+            self.long_work.run()
         commit = self.commit
         if not commit.is_quiet():
             commit.flush()
-        if self.deliveries:
+        if self.deliveries.ready:
             self.deliveries.run()
             if not commit.is_quiet():
                 commit.flush()

@@ -152,7 +152,8 @@ class EngineLoop:
         self.begin()
         if self._behind:
             self._read_on()
-        self.work.run()
+        if self.work.waiting:
+            self.work.run()
         engine = self.engine
         again = False
         if engine is not None:
@@ -165,7 +166,7 @@ class EngineLoop:
                 self._report_defect("JetStream", error)
         self._scheduled = False
         self.flush_dirty()
-        if again or self._behind or self._dirty or self.work:
+        if again or self._behind or self._dirty or self.work.waiting:
             self.schedule()
         self._arm_timer()
         self.durations.observe(self.ticks() - self._began_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from operator import attrgetter
 from typing import Generic, Protocol
 
 from jetlake.store.index.index import BlockType, Index
@@ -38,6 +39,16 @@ class IndexedStore(Generic[BlockType]):
 
     removals_per_step = 512
     """How many messages a step of a purge removes."""
+
+    first_sequence = property(attrgetter("_index.first_sequence"))
+    last_sequence = property(attrgetter("_index.last_sequence"))
+    messages = property(attrgetter("_index.messages"))
+    bytes = property(attrgetter("_index.bytes"))
+    first_time_ns = property(attrgetter("_index.first_time_ns"))
+    last_time_ns = property(attrgetter("_index.last_time_ns"))
+    deleted_count = property(attrgetter("_index.deleted_count"))
+    aging_sequence = property(attrgetter("_remover.aging_sequence"))
+    aging_time_ns = property(attrgetter("_remover.aging_time_ns"))
 
     def __init__(self, index: Index[BlockType], remover: MessageRemover[BlockType], reader: Reader) -> None:
         self._index = index
@@ -77,41 +88,5 @@ class IndexedStore(Generic[BlockType]):
         return self._remover.purge_in_steps(subject_filter, below, keep, self.removals_per_step)
 
     @property
-    def first_sequence(self) -> int:
-        return self._index.first_sequence
-
-    @property
-    def last_sequence(self) -> int:
-        return self._index.last_sequence
-
-    @property
-    def messages(self) -> int:
-        return self._index.messages
-
-    @property
-    def bytes(self) -> int:
-        return self._index.bytes
-
-    @property
-    def first_time_ns(self) -> int:
-        return self._index.first_time_ns
-
-    @property
-    def last_time_ns(self) -> int:
-        return self._index.last_time_ns
-
-    @property
     def subject_count(self) -> int:
         return len(self._index.subjects.ids)
-
-    @property
-    def deleted_count(self) -> int:
-        return self._index.deleted_count
-
-    @property
-    def aging_sequence(self) -> int:
-        return self._remover.aging_sequence
-
-    @property
-    def aging_time_ns(self) -> int:
-        return self._remover.aging_time_ns

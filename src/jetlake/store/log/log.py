@@ -300,7 +300,10 @@ class Log:
 
     def needs_flush(self) -> bool:
         """Whether `flush` would write something."""
-        return bool(self._unflushed) or self.removals.are_due(self.durability.synced)
+        removals = self.removals
+        if self._unflushed or not (removals.asked or removals.held_back):
+            return bool(self._unflushed)
+        return removals.are_due(self.durability.synced)
 
     def flush(self) -> None:
         """Write everything that waits.
@@ -308,13 +311,10 @@ class Log:
         Raises:
             StoreError: the disk refused. The appends since the last flush are taken back, removals are kept.
         """
-        if not self._unflushed and not self.removals.are_due(self.durability.synced):
+        if not self.needs_flush():
             return
         self.durability.check()
-        if self.removals.held_back > _HELD_BACK_MAX:
-            self.durability.sync()
-        due = self.removals.due(self.durability.synced)
-        self._queue_tombstones(due)
+        due = self._queue_tombstones() if self.removals.asked or self.removals.held_back else []
         written = self._unflushed
         sizes = [segment.size for segment in written]
         try:
@@ -330,9 +330,10 @@ class Log:
             if self._index.hooks.on_undone is not None:
                 self._index.hooks.on_undone(refusal)
             raise refusal from error
-        for first, last in due:
-            self._index.active.note_tombstone(first, last)
-        self.removals.written(len(due))
+        if due:
+            for first, last in due:
+                self._index.active.note_tombstone(first, last)
+            self.removals.written(len(due))
         number = self.durability.wrote(written, self._index.last_sequence, new_names=0 in sizes)
         for segment, size in zip(written, sizes, strict=True):
             self.written_bytes += segment.size - size
@@ -345,14 +346,18 @@ class Log:
         if self._to_seal:
             self._seal_full()
 
-    def _queue_tombstones(self, due: list[Range]) -> None:
-        """Put a tombstone for every removal behind the messages."""
+    def _queue_tombstones(self) -> list[Range]:
+        """Put a tombstone behind the messages for every removal that is due, and return those removals."""
+        if len(self.removals.held_back) > _HELD_BACK_MAX:
+            self.durability.sync()
+        due = self.removals.due(self.durability.synced)
         if due:
             active = self._index.active
             if not active.pending:
                 self._unflushed.append(active)
             time_ns = self._index.last_time_ns
             active.pending += [pack_tombstone(first, last, time_ns, active.seed) for first, last in due]
+        return due
 
     def _seal_full(self) -> None:
         for segment in self._to_seal:
@@ -468,7 +473,8 @@ class Log:
     def use(self, segments: Iterable[Segment]) -> None:
         """Note that these segments are about to need their handles."""
         for segment in segments:
-            self._open_files.use(segment, self._let_go)
+            if segment is not self._open_files.newest:
+                self._open_files.use(segment, self._let_go)
 
     def _let_go(self, segment: Segment) -> None:
         """Give a segment's handle back, and the mark's if nobody is about to use it.

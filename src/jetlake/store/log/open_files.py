@@ -49,9 +49,13 @@ class OpenFiles:
 
     Args:
         limit: how many may have one at a time.
+
+    Attributes:
+        newest: the segment that used its handle last.
     """
 
     def __init__(self, limit: int) -> None:
+        self.newest: Segment | None = None
         self._limit = limit
         self._opened: OrderedDict[Segment, Callable[[Segment], None]] = OrderedDict()
 
@@ -62,6 +66,7 @@ class OpenFiles:
             let_go: gives the segment's handle back, whatever has to be done for that first; must not raise.
         """
         opened = self._opened
+        self.newest = segment
         if segment in opened:
             opened.move_to_end(segment)
             return
@@ -74,3 +79,5 @@ class OpenFiles:
         """These segments have no handle any more."""
         for segment in segments:
             self._opened.pop(segment, None)
+            if segment is self.newest:
+                self.newest = None

@@ -14,37 +14,41 @@ __all__ = ["Removals"]
 
 
 class Removals:
-    """Ranges of removed sequences, in the order of their removal."""
+    """Ranges of removed sequences, in the order of their removal.
 
-    __slots__ = ("_due", "_held_back")
+    Attributes:
+        asked: removals that somebody asked for, due at once.
+        held_back: removals that an append caused: the flush that wrote the append, then the range.
+    """
+
+    __slots__ = ("asked", "held_back")
 
     def __init__(self) -> None:
-        self._due: list[Range] = []
-        # The flush that wrote the cause, then the range.
-        self._held_back: deque[tuple[int, int, int]] = deque()
+        self.asked: list[Range] = []
+        self.held_back: deque[tuple[int, int, int]] = deque()
 
     def add(self, first: int, last: int) -> None:
         """A removal that somebody asked for."""
-        due = self._due
+        due = self.asked
         if due and due[-1][1] + 1 == first:
             first = due.pop()[0]
         due.append((first, last))
 
     def hold_back(self, first: int, last: int, cause: int) -> None:
         """A removal that an append caused, which the flush `cause` wrote."""
-        held_back = self._held_back
+        held_back = self.held_back
         if held_back and held_back[-1][0] == cause and held_back[-1][2] + 1 == first:
             first = held_back.pop()[1]
         held_back.append((cause, first, last))
 
     def are_due(self, synced: int) -> bool:
         """Whether there is something to write when the flushes up to `synced` are safe."""
-        return bool(self._due) or (bool(self._held_back) and self._held_back[0][0] <= synced)
+        return bool(self.asked) or (bool(self.held_back) and self.held_back[0][0] <= synced)
 
     def due(self, synced: int) -> list[Range]:
         """What is to be written when the flushes up to `synced` are safe."""
-        found = self._due[:]
-        for cause, first, last in self._held_back:
+        found = self.asked[:]
+        for cause, first, last in self.held_back:
             if cause > synced:
                 break
             found.append((first, last))
@@ -52,19 +56,14 @@ class Removals:
 
     def written(self, count: int) -> None:
         """As many of those that were due are in the log."""
-        for _ in range(count - len(self._due)):
-            self._held_back.popleft()
-        self._due.clear()
+        for _ in range(count - len(self.asked)):
+            self.held_back.popleft()
+        self.asked.clear()
 
     def undo_above(self, sequence: int) -> None:
         """Sequences above this one were taken back: they were never there."""
-        self._due = [(first, min(last, sequence)) for first, last in self._due if first <= sequence]
-
-    @property
-    def held_back(self) -> int:
-        """How many ranges wait for what caused them."""
-        return len(self._held_back)
+        self.asked = [(first, min(last, sequence)) for first, last in self.asked if first <= sequence]
 
     def hold_any(self, first: int, last: int) -> bool:
         """Whether a removal that is held back has to do with these sequences."""
-        return any(low <= last and high >= first for _, low, high in self._held_back)
+        return any(low <= last and high >= first for _, low, high in self.held_back)

@@ -32,26 +32,26 @@ class DeliveryQueue:
         clock: bounds a turn's time.
         timers: wakes deliverers that failed on a store error.
         report: called with the text of a store error.
+
+    Attributes:
+        ready: deliverers of this turn or the next.
     """
 
     def __init__(self, clock: Clock, timers: Timers, report: Callable[[str], None]) -> None:
         self._clock = clock
         self._timers = timers
         self._report = report
-        self._ready: dict[Deliverer, None] = {}
+        self.ready: dict[Deliverer, None] = {}
         self._congested: dict[Deliverer, None] = {}
         self._failed: dict[Deliverer, None] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._ready)
-
     def make_ready(self, deliverer: Deliverer) -> None:
         """Append a deliverer to the queue, for this turn or, once this turn's deliveries are over, for the next."""
-        self._ready[deliverer] = None
+        self.ready[deliverer] = None
 
     def make_unready(self, deliverer: Deliverer) -> None:
         """Remove a closed deliverer."""
-        self._ready.pop(deliverer, None)
+        self.ready.pop(deliverer, None)
         self._congested.pop(deliverer, None)
         self._failed.pop(deliverer, None)
 
@@ -61,12 +61,12 @@ class DeliveryQueue:
 
     def wake_congested(self) -> None:
         """Make all deliverers ready that wait for a subscriber's buffer to drain."""
-        self._ready.update(self._congested)
+        self.ready.update(self._congested)
         self._congested.clear()
 
     def run(self) -> None:
         """Let the ready deliverers deliver, the longest waiting first, for a bounded time."""
-        ready, self._ready = self._ready, {}
+        ready, self.ready = self.ready, {}
         now_ns = self._clock.now_ns()
         waiting = iter(ready)
         for deliverer in waiting:
@@ -77,9 +77,9 @@ class DeliveryQueue:
                 self._retry_later(deliverer, error)
                 continue
             if has_more:
-                self._ready[deliverer] = None
+                self.ready[deliverer] = None
             if self._clock.now_ns() >= now_ns + _TURN_NS:
-                self._ready = {**dict.fromkeys(waiting), **self._ready}
+                self.ready = {**dict.fromkeys(waiting), **self.ready}
                 break
 
     def _retry_later(self, deliverer: Deliverer, error: StoreError) -> None:
@@ -89,5 +89,5 @@ class DeliveryQueue:
         self._failed[deliverer] = None
 
     def _retry(self) -> None:
-        self._ready.update(self._failed)
+        self.ready.update(self._failed)
         self._failed.clear()

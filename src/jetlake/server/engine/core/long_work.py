@@ -24,15 +24,13 @@ class LongWork:
 
     Attributes:
         slice_ns: length of a time slice.
+        waiting: unfinished work, the longest waiting first.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.slice_ns = SLICE_NS
         self._now_ns = now_ns
-        self._waiting: deque[Steps[None]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+        self.waiting: deque[Steps[None]] = deque()
 
     def advance(self, work: Steps[None]) -> bool:
         """Run steps for one time slice; True when the work is done."""
@@ -46,17 +44,16 @@ class LongWork:
 
     def go_on_with(self, work: Steps[None]) -> None:
         """Continue the work in later turns."""
-        self._waiting.append(work)
+        self.waiting.append(work)
 
     def run(self) -> None:
-        """Run one time slice of the work that has waited longest."""
-        if self._waiting:
-            work = self._waiting.popleft()
-            if not self.advance(work):
-                self._waiting.append(work)
+        """Run one time slice of the work that has waited longest; there must be some."""
+        work = self.waiting.popleft()
+        if not self.advance(work):
+            self.waiting.append(work)
 
     def finish(self) -> None:
         """Run all unfinished work to its end, before the engine stops."""
-        while self._waiting:
-            for _ in self._waiting.popleft():
+        while self.waiting:
+            for _ in self.waiting.popleft():
                 pass

@@ -474,7 +474,8 @@ class PublishPath:
         if error is None:
             for subject, header, payload in batch.republished:
                 self._account.publish(subject, b"", header, payload)
-            self._wake(batch.interested)
+            if batch.interested:
+                self._wake(batch.interested)
 
     def _turn_into_refusals(self, batch: Batch, error: JetlakeError) -> None:
         refusal = encode_pub_ack_error(self._name, api_error(10077, err=str(error)))

@@ -35,6 +35,7 @@ class Handshake:
         subscriptions: checked again when the account or the permissions change.
 
     Attributes:
+        is_encrypted: bytes from the network have to go through `decrypt`.
         awaits_tls: nothing can be sent because the TLS handshake is not complete.
         checking: a thread checks the credentials; frames wait until the check is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
@@ -68,7 +69,7 @@ class Handshake:
         self._info = services.info
         self._nonce = ""
         self._tls: TlsChannel | None = None
-        self.awaits_tls = False
+        self.is_encrypted = self.awaits_tls = False
         self._info_sent = False
         self._connected = False  # CONNECT was accepted
         self._connect_info_sent = False
@@ -83,7 +84,7 @@ class Handshake:
             self.send_first_info()
             self._expect_authentication()
             return
-        self.awaits_tls = True
+        self.is_encrypted = self.awaits_tls = True
         if tls.handshake_first:
             self._set_timer(tls.handshake_first_fallback_s or tls.timeout_s, self._time_out_tls)
         else:
@@ -120,11 +121,6 @@ class Handshake:
 
     # TLS
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether bytes from the network have to go through `decrypt`."""
-        return self.awaits_tls or self._tls is not None
-
     def decrypt(self, data: bytes) -> bytes:
         """Return the plaintext; empty while the TLS handshake goes on, and when the connection ends here."""
         tls = self._tls
@@ -156,7 +152,7 @@ class Handshake:
     def _accept_cleartext(self, data: bytes) -> bytes:
         """Let a client go on without TLS where the options allow it, and end the connection elsewhere."""
         if self._settings.options.allow_non_tls:
-            self.awaits_tls = False
+            self.is_encrypted = self.awaits_tls = False
             self._expect_authentication()
             return data
         self._control.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
