@@ -30,7 +30,14 @@ async def test_the_group_must_be_named(bench):
     await group(bench, "overflow")
     assert await bench.status({"batch": 1}) == "400 Bad Request - Priority Group missing"
     assert await bench.status({"batch": 1, "group": "x"}) == "400 Bad Request - Invalid Priority Group"
-    assert numbers_of(await bench.next(b"1"))[1] == 1
+    # NATS ADR-42: pulls that are not part of a valid group are an error; nats-server serves bodies that are no JSON.
+    for body in (b"", b"1"):
+        if bench.is_embedded:
+            assert await bench.status(body) == "400 Bad Request - Priority Group missing"
+        else:
+            await bench.pull(body)
+    if not bench.is_embedded:
+        assert numbers_of(await bench.take())[1] == 1
 
 
 # Overflow
@@ -121,6 +128,7 @@ async def test_unpin_passes_the_pin_on(bench):
     await bench.fill(1)
     await group(bench, "pinned_client")
     first = await bench.next(GROUP)
+    await bench.answer(first)
     await bench.pull({**GROUP, "id": pin_of(first), "batch": 5, "max_bytes": 1000})
     await bench.pull(GROUP, inbox="inbox.standby")
     await waiting(bench, 2)
@@ -140,6 +148,7 @@ async def test_the_pin_times_out(bench):
     await bench.fill(1)
     await group(bench, "pinned_client", priority_timeout=200 * MILLISECOND)
     first = await bench.next(GROUP)
+    await bench.answer(first)
     await bench.pull(GROUP, inbox="inbox.standby")
     await waiting(bench, 1)
     await bench.store("s.x")
@@ -169,12 +178,30 @@ async def test_pins_are_told(bench):
     assert (event["group"], event["reason"]) == ("jobs", "admin")
 
 
-async def test_an_empty_body_is_pinned_like_any_other(bench):
-    """nats-server sends an empty pin to such a pull; a client could do nothing with it."""
-    await bench.fill(1)
+async def test_a_switch_waits_for_the_messages_in_flight(bench):
+    """As NATS ADR-42 wants it; nats-server serves the next client at once."""
+    await bench.fill(2)
     await group(bench, "pinned_client")
-    message = await bench.next(b"")
-    assert len(pin_of(message)) == (22 if bench.is_embedded else 0)
+    first = await bench.next(GROUP)
+    await bench.pull(GROUP, inbox="inbox.standby")
+    await waiting(bench, 1)
+    await bench.api("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+    if bench.is_embedded:
+        await bench.quiet()
+        await bench.data.publish(first.reply)
+    message = await bench.take()
+    assert (message.sid, numbers_of(message)[1]) == ("2", 2)
+
+
+async def test_the_pin_survives_a_restart(bench):
+    """As NATS ADR-42 wants it; nats-server keeps the pin in memory."""
+    await bench.fill(2)
+    await group(bench, "pinned_client")
+    pin = pin_of(await bench.next(GROUP))
+    await bench.server.restart()
+    await bench.reconnect()
+    (state,) = (await bench.info())["priority_groups"]
+    assert state.get("pinned_client_id") == (pin if bench.is_embedded else None)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from jetlake.server.engine.consumer.push.push_delivery import PushDelivery
 from jetlake.server.engine.consumer.recovery import recover_position
 from jetlake.server.engine.consumer.schedule import Inactivity, Schedule
 from jetlake.server.engine.consumer.start_position import StartPosition
+from jetlake.server.engine.consumer.stored_pin import StoredPin
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.advisories import Advisories
@@ -74,6 +75,7 @@ class Consumer:
         self.ack_tracker.reset(0, start.sequence - 1)
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
         self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
+        self._pin = StoredPin(record.pin, record.pinned_ns, self.save, home.place, services.commit)
         self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(
             advisories.publish,
@@ -117,7 +119,7 @@ class Consumer:
         tracker, schedule, account = self.ack_tracker, self._schedule, self.stream.account
         next_nuid = self.services.next_nuid
         if not config.is_push:
-            return PullDelivery(config, self._feed, tracker, schedule, account, self.events, next_nuid)
+            return PullDelivery(config, self._feed, tracker, schedule, account, self.events, next_nuid, self._pin)
         return PushDelivery(
             config,
             self._feed,
@@ -186,6 +188,8 @@ class Consumer:
                 created_ns=self.created_ns,
                 start=self._start,
                 resume=self.cursor.resume,
+                pin=self._pin.id,
+                pinned_ns=self._pin.pinned_ns,
             )
         )
         if self.home.place is not None:
@@ -236,6 +240,7 @@ class Consumer:
         store = self.stream.store
         if recover_position(self.ack_tracker, self.cursor, store, state, start=self._start, resume=resume):
             self.journal.rewrite()
+        self.ack_tracker.recognize_naks(self.services.clock.now_ns())
 
     def shut_down(self) -> None:
         """End waiting requests because the server stops."""

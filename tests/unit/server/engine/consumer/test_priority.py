@@ -29,12 +29,15 @@ def publish(harness, count=1):
     [
         ({"batch": 1}, "400 Bad Request - Priority Group missing"),
         ({"batch": 1, "group": "other"}, "400 Bad Request - Invalid Priority Group"),
+        (b"", "400 Bad Request - Priority Group missing"),
+        (b"1", "400 Bad Request - Priority Group missing"),
     ],
 )
-def test_a_pull_must_name_the_group(make_group, body, status):
-    worker = make_group("overflow", messages=1)
+@pytest.mark.parametrize("policy", ["overflow", "pinned_client", "prioritized"])
+def test_a_pull_must_name_the_group(make_group, policy, body, status):
+    worker = make_group(policy, messages=1)
     assert worker.statuses(worker.pull(body)) == [status]
-    assert worker.sequences(worker.pull(b"1")) == [1]
+    assert worker.sequences(ask(worker, "a")) == [1]
 
 
 # Overflow
@@ -138,18 +141,16 @@ def test_only_the_pin_gets_messages(make_group, harness):
     assert worker.statuses(worker.pull({"batch": 1, "group": "jobs", "no_wait": True})) == ["404 No Messages"]
 
 
-def test_an_empty_body_never_gets_an_empty_pin(make_group):
-    worker = make_group("pinned_client", messages=1)
-    (frame,) = worker.pull(b"")
-    assert len(pin_of(frame)) == 22
-
-
 def test_the_pin_is_lost_when_its_client_stops_pulling(make_group, harness, heard):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.>")
     worker = make_group("pinned_client", messages=4, priority_timeout=10 * SECOND)
-    pin = pin_of(*ask(worker, "a"))
+    (first,) = ask(worker, "a")
+    pin = pin_of(first)
     harness.advance(8)
-    assert worker.sequences(ask(worker, "a", id=pin)) == [2]
+    (second,) = ask(worker, "a", id=pin)
+    assert worker.of(second)[1] == 2
+    worker.answer(first)
+    worker.answer(second)
     harness.advance(8)
     ask(worker, "b")
     assert worker.taken() == []
@@ -163,7 +164,9 @@ def test_the_pin_is_lost_when_its_client_stops_pulling(make_group, harness, hear
 
 def test_a_waiting_request_with_an_old_pin_is_told(make_group, harness):
     worker = make_group("pinned_client", messages=1)
-    pin = pin_of(*ask(worker, "a"))
+    (first,) = ask(worker, "a")
+    pin = pin_of(first)
+    worker.answer(first)
     ask(worker, "a", id=pin, batch=5, max_bytes=1000)
     ask(worker, "b")
     harness.publish("$JS.API.CONSUMER.UNPIN.S.c", b'{"group":"jobs"}')
@@ -182,7 +185,9 @@ def test_a_waiting_request_with_an_old_pin_is_told(make_group, harness):
 def test_unpin_in_both_forms(make_group, harness, heard, form):
     ear = heard("$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.>")
     worker = make_group("pinned_client", messages=2)
-    pin = pin_of(*ask(worker, "a"))
+    (first,) = ask(worker, "a")
+    pin = pin_of(first)
+    worker.answer(first)
     assert harness.api(*form) == {"type": "io.nats.jetstream.api.v1.consumer_unpin_response"}
     assert [event["reason"] for _, event in ear()] == ["admin"]
     assert pin_of(*ask(worker, "b")) != pin
@@ -208,6 +213,70 @@ def test_unacknowledged_messages_of_the_old_client_go_to_the_new_one_after_their
     assert pin_of(again) != pin_of(frame)
     worker.answer(frame)
     assert worker.numbers()[3] == 0
+
+
+UNPIN = ("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+
+
+@pytest.mark.parametrize("settling", [b"", b"-NAK", b'-NAK {"delay": 3600000000000}', b"+TERM"])
+def test_a_switch_waits_for_the_messages_in_flight(make_group, harness, settling):
+    worker = make_group("pinned_client", messages=4)
+    first, second = ask(worker, "a", batch=2)
+    ask(worker, "b", batch=2, idle_heartbeat=5 * SECOND)
+    harness.api(*UNPIN)
+    worker.answer(first, settling)
+    publish(harness)
+    assert worker.taken() == []
+    harness.advance(5.1)
+    assert worker.statuses(worker.taken()) == ["100 Idle Heartbeat"]
+    worker.answer(second, b"+WPI")
+    assert worker.taken() == []
+    worker.answer(second, settling)
+    frames = worker.taken()
+    assert worker.sequences(frames) == ([1, 2] if settling == b"-NAK" else [3, 4])
+    assert pin_of(frames[0]) != pin_of(first)
+
+
+def test_a_switch_by_timeout_waits_too(make_group, harness):
+    worker = make_group("pinned_client", messages=2, priority_timeout=10 * SECOND, ack_wait=60 * SECOND)
+    (first,) = ask(worker, "a")
+    ask(worker, "b")
+    harness.advance(11)
+    assert worker.taken() == []
+    worker.answer(first)
+    assert worker.sequences(worker.taken()) == [2]
+
+
+def test_messages_in_flight_that_leave_the_stream_hold_up_nobody(make_group, harness):
+    worker = make_group("pinned_client", messages=2)
+    ask(worker, "a")
+    ask(worker, "b")
+    harness.api(*UNPIN)
+    frames = harness.request("$JS.API.STREAM.MSG.DELETE.S", {"seq": 1})
+    assert worker.sequences(frames) == [2]
+
+
+def test_a_client_without_an_inbox_holds_up_nobody(make_group, harness):
+    worker = make_group("pinned_client", messages=2)
+    subscription = harness.account.subscribe(b"other.a", b"2", harness.client)
+    worker.pull({"batch": 1, "group": "jobs"}, "other.a")
+    ask(worker, "b")
+    harness.api(*UNPIN)
+    assert worker.taken() == []
+    harness.account.unsubscribe(subscription)
+    harness.turn()
+    assert worker.sequences(worker.taken()) == [2]
+
+
+def test_a_pin_whose_request_ended_before_its_message_goes_to_the_next(make_group, harness):
+    """The chosen request takes fewer bytes than the message has."""
+    worker = make_group("pinned_client", messages=1)
+    worker.ask({"batch": 1, "group": "jobs", "max_bytes": 3})
+    worker.ask({"batch": 1, "group": "jobs"}, "_INBOX.b")
+    harness.turn()
+    frames = worker.taken()
+    assert worker.statuses(frames)[0] == "409 Message Size Exceeds MaxBytes"
+    assert worker.sequences(frames) == [1]
 
 
 # Prioritized

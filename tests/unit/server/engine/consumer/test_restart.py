@@ -371,3 +371,47 @@ def test_a_forgotten_consumer_that_cannot_be_removed_is_tried_again(machine):
     machine.disk.fault = None
     machine.harness.advance(7)
     assert not worker.is_there
+
+
+def test_the_pin_comes_back(machine, restart):
+    worker = machine.worker(messages=3, priority_policy="pinned_client", priority_groups=["jobs"])
+    (frame,) = worker.pull({"batch": 1, "group": "jobs"})
+    (state,) = worker.info()["priority_groups"]
+    pin = state["pinned_client_id"].encode()
+    assert b"Nats-Pin-Id: " + pin in frame.header
+    worker = restart(worker)
+    assert worker.info()["priority_groups"] == [state]
+    assert worker.statuses(worker.pull({"batch": 1, "group": "jobs", "no_wait": True})) == ["404 No Messages"]
+    (after,) = worker.pull({"batch": 1, "group": "jobs", "id": pin.decode()})
+    assert (worker.of(after)[1], b"Nats-Pin-Id: " + pin in after.header) == (2, True)
+
+
+def test_a_switch_after_a_restart_waits_for_the_messages_in_flight(machine, restart):
+    worker = machine.worker(messages=3, priority_policy="pinned_client", priority_groups=["jobs"])
+    first, delayed = worker.pull({"batch": 2, "group": "jobs"})
+    worker.answer(delayed, b'-NAK {"delay": 3600000000000}')
+    machine.harness.advance(1)
+    worker = restart(worker)
+    machine.harness.api("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+    assert worker.pull({"batch": 1, "group": "jobs"}) == []
+    worker.answer(first)
+    assert worker.sequences(worker.taken()) == [3]
+    assert worker.info()["priority_groups"][0]["pinned_client_id"]
+
+
+def test_no_message_leaves_before_its_pin_is_on_disk(machine):
+    worker = machine.worker(messages=1, priority_policy="pinned_client", priority_groups=["jobs"])
+    worker.ask({"batch": 1, "group": "jobs"})
+    machine.harness.engine.flush()
+    assert worker.taken() == []
+    machine.harness.turn()
+    assert worker.sequences(worker.taken()) == [1]
+
+
+def test_an_unpinned_group_stays_unpinned(machine, restart):
+    worker = machine.worker(messages=2, priority_policy="pinned_client", priority_groups=["jobs"])
+    worker.double_ack(*worker.pull({"batch": 1, "group": "jobs"}))
+    machine.harness.api("CONSUMER.UNPIN.S.c", {"group": "jobs"})
+    worker = restart(worker)
+    assert "pinned_client_id" not in worker.info()["priority_groups"][0]
+    assert worker.sequences(worker.pull({"batch": 1, "group": "jobs"})) == [2]

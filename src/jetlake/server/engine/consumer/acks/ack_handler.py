@@ -115,7 +115,7 @@ class AckHandler:
             elif tracker.floor_stream != floor:
                 # A message acked before can move the floor: with nothing pending, it rises to the last delivery.
                 self._journal.acked((), tracker.floor_consumer, tracker.floor_stream)
-        if was_full:
+        if was_full or tracker.is_awaited:
             self._schedule.make_ready()
 
     def ack_up_to(self, sequence: int, consumer_sequence: int) -> None:
@@ -132,10 +132,10 @@ class AckHandler:
             return
         self._record_wait(sequence)
         self._events.naked(sequence, consumer_sequence, count)
-        if delay_ns is not None:
-            self._schedule.arm()
-        else:
+        if delay_ns is None or tracker.is_awaited:
             self._schedule.make_ready()
+        else:
+            self._schedule.arm()
 
     def _record_wait(self, sequence: int) -> None:
         """Record from when a pending message's ack wait counts, so that a restart continues it."""
@@ -167,7 +167,7 @@ class AckHandler:
         was_full = len(tracker.pending) >= tracker.max_pending
         for sequence in tracker.expire(now_ns):
             self.exhausted(sequence, tracker.delivery_count(sequence))
-        if tracker.queue_length or was_full:
+        if tracker.queue_length or was_full or tracker.is_awaited:
             self._schedule.make_ready()
 
     def exhausted(self, sequence: int, deliveries: int) -> None:
@@ -188,5 +188,5 @@ class AckHandler:
         # For one that reached max_deliver an advisory was published then.
         if consumer_sequence is not None:
             self._events.terminated(sequence, consumer_sequence, count, _DELETED_REASON)
-        if was_full:
+        if was_full or tracker.is_awaited:
             self._schedule.make_ready()

@@ -38,6 +38,7 @@ class AckTracker:
         exhausted: unacknowledged messages that reached max_deliver; they are no longer pending.
         wants_acks: whether the consumer takes acknowledgements at all.
         is_explicit: whether an acknowledgement covers its own message only.
+        is_awaited: the consumer waits until no message is in flight, and is to be made ready when one is settled.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -55,6 +56,8 @@ class AckTracker:
         self._waits_since_ns: dict[int, int] = {}
         self._queue = RedeliveryQueue()
         self._queued = self._queue.members
+        self._nakked: set[int] = set()  # with a delay that is not over
+        self.is_awaited = False
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -71,6 +74,11 @@ class AckTracker:
     def room(self) -> int:
         """Return how many more messages may be pending."""
         return self.max_pending - len(self.pending)
+
+    @property
+    def in_flight(self) -> int:
+        """Number of messages that a client has and has neither settled nor timed out on."""
+        return len(self.pending) - len(self._queued) - len(self._nakked)
 
     # Deliveries
 
@@ -155,6 +163,7 @@ class AckTracker:
             return False
         if delay_ns is not None:
             self._queued.discard(sequence)
+            self._nakked.add(sequence)
             self._deadlines.set(sequence, now_ns + delay_ns)
         elif sequence not in self._queued:
             self._enqueue((sequence,))
@@ -166,6 +175,7 @@ class AckTracker:
         if sequence not in self.pending or sequence in self._queued:
             return False
         self._waits_since_ns[sequence] = now_ns
+        self._nakked.discard(sequence)
         self._deadlines.set(sequence, now_ns + self._wait_ns(self.delivery_count(sequence)))
         return True
 
@@ -204,6 +214,7 @@ class AckTracker:
         self.exhausted.add(sequence)
         self._own_ns.pop(sequence, None)
         self._queued.discard(sequence)
+        self._nakked.discard(sequence)
         return was_pending
 
     def next_redelivery(self) -> int | None:
@@ -230,6 +241,7 @@ class AckTracker:
     def _enqueue(self, sequences: Sequence[int]) -> None:
         for sequence in sequences:
             self._own_ns.pop(sequence, None)
+        self._nakked.difference_update(sequences)
         self._queue.put(sequences)
 
     def queue_uncertain(self, sequences: Iterable[int]) -> None:
@@ -348,12 +360,20 @@ class AckTracker:
             self._deadlines.set(sequence, time_ns + self._wait_ns(count))
         self._runs.replace(sequences)
 
+    def recognize_naks(self, now_ns: int) -> None:
+        """Tell messages that were nakked with a long delay from those in flight; only right after `restore`.
+
+        The ack wait of such a message counts from a time that is still to come.
+        """
+        self._nakked.update(sequence for sequence, time_ns in self._delivered_again_ns.items() if time_ns > now_ns)
+
     def reset(self, delivered_consumer: int, delivered_stream: int) -> None:
         """Forget all messages and set deliveries and floors to these sequences."""
         self.delivered_consumer = self.floor_consumer = delivered_consumer
         self.delivered_stream = self.floor_stream = delivered_stream
         for known in (self.pending, self.deliveries, self.exhausted, self._delivered_again_ns, self._waits_since_ns):
             known.clear()
+        self._nakked.clear()
         self._runs.clear()
         self._deadlines.clear()
         self._queue.clear()
@@ -365,6 +385,7 @@ class AckTracker:
         self._waits_since_ns.pop(sequence, None)
         self.exhausted.discard(sequence)
         self._queued.discard(sequence)
+        self._nakked.discard(sequence)
 
     def _raise_floor_to_delivered(self) -> None:
         self.floor_consumer = self.delivered_consumer

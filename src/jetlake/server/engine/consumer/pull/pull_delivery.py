@@ -10,12 +10,13 @@ from collections.abc import Callable
 from jetlake.errors import ConfigError
 from jetlake.model.consumer import ConsumerConfig, PriorityGroupState
 from jetlake.model.encoding.durations import format_duration
-from jetlake.model.enums import UnpinReason
+from jetlake.model.enums import PriorityPolicy, UnpinReason
 from jetlake.server.engine.consumer import statuses
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed, size_of
-from jetlake.server.engine.consumer.pull.group_policies import make_policy
+from jetlake.server.engine.consumer.pull.group_policies import GroupPolicy, Overflow, Prioritized
+from jetlake.server.engine.consumer.pull.pinned_client import Handover, PinnedClient, PinStore
 from jetlake.server.engine.consumer.pull.pull_queue import PullQueue, Reach
 from jetlake.server.engine.consumer.pull.pull_request import WaitingPull, parse_pull_request
 from jetlake.server.engine.consumer.schedule import Schedule
@@ -37,6 +38,7 @@ class PullDelivery:
         account: sends messages and statuses.
         events: publishes pinned and unpinned advisories.
         next_nuid: returns a new pin.
+        pin_store: keeps the pin of a pinned client.
     """
 
     is_bound = False
@@ -50,6 +52,7 @@ class PullDelivery:
         account: Account,
         events: ConsumerEvents,
         next_nuid: Callable[[], str],
+        pin_store: PinStore,
     ) -> None:
         self.queue = PullQueue(config.max_waiting, self._answer, self._reach)
         self._config = config
@@ -57,11 +60,26 @@ class PullDelivery:
         self._tracker = tracker
         self._schedule = schedule
         self._account = account
-        self._policy = make_policy(config, self.queue, next_nuid, events)
+        self._policy = self._make_policy(config, events, next_nuid, pin_store)
         self._resume_ns = 0
         """When the next message is due by its original timing; 0 = none waits for that."""
         self._outbox: list[Message] = []
         self._outbox_reply = b""
+
+    def _make_policy(
+        self, config: ConsumerConfig, events: ConsumerEvents, next_nuid: Callable[[], str], pin_store: PinStore
+    ) -> GroupPolicy:
+        schedule = self._schedule
+        if config.priority_policy is PriorityPolicy.OVERFLOW:
+            return Overflow(config)
+        if config.priority_policy is PriorityPolicy.PRIORITIZED:
+            return Prioritized(config)
+        if config.priority_policy is PriorityPolicy.PINNED_CLIENT:
+            handover = Handover(self._tracker, self._account, schedule.make_ready)
+            now_ns = schedule.now_ns()
+            make_ready = schedule.make_ready
+            return PinnedClient(config, self.queue, next_nuid, events, handover, pin_store, now_ns, make_ready)
+        return GroupPolicy(config)
 
     def open(self) -> None:
         """Do nothing: delivery starts with the first request."""
@@ -147,7 +165,12 @@ class PullDelivery:
         if self._schedule.is_paused(now_ns):
             queue.end_one_shots()
             return False
-        tracker = self._tracker
+        tracker, policy = self._tracker, self._policy
+        if not policy.admits_all:
+            if policy.is_handing_over():
+                return self._rest(blocked=True)
+            if (self._feed.pending or tracker.queue_length) and not policy.prepare(now_ns):
+                return False
         if tracker.queue_length and not self._redeliver(now_ns):
             return self._rest(blocked=True)
         if not queue:
@@ -282,6 +305,8 @@ class PullDelivery:
 
         request = self.queue.choose(size_of(frame), now_ns, None if policy.admits_all else admits)
         if request is None:
+            if policy.is_vacant():
+                self._schedule.make_ready()
             return False
         frame = policy.assign(request, frame, now_ns)
         if self._outbox_reply != request.reply:
@@ -347,6 +372,7 @@ class PullDelivery:
 
     def close(self, *, deleted: bool) -> None:
         """End every waiting request with a status."""
+        self._policy.close()
         if deleted:
             self.queue.close(statuses.CONSUMER_DELETED)
         else:

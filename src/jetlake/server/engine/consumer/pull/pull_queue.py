@@ -104,6 +104,10 @@ class PullQueue:
             self._one_shots = [one for one in self._one_shots if one.waiting]
         self._one_shots.append(request)
 
+    def is_open(self, request: WaitingPull) -> bool:
+        """Return whether the request's inbox can take a message now."""
+        return self._reach(request.reply) is Reach.OPEN
+
     def batch_total(self) -> int:
         """Return how many messages the waiting requests still want."""
         return sum(request.batch for request in self)

@@ -37,8 +37,6 @@ class WaitingPull(msgspec.Struct, eq=False):
     id: str = ""
     """The pin that the client was assigned."""
     priority: int = 0
-    is_plain: bool = True
-    """The body was empty or a number, and could not name a group."""
 
     deadline_ns: int = 0
     next_heartbeat_ns: int = 0
@@ -89,7 +87,6 @@ def parse_pull_request(reply: bytes, body: bytes) -> WaitingPull:
         min_ack_pending=read.min_ack_pending,
         id=read.id,
         priority=read.priority,
-        is_plain=False,
     )
 
 

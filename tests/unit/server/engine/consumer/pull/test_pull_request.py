@@ -14,7 +14,7 @@ INBOX = b"_INBOX.1"
 )
 def test_a_body_without_json_is_a_batch(body, batch):
     request = parse_pull_request(INBOX, body)
-    assert (request.batch, request.is_plain, request.reply) == (batch, True, INBOX)
+    assert (request.batch, request.reply) == (batch, INBOX)
 
 
 def test_every_field_is_read():
@@ -25,7 +25,7 @@ def test_every_field_is_read():
     )
     assert (request.batch, request.expires_ns, request.no_wait, request.max_bytes) == (5, 9_000_000_000, True, 1024)
     assert (request.idle_heartbeat_ns, request.group, request.min_pending) == (1_000_000_000, "g", 3)
-    assert (request.min_ack_pending, request.id, request.priority, request.is_plain) == (4, "pin", 2, False)
+    assert (request.min_ack_pending, request.id, request.priority) == (4, "pin", 2)
 
 
 def test_a_negative_expiry_is_none_as_adr_13_says():
