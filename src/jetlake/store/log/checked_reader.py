@@ -79,13 +79,13 @@ class CheckedReader:
     def _read_segment(self, segment: Segment) -> bytes:
         self._log.use((segment,))
         try:
-            return segment.read_all(segment.size)
+            return segment.file.read_all(segment.size)
         except OSError as error:
             raise StoreError.of(f"read segment {segment.number}", error) from error
 
     def _trust(self, segment: Segment) -> bool:
         """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
-        if segment.handle is None:
+        if segment.file.handle is None:
             self._log.use((segment,))
         return segment.verified or self.check(segment)
 

@@ -71,7 +71,7 @@ class Compactor:
             try:
                 if segment.tombstones_low and segment is not self._index.blocks[0]:
                     self._index_file.drop()
-                self._disk.remove(segment.path)
+                self._disk.remove(segment.file.path)
             except OSError:
                 # It holds nothing; a later flush tries again.
                 dead.append(segment)
@@ -101,7 +101,7 @@ class Compactor:
     def _forget(self, segment: Segment) -> None:
         self._segments.forget(segment.number)
         self._open_files.forget((segment,))
-        segment.close()
+        segment.file.close()
         self._index.drop_block(segment)
         self._durability.forget(segment)
 
@@ -149,7 +149,7 @@ class Compactor:
         """
         self._log.use((segment,))
         try:
-            data = segment.read_all(segment.size)
+            data = segment.file.read_all(segment.size)
             tombstones = _tombstones_in(segment, data)
             foreign = [(first, end) for first, end in merged(tombstones) if self._is_needed(segment, first, end)]
             if foreign != tombstones:
@@ -245,8 +245,8 @@ def _rewrite(segment: Segment, data: bytes, last: int, foreign: list[tuple[int, 
 
 
 def _replace(segment: Segment, content: bytes) -> None:
-    disk = segment.disk
-    aside = segment.path.with_name(segment.path.name + ASIDE_SUFFIX)
+    disk = segment.file.disk
+    aside = segment.file.path.with_name(segment.file.path.name + ASIDE_SUFFIX)
     handle = disk.open(aside, create=True)
     try:
         disk.truncate(handle, 0)
@@ -254,6 +254,6 @@ def _replace(segment: Segment, content: bytes) -> None:
         disk.sync(handle)
     finally:
         disk.close(handle)
-    disk.replace(aside, segment.path)
-    segment.close()
-    segment.tail.clear()
+    disk.replace(aside, segment.file.path)
+    segment.file.close()
+    segment.file.tail.clear()

@@ -117,7 +117,7 @@ class Durability:
                 for segment in dirty:
                     if is_mending:
                         segment.write_again()
-                    self._disk.sync(segment.open())
+                    self._disk.sync(segment.file.open())
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:

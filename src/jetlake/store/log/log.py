@@ -70,11 +70,11 @@ class Log:
         before_sync: Callable[[], None],
     ) -> None:
         active = index.active
-        self.folder = active.path.parent
+        self.folder = active.file.path.parent
         self.removals = Removals()
         self.dead: list[Segment] = []
         self.written_bytes = 0
-        self._disk = active.disk
+        self._disk = active.file.disk
         self._key = active.key
         self._index = index
         self._mark = mark
@@ -372,9 +372,9 @@ class Log:
             except OSError as error:
                 # What the file now holds could be taken for messages, if their sequences were used again.
                 self.durability.failure = StoreError.of("cut off what a failed write left", error)
-                self.durability.cuts.append(partial(segment.cut, size))
+                self.durability.cuts.append(partial(segment.file.cut, size))
         # Their sequences go to other messages: the sync that makes those safe makes the cuts safe.
-        cut = [segment for segment in self._unflushed if segment.handle is not None]
+        cut = [segment for segment in self._unflushed if segment.file.handle is not None]
         self.durability.wrote(cut, self._flushed_sequence)
         self._unflushed = []
         self._to_seal.clear()
@@ -423,12 +423,12 @@ class Log:
         Its sequences go to other messages: the sync that makes those safe makes it safe that the file is gone.
         """
         segment = self._index.active
-        segment.close()
+        segment.file.close()
         try:
-            self._disk.remove(segment.path)
+            self._disk.remove(segment.file.path)
         except OSError as error:
             self.durability.failure = StoreError.of("remove what a failed write left", error)
-            self.durability.cuts.append(partial(self._disk.remove, segment.path))
+            self.durability.cuts.append(partial(self._disk.remove, segment.file.path))
         self.durability.forget(segment)
         self._index.drop_block(segment)
         active = self._index.active
@@ -488,7 +488,7 @@ class Log:
                 # The next flush says so.
                 self.sync()
         with suppress(OSError):
-            segment.close()
+            segment.file.close()
             if durability.flushed == durability.synced:
                 self._mark.close()
 
@@ -496,5 +496,5 @@ class Log:
         """Give every handle back; the next use opens its file again."""
         self._open_files.forget(self._index.blocks)
         for segment in self._index.blocks:
-            segment.close()
+            segment.file.close()
         self._mark.close()

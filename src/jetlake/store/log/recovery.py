@@ -184,7 +184,7 @@ class _Recovery:
                 self._note_absent(known, set(), lost=number > min(self._files, default=0))
             return None
         if known is not None:
-            known.path = self._folder / file.name
+            known.file.path = self._folder / file.name
         as_known = (
             known is not None
             and file.header is not None
@@ -221,10 +221,10 @@ class _Recovery:
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
         """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
-        size = max(known.data_size(), known.size)
+        size = max(known.file.data_size(), known.size)
         if size > WINDOW_BYTES:
             return None
-        data = known.read_all(size)
+        data = known.file.read_all(size)
         known.hasher = xxh3_64(data[: known.size])
         if known.digest is None or known.hasher.intdigest() != known.digest:
             return None
@@ -241,7 +241,7 @@ class _Recovery:
     def _read_again(self, file: SegmentFile, known: Segment, following: SegmentFile | None) -> Segment | None:
         """A segment that was rewritten or damaged since the snapshot: what was dead then stays dead."""
         segment = self._new(file, known.first)
-        known.close()
+        known.file.close()
         position = self._position
         content = self._scan(segment, segment.first - 1)
         if file.header is None and content.end == HEADER_SIZE:
@@ -269,7 +269,7 @@ class _Recovery:
     def _new(self, file: SegmentFile, first: int) -> Segment:
         number = file.header.number if file.header is not None else file.number
         segment = Segment(self._disk, self._folder, self._found.key, number, first)
-        segment.path = self._folder / file.name
+        segment.file.path = self._folder / file.name
         if file.header is not None:
             segment.first = file.header.first_sequence
             segment.generation = file.header.generation
@@ -284,11 +284,11 @@ class _Recovery:
             self.passed_over.append(file.name)
             return
         try:
-            self._disk.remove(segment.path)
+            self._disk.remove(segment.file.path)
         except OSError:
             # It is in nobody's way.
             return
-        self._note_text(f"Removed {segment.path}, of which a crash or somebody left nothing but the name")
+        self._note_text(f"Removed {segment.file.path}, of which a crash or somebody left nothing but the name")
 
     def _mend_header(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
         """Write a damaged header anew: it is one of the few places that know the stream's key."""
@@ -296,22 +296,22 @@ class _Recovery:
             return
         segment.hasher = None
         try:
-            self._disk.write(segment.open(), segment.header().pack(), 0)
+            self._disk.write(segment.file.open(), segment.header().pack(), 0)
         except OSError:
             # The mark knows the key as well.
             pass
 
     def _scan(self, segment: Segment, position: int | None) -> Scan:
         try:
-            size = segment.data_size()
+            size = segment.file.data_size()
             if size > WINDOW_BYTES:
-                content = scan_long(segment.read_all, size, HEADER_SIZE, segment.seed, position)
+                content = scan_long(segment.file.read_all, size, HEADER_SIZE, segment.seed, position)
                 segment.hasher = None
             else:
-                data = segment.read_all(size)
+                data = segment.file.read_all(size)
                 content = scan(data, HEADER_SIZE, segment.seed, position)
         finally:
-            segment.close()
+            segment.file.close()
         self._found.unsynced.append(segment)
         segment.size = segment.end = max(content.end, HEADER_SIZE)
         if segment.hasher is not None:

@@ -12,10 +12,10 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
+from jetlake.store.log.log_file import LogFile
 from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, links_in, pack_erased, seed_of, unpack_message, unpack_run
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
-from jetlake.store.log.tail import Tail
 from jetlake.store.message import StoredMessage
 
 __all__ = ["DamagedSegmentError", "Segment"]
@@ -23,8 +23,6 @@ __all__ = ["DamagedSegmentError", "Segment"]
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
-_PIECE = 4096
-_ZEROS_BYTES = 16 * 1024 * 1024
 
 
 class DamagedSegmentError(Exception):
@@ -39,13 +37,13 @@ class Segment(Block):
     """Rows whose records lie in one file, the newest of them still in memory.
 
     Attributes:
+        file: where the records are written.
         number: its place in the log.
         generation: how often it was rewritten.
         offsets: where each row's record begins.
         size: how much of the file is written and known to be good.
         end: the same with what waits to be written.
         pending: the records that wait.
-        tail: the newest written bytes, kept in memory.
         verified: whether every living row's record is known to be whole.
         digest: the hash of the whole file up to `size`; None when an erased record changed it.
         dead_records: whether the file holds records of rows that have died.
@@ -59,20 +57,17 @@ class Segment(Block):
         "birth_generation",
         "dead_records",
         "digest",
-        "disk",
         "end",
+        "file",
         "generation",
-        "handle",
         "hasher",
         "high_water",
         "key",
         "number",
         "offsets",
-        "path",
         "pending",
         "seed",
         "size",
-        "tail",
         "tombstones_high",
         "tombstones_low",
         "verified",
@@ -82,8 +77,7 @@ class Segment(Block):
 
     def __init__(self, disk: Disk, folder: Path, key: int, number: int, first: int) -> None:
         super().__init__(first)
-        self.disk = disk
-        self.path = folder / segment_name(number)
+        self.file = LogFile(disk, folder / segment_name(number))
         self.key = key
         self.number = number
         self.seed = seed_of(key, number)
@@ -102,8 +96,6 @@ class Segment(Block):
         self.write_generation = 0
         self.birth_generation = 0
         self.worth_below = -1
-        self.handle: int | None = None
-        self.tail = Tail()
 
     # Writing
 
@@ -131,18 +123,16 @@ class Segment(Block):
         if start == 0:
             self.high_water = max(self.first - 1, 0)
             header = self.header().pack()
-            if self.handle is None:
-                self.handle = self.disk.open(self.path, create=True)
-                self.disk.truncate(self.handle, 0)
-            self.disk.write(self.handle, header + data, 0)
+            self.file.create()
+            self.file.write(header + data, 0)
             self._hash(header)
             start = HEADER_SIZE
         else:
-            self.disk.write(self.open(), data, start)
+            self.file.write(data, start)
         self._hash(data)
         self.size = self.end = start + len(data)
         self.pending.clear()
-        self.tail.keep(start, data, tail_bytes)
+        self.file.tail.keep(start, data, tail_bytes)
 
     def take_back(self, size: int) -> None:
         """Forget what waits and what was written behind `size`, and cut the file there.
@@ -153,11 +143,11 @@ class Segment(Block):
         self.pending.clear()
         if self.size > size:
             self.hasher = None
-            self.tail.clear()
+            self.file.tail.clear()
         self.size = size
         self.end = size or HEADER_SIZE
-        if self.handle is not None:
-            self.disk.truncate(self.handle, size)
+        if self.file.handle is not None:
+            self.file.disk.truncate(self.file.handle, size)
 
     def _hash(self, data: bytes) -> None:
         if self.hasher is not None:
@@ -169,7 +159,7 @@ class Segment(Block):
             self.digest = self.hasher.intdigest()
             self.hasher = None
         self.worth_below = (self.live_bytes if self.generation else self.size) // 2
-        self.tail.clear()
+        self.file.tail.clear()
         self.shrink()
 
     def shrink(self) -> None:
@@ -200,18 +190,6 @@ class Segment(Block):
 
     # Reading
 
-    def open(self) -> int:
-        """The handle of the file."""
-        if self.handle is None:
-            self.handle = self.disk.open(self.path)
-        return self.handle
-
-    def close(self) -> None:
-        """Give the handle back; the next use opens the file again."""
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            self.disk.close(handle)
-
     def bytes_between(self, start: int, end: int) -> tuple[bytes, int]:
         """A buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.
 
@@ -220,9 +198,9 @@ class Segment(Block):
             OSError: the disk refused.
         """
         if end <= self.size:
-            if (found := self.tail.find(start, end)) is not None:
+            if (found := self.file.tail.find(start, end)) is not None:
                 return found
-            data = self.disk.read(self.open(), end - start, start)
+            data = self.file.read(end - start, start)
             if len(data) < end - start:
                 raise DamagedSegmentError(self)
             return data, start
@@ -237,11 +215,11 @@ class Segment(Block):
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         offset = self.offsets[row]
         end = offset + self.sizes[row]
-        if self.tail.offsets or end > self.size:
+        if self.file.tail.offsets or end > self.size:
             data, base = self.bytes_between(offset, end)
             data = data[offset - base : end - base]
         else:
-            data = self.disk.read(self.open(), end - offset, offset)
+            data = self.file.read(end - offset, offset)
         # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
         # what the record tells need not be fetched from columns that are far apart in memory.
         message = unpack_message(data, self.seed)
@@ -326,49 +304,6 @@ class Segment(Block):
                 break
         return messages
 
-    def data_size(self) -> int:
-        """How long the file is without nothing at its end, be it a hole or zeros.
-
-        Raises:
-            OSError: the file cannot be opened, or the disk refused.
-        """
-        handle = self.open()
-        size = self.disk.size(handle)
-        if size <= _ZEROS_BYTES:
-            return size
-        end = min(self.disk.data_size(handle) + 8, size)
-        while end > 0:
-            start = max(end - _ZEROS_BYTES, 0)
-            data = self.read_all(end - start, start)
-            if data.count(0) < len(data):
-                # A record ends with a hash, whose last bytes may be zeros.
-                return min(start + len(data.rstrip(b"\0")) + 8, size)
-            end = start
-        return 0
-
-    def read_all(self, size: int, start: int = 0) -> bytes:
-        """So much of the file, with zeros for what the disk does not give back.
-
-        Raises:
-            OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
-        """
-        handle = self.open()
-        try:
-            return self.disk.read(handle, size, start)
-        except OSError as error:
-            pieces = []
-            is_readable = False
-            for offset in range(start, start + size, _PIECE):
-                length = min(_PIECE, start + size - offset)
-                try:
-                    pieces.append(self.disk.read(handle, length, offset).ljust(length, b"\0"))
-                    is_readable = True
-                except OSError:
-                    pieces.append(bytes(length))
-            if not is_readable:
-                raise error
-            return b"".join(pieces)
-
     def matches_digest(self, data: bytes) -> bool:
         """Whether these are the bytes that were written."""
         if self.digest is None:
@@ -382,23 +317,12 @@ class Segment(Block):
             OSError: the disk refused, or does not give back what was written: only a start can tell what is left.
         """
         if self.size:
-            data = self.read_all(self.size)
+            data = self.file.read_all(self.size)
             content = scan(data, HEADER_SIZE, self.seed, None)
             if len(data) < self.size or content.end != self.size or content.damaged_bytes:
-                raise OSError(errno.EIO, "it does not hold what was written", str(self.path))
-            self.disk.write(self.open(), data, 0)
-        self.disk.truncate(self.open(), self.size)
-
-    def cut(self, size: int) -> None:
-        """Cut the file, if it is still there.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        try:
-            self.disk.truncate(self.open(), size)
-        except FileNotFoundError:
-            pass
+                raise OSError(errno.EIO, "it does not hold what was written", str(self.file.path))
+            self.file.write(data, 0)
+        self.file.disk.truncate(self.file.open(), self.size)
 
     # Erasing
 
@@ -412,11 +336,11 @@ class Segment(Block):
             OSError: the disk refused.
         """
         subject_length = len(noise) // 2
-        head = self.disk.read(self.open(), HEAD_SIZE, self.offsets[row])
+        head = self.file.read(HEAD_SIZE, self.offsets[row])
         marked = self.sequence_of(row) | (links_in(head) if len(head) == HEAD_SIZE else 0)
         data = pack_erased(marked, self.times[row], subject_length, noise, self.seed)
-        self.disk.write(self.open(), data, self.offsets[row])
-        self.tail.clear()
+        self.file.write(data, self.offsets[row])
+        self.file.tail.clear()
         self.digest = None
         self.hasher = None
 
