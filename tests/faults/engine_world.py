@@ -53,7 +53,7 @@ class SmallStreamFolder(StreamFolder):
 
     def open_store(self, **_):
         store = super().open_store(segment_bytes=self.segment_bytes, tail_bytes=300)
-        store.removals_per_step = 2
+        store.in_steps.removals_per_step = 2
         return store
 
     def consumer(self, name):

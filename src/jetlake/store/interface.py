@@ -68,6 +68,30 @@ class StoreHooks(msgspec.Struct):
     on_undone: Callable[[StoreError], None] | None = None
 
 
+class StepwiseStore(Protocol):
+    """Calls of a `MessageStore` that take long with many messages, in steps between which others are served."""
+
+    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
+        """Find which subjects pass a filter, so that questions with that filter are quick."""
+        ...
+
+    def last_per_subject(
+        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
+    ) -> Steps[list[int]]:
+        """As `MessageStore.last_per_subject`; what is removed meanwhile may be among them or not."""
+        ...
+
+    def subjects(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
+        """The subjects that the pattern covers, sorted."""
+        ...
+
+    def purge(
+        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
+    ) -> Steps[int]:
+        """As `MessageStore.purge`; what is appended meanwhile stays."""
+        ...
+
+
 class MessageStore(Protocol):
     """The messages of one stream, by sequence and by subject.
 
@@ -89,10 +113,12 @@ class MessageStore(Protocol):
         durable: whether acknowledgements have to wait for `sync`.
         failure: set when a sync fails: nothing more is taken before `mend` and another sync.
         hooks: what the store calls when messages go.
+        in_steps: the calls that take long.
     """
 
     durable: bool
     hooks: StoreHooks
+    in_steps: StepwiseStore
 
     @property
     def first_sequence(self) -> int: ...
@@ -252,22 +278,8 @@ class MessageStore(Protocol):
         """
         ...
 
-    def last_per_subject_in_steps(
-        self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
-    ) -> Steps[list[int]]:
-        """The same in steps; what is removed meanwhile may be among them or not."""
-        ...
-
-    def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
-        """Find in steps which subjects pass a filter, so that questions with that filter are quick."""
-        ...
-
     def subjects(self, pattern: builtins.bytes | None = None) -> dict[builtins.bytes, int]:
         """The subjects that the pattern covers, each with the number of its messages."""
-        ...
-
-    def subjects_in_steps(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
-        """The subjects that the pattern covers, sorted."""
         ...
 
     def count_on(self, subject: builtins.bytes) -> int:
@@ -304,12 +316,6 @@ class MessageStore(Protocol):
         Raises:
             StoreError: with `follows_append`, the flush of the appends failed and nothing was removed.
         """
-        ...
-
-    def purge_in_steps(
-        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
-    ) -> Steps[int]:
-        """The same in steps; what is appended meanwhile stays."""
         ...
 
     @property

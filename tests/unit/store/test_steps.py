@@ -60,7 +60,7 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
     for seed in range(30):
         random = Random(seed)
         store = MemoryStore()
-        store.removals_per_step = random.choice([1, 3, 50])
+        store.in_steps.removals_per_step = random.choice([1, 3, 50])
         for number in range(200):
             store.append(b"s.%d" % random.randrange(20), b"", b"", number)
         for sequence in random.sample(range(1, 201), random.choice([0, 40])):
@@ -78,7 +78,7 @@ def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():
         wanted = [sequence for sequence in passing if below is None or sequence < below]
         if keep:
             wanted = passing[:-keep]
-        steps = store.purge_in_steps(subject_filter, below=below, keep=keep)
+        steps = store.in_steps.purge(subject_filter, below=below, keep=keep)
         gone_meanwhile = set()
         while True:
             try:
@@ -99,7 +99,7 @@ def test_steps_over_a_store_that_was_emptied_meanwhile():
     store = MemoryStore()
     for number in range(5000):
         store.append(b"s.%d" % number, b"", b"", number)
-    newest, purge = store.last_per_subject_in_steps(), store.purge_in_steps(SubjectFilter((b"s.*",)))
+    newest, purge = store.in_steps.last_per_subject(), store.in_steps.purge(SubjectFilter((b"s.*",)))
     for steps in (newest, purge):
         for _ in range(4):
             next(steps)

@@ -8,7 +8,7 @@ from typing import Generic, Protocol
 
 from jetlake.store.index.index import BlockType, Index
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Run, StoreHooks
+from jetlake.store.interface import Run, StepwiseStore, StoreHooks
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
@@ -31,14 +31,31 @@ class Reader(Protocol):
     ) -> Run: ...
 
 
+class _Stepwise:
+    """The calls of a store that go in steps; see `interface.StepwiseStore` for the promises.
+
+    Attributes:
+        removals_per_step: how many messages a step of a purge removes.
+    """
+
+    def __init__(self, index: Index[BlockType], remover: MessageRemover[BlockType]) -> None:
+        self.removals_per_step = 512
+        self._remover = remover
+        self.prepare = index.prepare
+        self.last_per_subject = index.last_per_subject_in_steps
+        self.subjects = index.subjects_in_steps
+
+    def purge(
+        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
+    ) -> Steps[int]:
+        return self._remover.purge_in_steps(subject_filter, below, keep, self.removals_per_step)
+
+
 class IndexedStore(Generic[BlockType]):
     """State, questions and removals of a store; see `interface.MessageStore` for the promises.
 
     The methods of index, remover and reader are bound once, so that a call of the store is a call of theirs.
     """
-
-    removals_per_step = 512
-    """How many messages a step of a purge removes."""
 
     first_sequence = property(attrgetter("_index.first_sequence"))
     last_sequence = property(attrgetter("_index.last_sequence"))
@@ -54,6 +71,7 @@ class IndexedStore(Generic[BlockType]):
         self._index = index
         self._remover = remover
         self.hooks: StoreHooks = index.hooks
+        self.in_steps: StepwiseStore = _Stepwise(index, remover)
         self.has = index.has
         self.count = index.count
         self.count_on = index.count_on
@@ -61,10 +79,7 @@ class IndexedStore(Generic[BlockType]):
         self.first_at_or_after = index.first_at_or_after
         self.last_sequence_for = index.last_sequence_for
         self.last_per_subject = index.last_per_subject
-        self.last_per_subject_in_steps = index.last_per_subject_in_steps
-        self.prepare = index.prepare
         self.subjects = index.counts
-        self.subjects_in_steps = index.subjects_in_steps
         self.remove = remover.remove
         self.purge = remover.purge
         self.enforce = remover.enforce
@@ -81,11 +96,6 @@ class IndexedStore(Generic[BlockType]):
                 return message
             sequence = self.last_sequence_for(pattern)
         return None
-
-    def purge_in_steps(
-        self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
-    ) -> Steps[int]:
-        return self._remover.purge_in_steps(subject_filter, below, keep, self.removals_per_step)
 
     @property
     def subject_count(self) -> int:

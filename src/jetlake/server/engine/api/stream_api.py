@@ -158,7 +158,7 @@ def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfo
 def _info_with_subjects(stream: Stream[Any], info: StreamInfo, body: StreamInfoRequest) -> Steps[StreamInfoReply]:
     """Return a stream's info with a page of the subjects that match the filter."""
     store = stream.store
-    names = yield from store.subjects_in_steps(body.subjects_filter.encode())
+    names = yield from store.in_steps.subjects(body.subjects_filter.encode())
     if not names:
         return reply_of(StreamInfoReply, info)
     offset = max(body.offset, 0)

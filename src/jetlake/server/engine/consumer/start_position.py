@@ -38,7 +38,7 @@ def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: i
     wait for one beyond the end.
     """
     subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
-    yield from store.prepare(subject_filter)
+    yield from store.in_steps.prepare(subject_filter)
     policy = config.deliver_policy
     first = max(store.first_sequence, 1)
     if policy is DeliverPolicy.BY_START_SEQUENCE:
@@ -52,7 +52,7 @@ def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: i
         return StartPosition(min(store.first_at_or_after(parse_time(config.opt_start_time)), last_sequence + 1))
     if policy is DeliverPolicy.LAST:
         return StartPosition(_last(store, subject_filter, first, last_sequence))
-    newest = yield from store.last_per_subject_in_steps(subject_filter, last_sequence)
+    newest = yield from store.in_steps.last_per_subject(subject_filter, last_sequence)
     return _from_newest(newest, first, last_sequence)
 
 

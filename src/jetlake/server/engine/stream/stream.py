@@ -292,7 +292,7 @@ class Stream(Generic[ConsumerType]):
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
         self.is_purging = True
         try:
-            return (yield from self._remove_in_steps(self.store.purge_in_steps(subject_filter, below=below, keep=keep)))
+            return (yield from self._remove_in_steps(self.store.in_steps.purge(subject_filter, below=below, keep=keep)))
         finally:
             self.is_purging = False
             self.wake(tuple(self.caught_up))

@@ -13,7 +13,7 @@ def sliced(make_harness):
     harness = make_harness()
     harness.create(name="OTHER", subjects=["other"])
     stream = harness.create(max_msgs_per_subject=10)
-    stream.store.removals_per_step = 1
+    stream.store.in_steps.removals_per_step = 1
     for number in range(MESSAGES):
         harness.publish(f"s.{number % 20}.x", b"%d" % number)
     harness.turn()
