@@ -108,7 +108,13 @@ class Day:
         self.removed -= removed
         self.safe_sequence = max(self.safe_sequence, last)
 
+    def sync_groups(self) -> None:
+        """Nobody sees a part of a group, or removes it, before the whole is synced."""
+        if self.groups and self.groups[-1][-1] > self.safe_sequence:
+            self.sync()
+
     def remove(self) -> None:
+        self.sync_groups()
         live = sorted(self.live())
         if live:
             sequence = self.random.choice(live)
@@ -117,6 +123,7 @@ class Day:
             self.store.remove(sequence, erase=self.random.random() < 0.3)
 
     def purge(self) -> None:
+        self.sync_groups()
         before = self.live()
         pattern = self.random.choice(
             [None, SubjectFilter([b"s.1"]), SubjectFilter([b"s.*"]), SubjectFilter([b"s.2", b"s.3"])]

@@ -323,7 +323,8 @@ class _Recovery:
     def _note(self, segment: Segment, content: Scan, following: SegmentFile | None, *, rewritten: bool = False) -> None:
         found = self._found
         found.tombstones += content.tombstones
-        self._links += content.links
+        if not segment.generation:
+            self._links += content.links
         for first, last in content.tombstones:
             segment.note_tombstone(first, last)
         found.missing += content.missing
@@ -396,19 +397,15 @@ class _Recovery:
         position = max(position, safe)
         if position < found.last_sequence:
             found.dropped = (position + 1, found.last_sequence)
-        found.incomplete = incomplete_groups(
-            self._links,
-            found.tombstones,
-            self._is_there_or_was_dropped,
-            above=max(mark.synced, self._known_sequence),
-            last=found.last_sequence,
-        )
+        found.incomplete = incomplete_groups(self._links, self._was_safe, above=max(mark.synced, self._known_sequence))
 
-    def _is_there_or_was_dropped(self, sequence: int) -> bool:
-        """Whether there is a message of a sequence, or was one in a segment that could be removed: it was safe."""
+    def _was_safe(self, sequence: int) -> bool:
+        """Whether a sequence was removed, or its segment was removed or written anew, which happens to synced ones."""
+        if any(first <= sequence <= last for first, last in self._found.tombstones):
+            return True
         segments = self._found.segments
         place = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
-        if any(segment.row_of(sequence) >= 0 for segment in segments[: place + 1]):
+        if place >= 0 and segments[place].generation:
             return True
         if place + 1 == len(segments) or self._listed is None:
             return False
