@@ -19,7 +19,7 @@ from jetlake.model.requests import ConsumerCreateRequest, StreamCreateRequest
 from jetlake.model.rules import consumer_rules, stream_rules
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
-from jetlake.model.versioning import REQUIRED_LEVEL_KEY, with_required_level
+from jetlake.server.engine.api.metadata import REQUIRED_LEVEL, with_stored_metadata
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -47,8 +47,8 @@ def verdict(check: Callable[[], Any]) -> dict[str, Any]:
         config = check()
     except ApiError as error:
         return {"error": [error.code, error.err_code, error.description]}
-    stored = json.loads(codec.encode(with_required_level(config)))
-    level = stored["metadata"].pop(REQUIRED_LEVEL_KEY)
+    stored = json.loads(codec.encode(with_stored_metadata(config)))
+    level = stored["metadata"].pop(REQUIRED_LEVEL)
     if not stored["metadata"]:
         del stored["metadata"]
     return {"config": stored, "level": level}

@@ -41,11 +41,10 @@ from jetlake.model.rules.consumer_rules import (
 )
 from jetlake.model.rules.limits import consumers_max
 from jetlake.model.source_names import stream_identity
-from jetlake.model.versioning import required_level
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.api.consumer_creation import create_consumer, new_name
 from jetlake.server.engine.api.jetstream import JetStream
-from jetlake.server.engine.api.metadata import served_metadata, stored_metadata
+from jetlake.server.engine.api.metadata import is_same_metadata, with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, page
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
@@ -82,7 +81,7 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         server=stream.services.options.limits,
         account=request.jetstream.limits,
     )
-    config = _with_level(check_consumer(config, rules))
+    config = with_stored_metadata(check_consumer(config, rules))
     if config.direct and config.sourcing and config.name:
         # A mirror or source that asks again must not meet the consumer that it lost.
         config = replace(config, name=f"{config.name}-{new_name(stream)}")
@@ -166,7 +165,7 @@ def _check_same(old: ConsumerConfig, new: ConsumerConfig, asked: ConsumerConfig,
     is_chosen = (
         bool(new.durable_name) or max(asked.inactive_threshold, rules.stream.consumer_limits.inactive_threshold) > 0
     )
-    same = replace(new, pause_until=old.pause_until, metadata=old.metadata) == old and _same_metadata(old, new)
+    same = replace(new, pause_until=old.pause_until, metadata=old.metadata) == old and is_same_metadata(old, new)
     if not (is_chosen and same):
         raise api_error(10148)
 
@@ -178,19 +177,10 @@ def _update(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
         others = [other.config for other in stream.consumers.values() if other is not consumer]
         check_workqueue(config, others, is_update=True)
     in_use = consumer.delivery.is_bound
-    config = _with_level(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
+    config = with_stored_metadata(check_consumer_update(old, config, rules, is_deliver_subject_in_use=in_use))
     if config != old:
         consumer.update(config)
     return consumer
-
-
-def _with_level(config: ConsumerConfig) -> ConsumerConfig:
-    """Return the configuration with the metadata to store, which has the API level that it requires."""
-    return replace(config, metadata=stored_metadata(config.metadata, required_level(config)))
-
-
-def _same_metadata(old: ConsumerConfig, new: ConsumerConfig) -> bool:
-    return stored_metadata(old.metadata, 0) == stored_metadata(new.metadata, 0)
 
 
 # Info
@@ -231,8 +221,7 @@ def _visible_names(request: ApiRequest) -> list[str]:
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:
     """Return a consumer's info with the server's metadata, which lists leave out."""
-    config = consumer.config
-    return consumer.info(config=replace(config, metadata=served_metadata(config.metadata)))
+    return consumer.info(config=with_served_metadata(consumer.config))
 
 
 # Changes
@@ -254,7 +243,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     consumer = _consumer(request)
     until = None if body.pause_until == ZERO_TIME else body.pause_until
     request.awaits.append(consumer.home.place)
-    consumer.pause(_with_level(replace(consumer.config, pause_until=until)))
+    consumer.pause(with_stored_metadata(replace(consumer.config, pause_until=until)))
     paused = consumer.is_paused(request.now_ns)
     remaining = parse_time(until) - request.now_ns if paused and until is not None else 0
     return ConsumerPauseReply(paused=paused, pause_until=until or ZERO_TIME, pause_remaining=remaining)

@@ -41,7 +41,7 @@ from jetlake.model.rules.stream_rules import (
 )
 from jetlake.model.stream import ClusterInfo, StreamConfig, StreamInfo
 from jetlake.protocol.subjects import overlaps
-from jetlake.server.engine.api.metadata import served_metadata, with_stored_metadata
+from jetlake.server.engine.api.metadata import with_served_metadata, with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage as Stored
@@ -281,7 +281,7 @@ def stream_info(stream: Stream[Any], now_ns: int, *, served: bool = True, leads:
     options = stream.services.options
     config = stream.config
     return StreamInfo(
-        config=replace(config, metadata=served_metadata(config.metadata)) if served else config,
+        config=with_served_metadata(config) if served else config,
         created=format_time(stream.created_ns),
         state=stream.state(),
         domain=options.domain,
