@@ -5,12 +5,14 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, check_sharing
 
 __all__ = [
     "DEFAULT_STORE_DIR",
     "GLOBAL_ACCOUNT",
     "SYSTEM_ACCOUNT",
     "AccountOptions",
+    "ConnectionLimits",
     "JetStreamLimits",
     "JetStreamOptions",
     "Options",
@@ -111,12 +113,24 @@ class JetStreamLimits(Struct, frozen=True, kw_only=True):
     max_bytes_required: bool = False
 
 
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
+    """What the connections of one account may take; -1 = as much as the server allows."""
+
+    max_connections: int = -1
+    max_subscriptions: int = -1
+    """Of one connection."""
+    max_payload: int = -1
+
+
 class AccountOptions(Struct, frozen=True, kw_only=True):
     """One tenant of the server."""
 
     name: str
     jetstream: JetStreamLimits | None = None
     """None = no JetStream in this account."""
+    limits: ConnectionLimits = ConnectionLimits()
+    exports: tuple[ExportOptions, ...] = ()
+    imports: tuple[ImportOptions, ...] = ()
 
 
 class TlsOptions(Struct, frozen=True, kw_only=True):
@@ -290,6 +304,7 @@ class Options(Struct, frozen=True, kw_only=True):
         for user in self.users:
             if user.account not in known:
                 raise ConfigError(f"account {user.account!r} of user {user.name!r} is not defined")
+        check_sharing(self.accounts)
 
     def replace(self, **changes: object) -> Options:
         """The same options with some changed, checked again."""

@@ -7,8 +7,8 @@ from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.conf import Value
 from jetlake.server.config.options import (
     GLOBAL_ACCOUNT,
-    SYSTEM_ACCOUNT,
     AccountOptions,
+    ConnectionLimits,
     JetStreamLimits,
     Permissions,
     ResponsePermission,
@@ -17,6 +17,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.section import Findings, Section
+from jetlake.server.config.sharing_reader import read_exports, read_imports
 from jetlake.server.nkey import is_user_nkey
 
 __all__ = ["Authorization", "read_accounts", "read_authorization"]
@@ -157,12 +158,32 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
                     raise ConfigError(f'{value.place}: Duplicate user "{user.name}" detected')
                 users.append(user)
         limits = _jetstream_limits(inner.find("jetstream"), section.findings)
-        inner.ignore("accounts stay isolated from one another", "imports", "exports")
-        inner.ignore(_NOT_BUILT, "mappings", "maps", "limits", "msg_trace", "trace_dest", "nkey", "cluster_traffic")
+        accounts.append(
+            AccountOptions(
+                name=name,
+                jetstream=limits,
+                limits=_connection_limits(inner.find("limits"), section.findings),
+                exports=read_exports(inner.find("exports"), section.findings),
+                imports=read_imports(inner.find("imports"), section.findings),
+            )
+        )
+        inner.ignore(_NOT_BUILT, "mappings", "maps", "msg_trace", "trace_dest", "nkey", "cluster_traffic")
         inner.finish()
-        if name != SYSTEM_ACCOUNT:
-            accounts.append(AccountOptions(name=name, jetstream=limits))
     return accounts, users
+
+
+def _connection_limits(value: Value | None, findings: Findings) -> ConnectionLimits:
+    if value is None:
+        return ConnectionLimits()
+    section = Section(value, findings)
+    limits = ConnectionLimits(
+        max_connections=section.integer("max_connections", "max_conn", default=-1),
+        max_subscriptions=section.integer("max_subscriptions", "max_subs", default=-1),
+        max_payload=section.integer("max_payload", "max_pay", default=-1),
+    )
+    section.ignore(_NOT_BUILT, "max_leafnodes", "max_leafs")
+    section.finish()
+    return limits
 
 
 def _jetstream_limits(value: Value | None, findings: Findings) -> JetStreamLimits | None:

@@ -1,11 +1,16 @@
-"""The account table: the accounts of a server by name."""
+"""The account table: the accounts of a server by name, and what crosses between them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
-from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Options
+from jetlake.model.encoding.durations import nanoseconds
+from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, Options
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, find_export
 from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
 
 __all__ = ["AccountTable"]
 
@@ -15,14 +20,18 @@ class AccountTable:
 
     Args:
         random: picks the members of queue groups.
+        now_ns: the time.
     """
 
-    def __init__(self, options: Options, random: Random) -> None:
+    def __init__(self, options: Options, random: Random, now_ns: Callable[[], int]) -> None:
         self.by_name: dict[str, Account] = {}
         self._random = random
-        for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in options.accounts)):
+        self._now_ns = now_ns
+        self._imports: dict[str, tuple[_Imports, AccountImports]] = {}
+        for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT):
             self.get_or_create(name)
         self.global_account = self.by_name[GLOBAL_ACCOUNT]
+        self.apply(options)
 
     def get_or_create(self, name: str) -> Account:
         """Return the account of this name; a reload may name accounts that do not exist yet."""
@@ -30,3 +39,40 @@ class AccountTable:
         if account is None:
             account = self.by_name[name] = Account(name, random=self._random)
         return account
+
+    def apply(self, options: Options) -> None:
+        """Put the imports of the options into force; those that have not changed go on undisturbed."""
+        accounts = {account.name: account for account in options.accounts}
+        for name in accounts:
+            self.get_or_create(name)
+        for name in {*accounts, *self._imports}:
+            wanted = _imports_of(accounts.get(name), accounts)
+            present = self._imports.get(name)
+            if present is not None and present[0] != wanted:
+                present[1].close()
+                del self._imports[name]
+            if wanted and name not in self._imports:
+                self._imports[name] = (wanted, self._connect(name, wanted))
+
+    def _connect(self, name: str, wanted: _Imports) -> AccountImports:
+        streams: list[StreamImport] = []
+        services: list[ServiceImport] = []
+        for entry, export in wanted:
+            exporter, mapping = self.get_or_create(entry.account), SubjectMapping(entry.subject, entry.to)
+            if entry.kind == "stream":
+                streams.append(StreamImport(exporter, mapping))
+            else:
+                threshold_ns = nanoseconds(export.threshold_s)
+                services.append(ServiceImport(exporter, mapping, entry.share, export.response, threshold_ns))
+        return AccountImports(self.get_or_create(name), streams, services, self._now_ns)
+
+
+_Imports = list[tuple[ImportOptions, ExportOptions]]
+
+
+def _imports_of(account: AccountOptions | None, accounts: dict[str, AccountOptions]) -> _Imports:
+    """Pair the imports of an account with the exports that they use; the options have been checked."""
+    if account is None:
+        return []
+    pairs = [(entry, find_export(accounts[entry.account], entry, account.name)) for entry in account.imports]
+    return [(entry, export) for entry, export in pairs if export is not None]

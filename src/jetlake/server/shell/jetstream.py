@@ -112,7 +112,7 @@ class JetStreamService:
         engine.report = log.error
         _log_start(log, engine, folder)
         limits = {account.name: account.jetstream for account in options.accounts if account.jetstream is not None}
-        if not options.accounts:
+        if all(account.name == options.system_account for account in options.accounts):
             limits[GLOBAL_ACCOUNT] = JetStreamLimits()
         for name, account_limits in limits.items():
             engine.enable(accounts.get_or_create(name), _account_limits(account_limits))

@@ -79,7 +79,7 @@ class Server:
         self.settings = Settings(given, self.clock.now_ns())
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
-        self._account_table = AccountTable(given, self._random)
+        self._account_table = AccountTable(given, self._random, self.clock.now_ns)
         self.accounts = self._account_table.by_name
         self.global_account = self._account_table.global_account
         self._connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)
@@ -298,6 +298,7 @@ class Server:
         previous = self.settings.authenticator
         self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
+        self._account_table.apply(options)
         self._connection_table.apply_settings(previous)
         self.engine_loop.schedule()
         return changed

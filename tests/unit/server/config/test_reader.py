@@ -21,6 +21,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.reader import read_config
+from jetlake.server.config.sharing import ExportOptions
 
 
 def read(text):
@@ -178,12 +179,12 @@ def test_accounts():
                 max_bytes_required=True,
             ),
         ),
-        AccountOptions(name="B", jetstream=JetStreamLimits()),
+        AccountOptions(name="B", jetstream=JetStreamLimits(), exports=(ExportOptions(kind="stream", subject="x"),)),
         AccountOptions(name="SYS"),
     )
     assert [(user.name, user.account) for user in options.users] == [("a", "A"), ("b", "B"), ("s", "SYS")]
     assert options.system_account == "SYS"
-    assert findings.notices == ["conf:4:67: exports is ignored: accounts stay isolated from one another"]
+    assert findings.notices == []
 
 
 def test_tls():

@@ -101,9 +101,9 @@ class DisabledJetStream:
         self._account = account
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
-        """Refuse an API request; False for other subjects."""
+        """Refuse an API request; False for other subjects, and where the account imports another one's JetStream."""
         found = match(subject)
-        if found is None or found.route.reply is None:
+        if found is None or found.route.reply is None or self._account.route(subject).relays:
             return False
         if reply:
             self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
-from jetlake.server.engine.routing.route import Route, is_congested
-from jetlake.server.engine.routing.subscription import Listener, Message, Subscriber, Subscription
+from jetlake.server.engine.routing.route import Member, Route, is_congested
+from jetlake.server.engine.routing.subscription import Message, Relay, Subscriber, Subscription
 
 __all__ = ["Account", "JetStreamGate", "Message", "RoutingStats", "Watch"]
 
@@ -64,13 +64,13 @@ class Account(Routing):
             self._tell_no_responders(subject, reply, origin)
         return taken
 
-    def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber) -> None:
-        """Route a message with another reply and header for streams than for subscribers."""
+    def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber | None) -> int:
+        """Route a message with another reply and header for streams than for subscribers; the number of recipients."""
         subject, reply, header, payload = message
         route = self.route(subject)
         for receive in route.sinks:
             receive(subject, kept_reply, kept_header, payload, origin)
-        self._fan_out(route, subject, reply, header, payload, origin)
+        return len(route.sinks) + self._fan_out(route, subject, reply, header, payload, origin)
 
     def _publish_to_jetstream(
         self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None
@@ -109,6 +109,9 @@ class Account(Routing):
         for receive in route.run_handlers:
             receive([(subject, reply, header, payload)])
             taken += 1
+        for relay in route.relays:
+            if relay.take(subject, subject, reply, header, payload, origin):
+                taken += 1
         for members in route.groups:
             if self._give_to_one(members, subject, subject, reply, header, payload, origin):
                 taken += 1
@@ -116,7 +119,7 @@ class Account(Routing):
 
     def _give_to_one(
         self,
-        members: tuple[Subscription | Listener, ...],
+        members: tuple[Member, ...],
         address: bytes,
         subject: bytes,
         reply: bytes,
@@ -130,21 +133,36 @@ class Account(Routing):
         if len(order) > 1 and is_congested(order[0]):
             order = tuple(sorted(order, key=is_congested))
         for member in order:
-            if isinstance(member, Listener):
-                if member.handler(address, reply, header, payload, origin) is not False:
+            if isinstance(member, Subscription):
+                if self.deliver(member, subject, reply, header, payload, origin):
                     return True
-                continue
-            subscriber = member.subscriber
-            if subscriber.closed or (subscriber is origin and not origin.echo):
-                continue
-            if member.admits is not None and not member.admits(subject, reply):
-                continue
-            if member.max and not self._may_take(member, 1):
-                continue
-            member.delivered += 1
-            subscriber.send(_frame(subject, member.sid, reply, header if subscriber.headers else b"", payload))
-            return True
+            elif isinstance(member, Relay):
+                if member.take(address, subject, reply, header, payload, origin):
+                    return True
+            elif member.handler(address, reply, header, payload, origin) is not False:
+                return True
         return False
+
+    def deliver(
+        self,
+        subscription: Subscription,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
+    ) -> bool:
+        """Send one message to one subscription; False when it may not or cannot have it."""
+        subscriber = subscription.subscriber
+        if subscriber.closed or (subscriber is origin and not origin.echo):
+            return False
+        if subscription.admits is not None and not subscription.admits(subject, reply):
+            return False
+        if subscription.max and not self._may_take(subscription, 1):
+            return False
+        subscription.delivered += 1
+        subscriber.send(_frame(subject, subscription.sid, reply, header if subscriber.headers else b"", payload))
+        return True
 
     def _may_take(self, subscription: Subscription, count: int) -> int:
         """Return how many of `count` deliveries a subscription with a maximum may get; the last one ends it."""
@@ -195,6 +213,8 @@ class Account(Routing):
                 reached = True
             for handler in route.handlers:
                 reached = handler(address, reply, header, payload, None) is not False or reached
+            for relay in route.relays:
+                reached = relay.take(address, subject, reply, header, payload, None) or reached
             for members in route.groups:
                 reached = self._give_to_one(members, address, subject, reply, header, payload, None) or reached
             if reached:

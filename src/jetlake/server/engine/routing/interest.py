@@ -6,6 +6,7 @@ The reasons are in decision 10 (docs/decisions).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from jetlake.protocol.subjects import is_valid_subscribe, matches
 from jetlake.server.engine.routing.route import Interest, Route
@@ -15,13 +16,14 @@ from jetlake.server.engine.routing.subscription import (
     Handler,
     Listener,
     Message,
+    Relay,
     RunListener,
     Sink,
     Subscriber,
     Subscription,
 )
 
-__all__ = ["Routing", "RoutingStats", "Watch"]
+__all__ = ["Imported", "Routing", "RoutingStats", "Watch"]
 
 # The route of all subjects with one prefix, and the last tokens that it does not apply to.
 Family = tuple[Route, tuple[Mapping[bytes, object], ...]]
@@ -54,15 +56,29 @@ class RoutingStats:
         self.misses = 0
 
 
+class Imported(Protocol):
+    """The streams that an account imports, as its interest knows them."""
+
+    def added(self, pattern: bytes, interest: Interest) -> None:
+        """Extend new interest to the accounts whose streams it matches."""
+        ...
+
+    def removed(self, interest: Interest) -> None:
+        """End what was extended."""
+        ...
+
+
 class Routing:
     """The interest of one subject space, with a cache of routes.
 
     Attributes:
+        imported: told of the interest of this account; None = no stream is imported.
         literals: cached routes by whole subject; changed in place, so that a hot loop may hold the dict.
     """
 
     def __init__(self) -> None:
         self.stats = RoutingStats()
+        self.imported: Imported | None = None
         self.literals: dict[bytes, Route] = {}
         self._sublist: Sublist[Interest] = Sublist()
         self._families: dict[bytes, Family] = {}
@@ -117,6 +133,18 @@ class Routing:
         """Remove a capture."""
         self._remove(capture.subject, capture)
 
+    def link(self, relay: Relay) -> None:
+        """Register the interest of another account."""
+        self._insert(relay.subject, relay)
+
+    def unlink(self, relay: Relay) -> None:
+        """Remove the interest of another account; removing it again is ignored."""
+        self._remove(relay.subject, relay)
+
+    def interests(self) -> list[Interest]:
+        """Return all subscriptions, listeners, captures and relays."""
+        return self._sublist.items()
+
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Watch:
         """Call `callback` after the interest in the literal subject may have changed."""
         watch = Watch(subject, callback)
@@ -146,7 +174,7 @@ class Routing:
 
     @property
     def interest_count(self) -> int:
-        """How many subscriptions, listeners and captures there are."""
+        """How many subscriptions, listeners, captures and relays there are."""
         return len(self._sublist)
 
     @property
@@ -163,6 +191,8 @@ class Routing:
         self.stats.inserts += 1
         self._wide += _reaches_jetstream(pattern)
         self._changed(pattern)
+        if self.imported is not None and not isinstance(interest, Relay):
+            self.imported.added(pattern, interest)
 
     def _remove(self, pattern: bytes, interest: Interest) -> None:
         if not interest.active:
@@ -172,6 +202,8 @@ class Routing:
         self.stats.removes += 1
         self._wide -= _reaches_jetstream(pattern)
         self._changed(pattern)
+        if self.imported is not None:
+            self.imported.removed(interest)
 
     def _changed(self, pattern: bytes) -> None:
         """Drop the cached routes that the pattern may affect, then call the watches."""

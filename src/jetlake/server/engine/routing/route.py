@@ -9,14 +9,16 @@ from jetlake.server.engine.routing.subscription import (
     Handler,
     Listener,
     Message,
+    Relay,
     RunListener,
     Subscriber,
     Subscription,
 )
 
-__all__ = ["Interest", "Route", "is_congested"]
+__all__ = ["Interest", "Member", "Route", "is_congested"]
 
-Interest = Subscription | Listener | RunListener | Capture
+Interest = Subscription | Listener | RunListener | Capture | Relay
+Member = Subscription | Listener | Relay
 Receive = Callable[[bytes, bytes, bytes, bytes, Subscriber | None], None]
 
 
@@ -27,6 +29,7 @@ class Route:
         sinks: the streams that capture the subject, as their `receive`.
         handlers: the listeners inside the server.
         run_handlers: those that take whole runs.
+        relays: the interest of other accounts.
         plain: subscriptions without a queue group; each gets a copy.
         groups: the members of each queue group, of which one gets the message.
         lone: the only recipient, when that is one plain subscription: the usual case of deliveries.
@@ -34,14 +37,15 @@ class Route:
         takers: number of recipients.
     """
 
-    __slots__ = ("groups", "handlers", "lone", "only_sink", "plain", "run_handlers", "sinks", "takers")
+    __slots__ = ("groups", "handlers", "lone", "only_sink", "plain", "relays", "run_handlers", "sinks", "takers")
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
         sinks: dict[int, Receive] = {}
         handlers: list[Handler] = []
         run_handlers: list[Callable[[list[Message]], None]] = []
         plain: list[Subscription] = []
-        groups: dict[bytes, list[Subscription | Listener]] = {}
+        relays: list[Relay] = []
+        groups: dict[bytes, list[Member]] = {}
         for interest in interests:
             if isinstance(interest, Capture):
                 # A stream whose subjects overlap receives a message once.
@@ -52,22 +56,28 @@ class Route:
                 groups.setdefault(interest.queue, []).append(interest)
             elif isinstance(interest, Listener):
                 handlers.append(interest.handler)
+            elif isinstance(interest, Relay):
+                relays.append(interest)
             else:
                 plain.append(interest)
         self.sinks = tuple(sinks.values())
         self.handlers = tuple(handlers)
         self.run_handlers = tuple(run_handlers)
+        self.relays = tuple(relays)
         self.plain = tuple(plain)
         self.groups = tuple(tuple(members) for members in groups.values())
-        self.takers = len(self.sinks) + len(handlers) + len(run_handlers) + len(plain) + len(self.groups)
+        self.takers = len(sinks) + len(handlers) + len(run_handlers) + len(relays) + len(plain) + len(groups)
         self.lone = self.plain[0] if self.plain and self.takers == 1 else None
         self.only_sink = self.sinks[0] if self.sinks and self.takers == 1 else None
 
     @property
     def congested(self) -> bool:
-        """A plain subscription's subscriber, or all members of a group, are congested."""
+        """A plain subscription's subscriber, another account, or all members of a group are congested."""
         for subscription in self.plain:
             if subscription.subscriber.congested:
+                return True
+        for relay in self.relays:
+            if relay.is_congested():
                 return True
         return any(all(is_congested(member) for member in members) for members in self.groups)
 
@@ -76,6 +86,8 @@ class Route:
         return any(members[0].queue == queue for members in self.groups)
 
 
-def is_congested(member: Subscription | Listener) -> bool:
-    """Return whether a group's member is a subscription whose subscriber is closed or congested."""
+def is_congested(member: Member) -> bool:
+    """Return whether a group's member is, or relays to, a subscriber that is closed or congested."""
+    if isinstance(member, Relay):
+        return member.is_congested()
     return isinstance(member, Subscription) and (member.subscriber.congested or member.subscriber.closed)

@@ -85,6 +85,16 @@ class Sublist(Generic[Item]):
             node = parent
         return True
 
+    def items(self) -> list[Item]:
+        """Return all items."""
+        found: list[Item] = []
+        nodes = [self._root]
+        while nodes:
+            node = nodes.pop()
+            found += [*node.items, *node.tail]
+            nodes += [*node.children.values(), *([node.star] if node.star is not None else [])]
+        return found
+
     def match(self, subject: bytes) -> list[Item]:
         """Return all items whose pattern matches the subject; `*` and `>` in the subject are literal."""
         tokens = subject.split(b".")

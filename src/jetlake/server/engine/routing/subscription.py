@@ -1,4 +1,4 @@
-"""The recipients of published messages: clients' subscriptions, listeners inside the server, streams' captures."""
+"""The recipients of messages: subscriptions, listeners inside the server, captures of streams, relays to accounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Capture", "Handler", "Listener", "Message", "RunListener", "Sink", "Subscriber", "Subscription"]
+__all__ = ["Capture", "Handler", "Listener", "Message", "Relay", "RunListener", "Sink", "Subscriber", "Subscription"]
 
 
 class Subscriber(ABC):
@@ -112,4 +112,27 @@ class Capture:
     def __init__(self, subject: bytes, sink: Sink) -> None:
         self.subject = subject
         self.sink = sink
+        self.active = True
+
+
+# Called with address, subject, reply, header, payload, origin; whether there was a recipient. The address is what the
+# message is routed by; the subject, which streams' deliveries keep, is what the recipient's frame carries.
+Take = Callable[[bytes, bytes, bytes, bytes, bytes, "Subscriber | None"], bool]
+
+
+class Relay:
+    """The interest of another account: passes each message across the border.
+
+    Attributes:
+        take: passes one message on; False = nobody took it, as if there were no relay.
+        is_congested: whether the recipients beyond the border cannot take more for now.
+    """
+
+    __slots__ = ("active", "is_congested", "queue", "subject", "take")
+
+    def __init__(self, subject: bytes, take: Take, is_congested: Callable[[], bool], queue: bytes = b"") -> None:
+        self.subject = subject
+        self.take = take
+        self.is_congested = is_congested
+        self.queue = queue
         self.active = True

@@ -1,0 +1,101 @@
+"""The `exports` and `imports` of an account in a configuration file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetlake.errors import ConfigError
+from jetlake.protocol.subjects import is_valid_config
+from jetlake.server.config.conf import Value
+from jetlake.server.config.section import Findings, Section
+from jetlake.server.config.sharing import ExportOptions, ImportOptions
+
+__all__ = ["read_exports", "read_imports"]
+
+_RESPONSES = {
+    "singleton": "singleton",
+    "single": "singleton",
+    "stream": "stream",
+    "chunked": "chunked",
+    "chunk": "chunked",
+}
+_RESPONSE_KEYS = ("response", "response_type")
+_THRESHOLD_KEYS = ("threshold", "response_threshold", "response_max_time", "response_time")
+
+
+def read_exports(value: Value | None, findings: Findings) -> tuple[ExportOptions, ...]:
+    """Read a list of exports."""
+    return tuple(_export(entry, findings) for entry in _entries(value, "Exports"))
+
+
+def read_imports(value: Value | None, findings: Findings) -> tuple[ImportOptions, ...]:
+    """Read a list of imports."""
+    return tuple(_import(entry, findings) for entry in _entries(value, "Imports"))
+
+
+def _entries(value: Value | None, what: str) -> list[Value]:
+    if value is None:
+        return []
+    if not isinstance(value.data, list):
+        raise ConfigError(f"{value.place}: {what} should be an array")
+    return value.data
+
+
+def _kind(section: Section) -> str:
+    if section.has("stream") and section.has("service"):
+        raise ConfigError(f"{section.value.place}: an entry is a stream or a service, not both")
+    if not section.has("stream", "service"):
+        raise ConfigError(f"{section.value.place}: a stream or a service is missing")
+    return "stream" if section.has("stream") else "service"
+
+
+def _subject(section: Section, *names: str) -> str:
+    subject = section.string(*names)
+    if not is_valid_config(subject.encode()):
+        raise ConfigError(f'{section.value.place}: subject "{subject}" is not a valid subject')
+    return subject
+
+
+def _export(value: Value, findings: Findings) -> ExportOptions:
+    section = Section(value, findings)
+    kind = _kind(section)
+    settings: dict[str, Any] = {
+        "kind": kind,
+        "subject": _subject(section, kind),
+        "accounts": section.strings("accounts"),
+    }
+    if kind == "stream" and section.has(*_RESPONSE_KEYS, *_THRESHOLD_KEYS, "latency"):
+        raise ConfigError(f"{value.place}: Detected response directive on non-service")
+    if section.has(*_RESPONSE_KEYS):
+        word = section.string(*_RESPONSE_KEYS)
+        if word.lower() not in _RESPONSES:
+            raise ConfigError(f'{value.place}: Unknown response type: "{word}"')
+        settings["response"] = _RESPONSES[word.lower()]
+    if section.has(*_THRESHOLD_KEYS):
+        settings["threshold_s"] = section.duration(*_THRESHOLD_KEYS, default=0.0)
+    settings["account_token_position"] = section.integer("account_token_position", default=0)
+    section.refuse("this server does not measure the latency of services", "latency")
+    section.ignore("message traces stay within an account", "allow_trace")
+    section.finish()
+    return ExportOptions(**settings)
+
+
+def _import(value: Value, findings: Findings) -> ImportOptions:
+    section = Section(value, findings)
+    kind = _kind(section)
+    inner = section.section(kind)
+    assert inner is not None
+    account = inner.string("account")
+    if not account or not inner.has("subject"):
+        raise ConfigError(f"{inner.value.place}: Expect an account name and a subject")
+    subject = _subject(inner, "subject")
+    inner.finish()
+    to = section.string("to")
+    if kind == "stream" and section.has("prefix") and not to:
+        to = f"{section.string('prefix')}.{subject}"
+    else:
+        section.ignore("a service, or a stream with `to`, has none", "prefix")
+    share = section.boolean("share")
+    section.ignore("message traces stay within an account", "allow_trace")
+    section.finish()
+    return ImportOptions(kind=kind, account=account, subject=subject, to=to, share=share and kind == "service")

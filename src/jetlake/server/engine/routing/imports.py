@@ -1,0 +1,188 @@
+"""Imports: the streams and services of other accounts, under names of this one.
+
+An imported service is a relay here: requests that match it are published in the exporting account. An imported stream
+is a relay there for each matching subscription here, so that the exporter's interest is exact and messages that nobody
+wants never cross.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.protocol.headers import append_pair, remove_key
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.responses import Responses
+from jetlake.server.engine.routing.route import Interest
+from jetlake.server.engine.routing.subscription import Capture, Listener, Relay, RunListener, Subscriber, Subscription
+
+__all__ = ["AccountImports", "ServiceImport", "StreamImport"]
+
+_INFO = b"Nats-Request-Info"
+
+
+class StreamImport(Struct, frozen=True):
+    """A stream of another account."""
+
+    exporter: Account
+    mapping: SubjectMapping
+
+
+class ServiceImport(Struct, frozen=True):
+    """A service of another account."""
+
+    exporter: Account
+    mapping: SubjectMapping
+    shares: bool
+    """Requests tell the service everything about the client."""
+    response: str
+    """How many answers a request may get: `singleton`, `stream` or `chunked`."""
+    threshold_ns: int
+
+
+class AccountImports:
+    """The imports of one account, in force from the construction to `close`.
+
+    Args:
+        account: the importing account.
+        now_ns: the time.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        streams: list[StreamImport],
+        services: list[ServiceImport],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._account = account
+        self._streams = streams
+        self._shadows: dict[Interest, list[tuple[Account, Relay]]] = {}
+        self._services = [_Service(account, service, now_ns) for service in services]
+        if streams:
+            account.imported = self
+            for interest in account.interests():
+                if not isinstance(interest, Relay):
+                    self.added(interest.subject, interest)
+
+    def close(self) -> None:
+        """End all imports."""
+        self._account.imported = None
+        for interest in tuple(self._shadows):
+            self.removed(interest)
+        for service in self._services:
+            service.close()
+
+    def added(self, pattern: bytes, interest: Interest) -> None:
+        """Subscribe, in the exporting accounts, what the interest matches of their streams."""
+        assert not isinstance(interest, Relay)
+        queue = b"" if isinstance(interest, Capture | RunListener) else interest.queue
+        for stream in self._streams:
+            remote = stream.mapping.to_remote(pattern)
+            if remote is not None:
+                take = partial(self._take, interest, stream.mapping)
+                relay = Relay(remote, take, partial(_is_congested, interest), queue)
+                self._shadows.setdefault(interest, []).append((stream.exporter, relay))
+                stream.exporter.link(relay)
+
+    def removed(self, interest: Interest) -> None:
+        """End what `added` has subscribed."""
+        for exporter, relay in self._shadows.pop(interest, ()):
+            exporter.unlink(relay)
+
+    def _take(
+        self,
+        interest: Subscription | Listener | RunListener | Capture,
+        mapping: SubjectMapping,
+        address: bytes,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
+    ) -> bool:
+        """Deliver a message of an imported stream, under its name here; streams' deliveries keep their own subject."""
+        local = mapping.to_local(address)
+        shown = local if subject == address else subject
+        if isinstance(interest, Subscription):
+            return self._account.deliver(interest, shown, reply, header, payload, origin)
+        if isinstance(interest, RunListener):
+            interest.receive([(shown, reply, header, payload)])
+            return True
+        if isinstance(interest, Capture):
+            interest.sink.receive(local, reply, header, payload, origin)
+            return True
+        return interest.handler(local, reply, header, payload, origin) is not False
+
+
+def _is_congested(interest: Interest) -> bool:
+    return isinstance(interest, Subscription) and (interest.subscriber.congested or interest.subscriber.closed)
+
+
+class _Requester(Subscriber):
+    """The origin of a request that has crossed to another account."""
+
+    def __init__(self, client: dict[str, Any]) -> None:
+        self._client = client
+
+    def send(self, data: bytes) -> None:
+        """Send nothing: answers come back over the reply subject."""
+
+    def client_info(self) -> dict[str, Any]:
+        return self._client
+
+
+class _Service:
+    """One imported service: the relay, and the answers that its requests wait for."""
+
+    def __init__(self, account: Account, service: ServiceImport, now_ns: Callable[[], int]) -> None:
+        self._account = account
+        self._exporter = service.exporter
+        self._mapping = service.mapping
+        self._shares = service.shares
+        self._responses = Responses(account, service.exporter, service.response, service.threshold_ns, now_ns)
+        self._relay = Relay(service.mapping.local, self._take, lambda: False)
+        account.link(self._relay)
+
+    def close(self) -> None:
+        """End the import; answers that are under way get lost."""
+        self._account.unlink(self._relay)
+        self._responses.close()
+
+    def _take(
+        self,
+        address: bytes,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
+    ) -> bool:
+        target = self._mapping.to_remote(address)
+        if target is None:
+            return False
+        requester, shown = None, header
+        if origin is not None:
+            requester = _Requester(self._describe(origin))
+            shown = append_pair(remove_key(header, _INFO), _INFO, encode(requester.client_info()))
+        inner = self._responses.expect(reply) if reply else b""
+        if target.startswith(b"$JS."):
+            taken = self._exporter.publish(target, inner, shown, payload, requester)
+        else:
+            # What a stream stores is the message of the client.
+            taken = self._exporter.publish_apart((target, inner, shown, payload), inner, header, requester)
+        if not taken and inner:
+            self._responses.forget(inner)
+        return taken > 0
+
+    def _describe(self, origin: Subscriber) -> dict[str, Any]:
+        """Describe the client to the service: whole where the import shares it, otherwise by its account alone."""
+        client = origin.client_info()
+        if isinstance(origin, _Requester):
+            return client | {"svc": self._account.name}
+        return client if self._shares else {name: client[name] for name in ("acc", "rtt") if name in client}

@@ -1,0 +1,364 @@
+"""Accounts that share: exported and imported streams and services, JetStream of another account, limits."""
+
+import json
+
+import pytest
+
+from jetlake.errors import ConfigError
+
+SHARED = """
+    jetstream { store_dir: "STORE_DIR" }
+    accounts {
+      A {
+        jetstream: enabled
+        users: [ { user: a, password: a } ]
+        exports: [
+          { stream: "ev.>" }, { stream: "pv.>" }, { stream: "private", accounts: [C] }, { stream: "deliver.>" }
+          { service: "calc.*" }, { service: "many", response: stream }, { service: "chunks", response_type: chunked }
+          { service: "map.*.*" }, { service: "store.>" }
+          { service: "$JS.API.>", response: stream }, { service: "$JS.ACK.>" }
+        ]
+      }
+      B {
+        users: [ { user: b, password: b } ]
+        imports: [
+          { stream: { account: A, subject: "ev.>" } }
+          { stream: { account: A, subject: "ev.*.*" }, to: "swap.$2.$1" }
+          { stream: { account: A, subject: "pv.>" }, prefix: "pre" }
+          { stream: { account: A, subject: "deliver.>" } }
+          { service: { account: A, subject: "calc.*" } }
+          { service: { account: A, subject: "calc.add" }, to: "plus" }
+          { service: { account: A, subject: "calc.shared" }, to: "shared", share: true }
+          { service: { account: A, subject: "many" } }
+          { service: { account: A, subject: "chunks" } }
+          { service: { account: A, subject: "map.*.*" }, to: "m.$2.$1" }
+          { service: { account: A, subject: "store.>" }, to: "there.>" }
+          { service: { account: A, subject: "$JS.API.>" } }
+          { service: { account: A, subject: "$JS.ACK.>" } }
+        ]
+        exports: [ { stream: "ev.>" }, { service: "calc.*" } ]
+      }
+      C {
+        jetstream: enabled
+        users: [ { user: c, password: c } ]
+        imports: [
+          { stream: { account: A, subject: "private" }, to: "got.private" }
+          { stream: { account: A, subject: "pv.>" } }
+          { stream: { account: B, subject: "ev.>" }, prefix: "via.b" }
+          { service: { account: B, subject: "calc.*" }, to: "cc.{{wildcard(1)}}" }
+        ]
+      }
+    }
+"""
+
+
+async def user(server, connect, name):
+    return await (await connect(server)).hello(user=name, **{"pass": name})
+
+
+@pytest.fixture
+async def shared(start):
+    return await start(SHARED)
+
+
+@pytest.fixture
+async def a(shared, connect):
+    return await user(shared, connect, "a")
+
+
+@pytest.fixture
+async def b(shared, connect):
+    return await user(shared, connect, "b")
+
+
+@pytest.fixture
+async def c(shared, connect):
+    return await user(shared, connect, "c")
+
+
+async def subscribe(wire, subject, sid, queue=""):
+    await wire.subscribe(subject, sid, queue)
+    assert await wire.ping() == b""
+
+
+async def publish(wire, *arguments, **options):
+    """Publish, and wait until the server has routed it."""
+    await wire.publish(*arguments, **options)
+    return await wire.ping()
+
+
+async def received(wire):
+    """What has come so far, as (subject, sid, reply, payload), without order."""
+    await wire.send(b"SUB flush end\r\nPUB flush 0\r\n\r\nUNSUB end\r\n")
+    messages = []
+    while (message := await wire.message()).subject != "flush":
+        messages.append((message.subject, message.sid, message.reply, message.payload))
+    return sorted(messages)
+
+
+async def test_streams(a, b):
+    await subscribe(b, "ev.x", 1)
+    await subscribe(b, "pre.pv.>", 2)
+    await subscribe(b, "swap.*.7", 3)
+    await publish(a, "ev.x", b"1", reply="back")
+    await publish(a, "pv.y.z", b"2")
+    await publish(a, "ev.7.8", b"3")
+    await publish(a, "ev.8.7", b"not swapped to 7")
+    assert await received(b) == [
+        ("ev.x", "1", "back", b"1"),
+        ("pre.pv.y.z", "2", "", b"2"),
+        ("swap.8.7", "3", "", b"3"),
+    ]
+    await b.publish("ev.x", b"at home")
+    assert await received(b) == [("ev.x", "1", "", b"at home")]
+    await b.send(b"UNSUB 1\r\nUNSUB 2\r\nUNSUB 3\r\n")
+    await b.ping()
+    assert (await a.request("ev.x")).status == 503, "interest ends with the subscription"
+
+
+async def test_one_subscription_gets_a_copy_of_each_import(a, b):
+    await subscribe(b, ">", 4)
+    await publish(a, "ev.1.2", b"x", header=b"NATS/1.0\r\nK: v\r\n\r\n")
+    assert [message[0] for message in await received(b)] == ["ev.1.2", "swap.2.1"]
+
+
+async def test_a_subscription_with_a_maximum_ends(kind, a, b):
+    await b.send(b"SUB ev.x 1\r\nUNSUB 1 2\r\n")
+    await b.ping()
+    for payload in b"1", b"2", b"3":
+        await publish(a, "ev.x", payload)
+    messages = [message[3] for message in await received(b)]
+    assert messages == ([b"1", b"2"] if kind == "embedded" else [b"1", b"2", b"3"])
+
+
+async def test_members_of_a_queue_group_share_across_accounts(a, b):
+    await subscribe(a, "ev.q", 5, "group")
+    await subscribe(b, "ev.q", 6, "group")
+    for _ in range(40):
+        await a.publish("ev.q", b"x")
+    await a.ping()
+    count = len(await received(b))
+    assert 0 < count < 40
+
+
+async def test_private_streams_and_streams_of_streams(a, b, c):
+    await subscribe(c, "got.>", 1)
+    await subscribe(c, "via.b.ev.>", 2)
+    await publish(a, "private", b"for c")
+    await publish(a, "ev.x", b"not passed on")
+    await publish(b, "ev.x", b"b's own")
+    assert await received(c) == [("got.private", "1", "", b"for c"), ("via.b.ev.x", "2", "", b"b's own")]
+
+
+async def answered(a, b, subject, answers, **options):
+    """Send a request; what the service received, and the payloads that came back."""
+    await b.send(b"SUB inbox.1 9\r\n")
+    await publish(b, subject, b"?", reply="inbox.1", **options)
+    request = await a.message()
+    for answer in answers:
+        await publish(a, request.reply, answer)
+    back = await received(b)
+    assert {message[0] for message in back} == {"inbox.1"}
+    await b.send(b"UNSUB 9\r\n")
+    await b.ping()
+    return request, [message[3] for message in back]
+
+
+async def test_services(a, b):
+    await subscribe(a, "calc.*", 1)
+    await subscribe(a, "map.*.*", 2)
+    request, back = await answered(a, b, "calc.mul", [b"first", b"second"])
+    assert (request.subject, back) == ("calc.mul", [b"first"])
+    assert request.reply.startswith("_R_.")
+    request, _ = await answered(a, b, "plus", [b"x"], header=b"NATS/1.0\r\nNats-Request-Info: forged\r\nK: v\r\n\r\n")
+    assert (request.subject, request.headers["K"]) == ("calc.add", "v")
+    assert request.header.count(b"Nats-Request-Info") == 1
+    assert json.loads(request.headers["Nats-Request-Info"])["acc"] == "B"
+    request, _ = await answered(a, b, "m.1.2", [b"x"])
+    assert request.subject == "map.2.1"
+    request, _ = await answered(a, b, "shared", [b"x"])
+    assert {"acc", "user", "host", "id", "start", "kind"} <= json.loads(request.headers["Nats-Request-Info"]).keys()
+    assert await received(a) == []
+
+
+async def test_a_service_with_many_answers(a, b):
+    await subscribe(a, "many", 1)
+    await subscribe(a, "chunks", 2)
+    assert (await answered(a, b, "many", [b"1", b"2", b"3"]))[1] == [b"1", b"2", b"3"]
+    assert (await answered(a, b, "chunks", [b"1", b"2", b"", b"4"]))[1] == [b"", b"1", b"2"]
+
+
+async def test_a_service_without_a_taker(a, b):
+    for subject in ("calc.mul", "plus"):
+        answer = await b.request(subject)
+        assert (answer.status, answer.headers["Nats-Subject"]) == (503, subject)
+    await subscribe(a, "calc.one.way", 1)
+    await subscribe(a, "calc.note", 2)
+    await publish(b, "calc.note", b"no reply wanted")
+    assert (await a.message()).reply == ""
+
+
+async def test_an_answer_that_asks_back(a, b):
+    await subscribe(a, "calc.*", 1)
+    await subscribe(a, "further", 2)
+    await b.send(b"SUB inbox.1 9\r\n")
+    await publish(b, "calc.ask", b"?", reply="inbox.1")
+    await publish(a, (await a.message()).reply, b"which?", reply="further")
+    question = await b.message()
+    assert question.reply.startswith("_R_.")
+    await publish(b, question.reply, b"this")
+    assert await received(a) == [("further", "2", "", b"this")]
+
+
+async def test_a_service_of_a_service(a, b, c):
+    await subscribe(a, "calc.*", 1)
+    await subscribe(b, "calc.z", 2)
+    request, back = await answered(a, c, "cc.z", [b"from a"])
+    info = json.loads(request.headers["Nats-Request-Info"])
+    assert (request.subject, info["acc"], info["svc"], back) == ("calc.z", "C", "B", [b"from a"])
+    assert (await b.message()).payload == b"?", "subscribers on the way get a copy"
+
+
+async def test_publishing_to_a_stream_of_another_account(a, b):
+    await a.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["store.>"]})
+    assert (await b.request("there.x", b"hello")).json == {"stream": "S", "seq": 1}
+    message = (await a.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})).json["message"]
+    assert message["subject"] == "store.x"
+    assert "hdrs" not in message
+
+
+async def test_a_stream_captures_what_its_account_imports(a, c):
+    created = await c.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["pv.>"]})
+    assert "error" not in created.json
+    await publish(a, "pv.x", b"hello")
+    for _ in range(100):
+        if (await c.request("$JS.API.STREAM.INFO.S")).json["state"]["messages"]:
+            break
+    message = (await c.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})).json["message"]
+    assert message["subject"] == "pv.x"
+
+
+@pytest.fixture
+async def stored(a):
+    """Three messages in a stream of account A."""
+    await a.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    for number in range(3):
+        await a.request(f"s.{number}", b"%d" % number)
+
+
+async def test_jetstream_of_another_account(a, b, stored):
+    assert (await b.request("$JS.API.STREAM.NAMES")).json["streams"] == ["S"]
+    config = {"durable_name": "d", "ack_policy": "explicit"}
+    await b.request("$JS.API.CONSUMER.DURABLE.CREATE.S.d", {"stream_name": "S", "config": config})
+    await subscribe(b, "inbox.9", 9)
+    await b.publish("$JS.API.CONSUMER.MSG.NEXT.S.d", b'{"batch":3,"expires":5000000000}', reply="inbox.9")
+    messages = await b.messages(3)
+    assert [message.subject for message in messages] == ["s.0", "s.1", "s.2"]
+    assert (await b.request(messages[0].reply, b"+ACK")).payload == b""
+    await publish(b, messages[1].reply, b"+ACK")
+    for _ in range(100):
+        info = (await b.request("$JS.API.CONSUMER.INFO.S.d")).json
+        if info["num_ack_pending"] == 1:
+            break
+    assert (info["ack_floor"]["stream_seq"], info["num_ack_pending"]) == (2, 1)
+
+
+async def test_a_pull_ends_with_its_inbox(a, b, stored):
+    config = {"durable_name": "d", "ack_policy": "explicit", "filter_subject": "s.later"}
+    await b.request("$JS.API.CONSUMER.DURABLE.CREATE.S.d", {"stream_name": "S", "config": config})
+    await subscribe(b, "inbox.9", 9)
+    await publish(b, "$JS.API.CONSUMER.MSG.NEXT.S.d", b'{"batch":3,"expires":60000000000}', reply="inbox.9")
+    assert (await a.request("$JS.API.CONSUMER.INFO.S.d")).json["num_waiting"] == 1
+    await b.send(b"UNSUB 9\r\n")
+    await b.ping()
+    for _ in range(100):
+        info = (await a.request("$JS.API.CONSUMER.INFO.S.d")).json
+        if not info["num_waiting"]:
+            break
+    assert info["num_waiting"] == 0
+    await a.request("s.later", b"kept")
+    info = (await a.request("$JS.API.CONSUMER.INFO.S.d")).json
+    assert (info["num_pending"], info["delivered"]["consumer_seq"]) == (1, 0)
+
+
+async def test_a_push_consumer_delivers_into_another_account(a, b, stored):
+    await subscribe(b, "deliver.b", 5)
+    config = {"durable_name": "p", "ack_policy": "explicit", "deliver_subject": "deliver.b"}
+    created = await a.request("$JS.API.CONSUMER.DURABLE.CREATE.S.p", {"stream_name": "S", "config": config})
+    assert created.json["push_bound"] is True
+    assert [message.subject for message in await b.messages(3)] == ["s.0", "s.1", "s.2"]
+
+
+CYCLES = [
+    """
+    A { exports: [ { service: "a.>" } ], imports: [ { service: { account: B, subject: "b.x" }, to: "a.x" } ] }
+    B { exports: [ { service: "b.>" } ], imports: [ { service: { account: A, subject: "a.x" }, to: "b.x" } ] }
+    """,
+    """
+    A { exports: [ { stream: "s.>" } ], imports: [ { stream: { account: B, subject: "t.>" }, prefix: s } ] }
+    B { exports: [ { stream: "t.>" } ], imports: [ { stream: { account: A, subject: "s.>" }, to: "t.>" } ] }
+    """,
+]
+
+
+@pytest.mark.parametrize("accounts", CYCLES, ids=["services", "streams"])
+async def test_cycles_are_refused(start, accounts):
+    with pytest.raises((ConfigError, AssertionError), match="import forms a cycle"):
+        await start(f"accounts {{ {accounts} }}", ["no_jetstream"])
+
+
+# What A exports, and what B imports.
+REFUSED = {
+    "an unknown account": ("", "{ stream: { account: Z, subject: s } }"),
+    "not exported": ("{ stream: x }", "{ stream: { account: A, subject: y } }"),
+    "a stream is no service": ("{ stream: x }", "{ service: { account: A, subject: x } }"),
+    "more than exported": ('{ stream: "x.*" }', '{ stream: { account: A, subject: "x.>" } }'),
+    "for others": ("{ stream: x, accounts: [C] }", "{ stream: { account: A, subject: x } }"),
+    "an export for nobody": ("{ stream: x, accounts: [D] }", ""),
+    "a stream and a service": ("{ stream: x, service: y }", ""),
+    "a stream's response": ("{ stream: x, response: stream }", ""),
+    "an unknown response": ("{ service: x, response: several }", ""),
+    "an unknown key": ("{ service: x, colour: red }", ""),
+    "a wildcard unused": ('{ stream: "x.*" }', '{ stream: { account: A, subject: "x.*" }, to: q }'),
+    "no such wildcard": ('{ service: "x.*" }', '{ service: { account: A, subject: "x.*" }, to: "q.$2" }'),
+    "no subject": ("", "{ service: { account: A } }"),
+    "twice": ("{ service: x }", "{ service: { account: A, subject: x } }, { service: { account: A, subject: x } }"),
+    "another account's token": (
+        '{ service: "x.*", account_token_position: 2 }',
+        '{ service: { account: A, subject: "x.C" } }',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_makes_no_sense_is_refused(start, name):
+    exports, imports = REFUSED[name]
+    with pytest.raises((ConfigError, AssertionError)):
+        await start(
+            f"accounts {{ A {{ exports: [ {exports} ] }}\n B {{ imports: [ {imports} ] }}\n C {{}} }}",
+            ["no_jetstream"],
+        )
+
+
+async def test_reload_changes_what_is_shared(start, connect):
+    text = """accounts {
+        A { users: [ { user: a, password: a } ], exports: [ { stream: "ev.>" }, { service: calc } ] }
+        B { users: [ { user: b, password: b } ], imports: [ IMPORTS ] }
+    }"""
+    server = await start(text.replace("IMPORTS", ""), ["no_jetstream"], process=True)
+    a, b = await user(server, connect, "a"), await user(server, connect, "b")
+    await subscribe(b, "ev.x", 1)
+    await subscribe(a, "calc", 2)
+    await publish(a, "ev.x", b"1")
+    assert (await b.request("calc")).status == 503
+    imports = '{ stream: { account: A, subject: "ev.>" } }, { service: { account: A, subject: calc } }'
+    await server.reload(text.replace("IMPORTS", imports))
+    await publish(a, "ev.x", b"2")
+    message = await b.message()
+    assert (message.subject, message.payload) == ("ev.x", b"2")
+    await publish(b, "calc", b"?", reply="inbox")
+    assert (await a.message()).payload == b"?"
+    await server.reload(text.replace("IMPORTS", ""))
+    await publish(a, "ev.x", b"3")
+    assert (await b.request("calc")).status == 503
+    assert await received(b) == []
