@@ -71,8 +71,8 @@ class ClientParser(GeneralParser):
             parts = data[position:line_end].split()
             count = len(parts)
             try:
-                verb = parts[0]
-                if verb == b"MSG" and data[position + 3] == 32:
+                verb = data[position : position + 4]  # of the line, which may begin with blanks: those are refused
+                if verb == b"MSG ":
                     if count == 5:
                         _, subject, sid, reply, digits = parts
                     else:
@@ -188,8 +188,8 @@ class ServerParser(GeneralParser):
             parts = data[position:line_end].split()
             count = len(parts)
             try:
-                verb = parts[0]
-                if verb == b"PUB" and data[position + 3] == 32:
+                verb = data[position : position + 4]  # of the line, which may begin with blanks: those are refused
+                if verb == b"PUB ":
                     if count == 4:
                         _, subject, reply, digits = parts
                     else:
