@@ -114,6 +114,8 @@ class StreamBook:
         """Sequences whose removal was asked for."""
         self.removed = set()
         """Sequences whose removal was answered."""
+        self.is_purging = False
+        """Whether a purge of everything waits: it takes what is stored when its turn comes."""
         self.ids = {}
         """Message id: the sequence that was acknowledged for it, and when."""
 
@@ -131,7 +133,7 @@ class StreamBook:
 
     def may_be_gone(self, sequence):
         """Whether somebody asked for its removal, a consumer is done with it, or newer ones took its place."""
-        if sequence in self.removing:
+        if sequence in self.removing or self.is_purging:
             return True
         if self.is_queue and any(sequence in consumer.attempted for consumer in self.consumers.values()):
             return True
@@ -383,8 +385,13 @@ class World:
         gone = {sequence for sequence in stream.seen if not below or sequence < below}
         everything = set(range(1, self.jetstream.streams[stream.name].store.last_sequence + 1))
         stream.removing |= {sequence for sequence in everything if not below or sequence < below}
+        stream.is_purging = stream.is_purging or not below
 
         def note(message):
+            if not below:
+                stream.is_purging = False
+                last = self.jetstream.streams[stream.name].store.last_sequence
+                stream.removing.update(range(1, last + 1))
             if json.loads(message.payload).get("success"):
                 stream.removed.update(gone)
 
@@ -444,6 +451,8 @@ class World:
             for consumer in stream.consumers.values():
                 self._check_consumer(stream, consumer, stored)
             self._check_ids(stream)
+            stream.removing.update(sequence for sequence in stream.seen if stream.is_purging)
+            stream.is_purging = False
 
     def _check_stored(self, stream):
         stored = {}
@@ -552,6 +561,7 @@ FAULTS = [
 def run_faults(seed, epochs=3, steps=40):
     """One world whose disk refuses this and that, with a crash after each bad spell; checked after each."""
     world = World(seed)
+    world.disk.drops_failed_syncs = True
     random = world.random
     for _ in range(epochs):
         for _ in range(steps // 2):

@@ -14,6 +14,7 @@ from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
+from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")
@@ -175,6 +176,90 @@ def test_after_a_failed_sync_nothing_more_is_taken_and_all_can_be_read(disk: Fau
     store.close()
     disk.cut_power()
     assert sequences(open_store(disk))[:3] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("segment_bytes", [150, 1 << 20])
+def test_what_a_start_adopts_after_a_failed_sync_is_safe(segment_bytes: int) -> None:
+    """A failed sync may have dropped what it could not write; readers and the next sync know nothing of it."""
+    for seed in range(20):
+        disk = FaultyDisk(Random(seed))
+        disk.drops_failed_syncs = True
+        store = open_store(disk, segment_bytes)
+        append(store, 3)
+        store.flush()
+        store.sync()
+        append(store, 3)
+        store.remove(2)
+        store.flush()
+        disk.fault = failing(errno.EIO, "sync")
+        with pytest.raises(StoreError):
+            store.sync()
+        disk.fault = None
+        disk.kill()
+        adopted = state(open_store(disk, segment_bytes))
+        assert adopted[-3] == [1, 3, 4, 5, 6]
+        disk.cut_power()
+        assert state(open_store(disk, segment_bytes)) == adopted, seed
+
+
+def test_a_start_writes_again_only_what_no_sync_made_safe(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    append(store, 3)
+    store.flush()
+    store.sync()
+    store.append(b"s.0", b"", b"flushed alone", 9)
+    store.flush()
+    size = store.bytes
+    disk.kill()
+    writes: list[tuple[int, int]] = []
+    write = disk.write
+
+    def watch(handle: int, data: bytes, offset: int) -> None:
+        if disk._file(handle)[1].suffix == ".seg":
+            writes.append((len(data), offset))
+        write(handle, data, offset)
+
+    disk.write = watch  # type: ignore[method-assign]
+    store = open_store(disk)
+    newest = 30 + len(b"s.0") + len(b"flushed alone")
+    assert writes == [(newest, HEADER_SIZE + size - newest)]
+    store.close()
+    writes.clear()
+    open_store(disk)
+    assert writes == []
+
+
+def test_a_segment_that_was_taken_back_and_is_back_after_a_power_cut(disk: FaultyDisk) -> None:
+    """A full disk took a part of a new segment; its sequences went to others, and its file comes back."""
+    store = open_store(disk, 300)
+    append(store, 4)
+    store.flush()
+    store.sync()
+    second = FOLDER / "0000000002.seg"
+    contents: list[bytes] = []
+
+    def fault(operation: str, path: Path) -> None:
+        if operation == "truncate" and path == second:
+            contents.append(disk.content(second))
+
+    disk.fault = fault
+    disk.capacity = sum(len(disk.content(path)) for path in disk.files()) + 220
+    append(store, 5, size=60)
+    with pytest.raises(StoreError):
+        store.flush()
+    disk.capacity = disk.fault = None
+    append(store, 1)
+    store.flush()
+    assert len(contents[-1]) > HEADER_SIZE + 93, "one message and more of what was taken back"
+    disk.kill()
+    disk.put(second, contents[-1])
+    store = open_store(disk, 300)
+    assert sequences(store) == [1, 2, 3, 4, 5]
+    assert (store.messages, store.last_sequence, store.lost) == (5, 5, [])
+    assert store.get(5).payload == b"x" * 10  # type: ignore[union-attr]
+    append(store, 20)
+    store.close()
+    assert sequences(open_store(disk, 300)) == list(range(1, 26))
 
 
 def test_what_cannot_be_cut_off_again_ends_appending(disk: FaultyDisk) -> None:

@@ -261,6 +261,43 @@ def test_after_a_failed_sync_nothing_is_promised_any_more(disk: FaultyDisk) -> N
     assert disk.open_handles() == 0
 
 
+def test_what_a_start_adopts_after_a_failed_sync_is_safe() -> None:
+    for seed in range(20):
+        disk = FaultyDisk(Random(seed))
+        disk.make_folder(FOLDER)
+        disk.drops_failed_syncs = True
+        journal, _ = open_journal(disk)
+        journal.delivered_run(1, [1, 2, 3], 5)
+        journal.flush()
+        journal.sync()
+        journal.acked(2)
+        journal.flush()
+        disk.fault = failing("sync")
+        with pytest.raises(StoreError):
+            journal.sync()
+        disk.fault = None
+        disk.kill()
+        journal, adopted = open_journal(disk)
+        assert list(adopted.pending) == [1, 3]
+        disk.cut_power()
+        assert open_journal(disk)[1] == adopted, seed
+
+
+def test_a_journal_that_was_closed_is_known_to_be_safe(disk: FaultyDisk) -> None:
+    journal, _ = open_journal(disk)
+    journal.delivered_run(1, [1, 2, 3], 5)
+    journal.close()
+    before = disk.operations
+    journal, state = open_journal(disk)
+    assert disk.operations == before, "nothing to write, nothing to sync"
+    journal.acked(1)
+    journal.flush()
+    disk.kill()
+    journal, state = open_journal(disk)
+    assert list(state.pending) == [2, 3]
+    assert disk.operations > before + 1, "nobody knows whether the acknowledgement is safe"
+
+
 def failing(operation: str) -> object:
     def fault(name: str, path: Path) -> None:
         if name == operation:

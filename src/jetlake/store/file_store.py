@@ -127,7 +127,7 @@ class FileStore(IndexedStore[Segment]):
         self.mend = log.mend
         self.headers_since = self._reader.headers_since
         self._adopt(found)
-        self._make_safe(found.unsynced)
+        self._make_safe(found.unsynced, found.safe_end)
 
     # Opening
 
@@ -163,10 +163,20 @@ class FileStore(IndexedStore[Segment]):
             removals.add(first, last)
         self._log.resume()
 
-    def _make_safe(self, unsynced: list[Segment]) -> None:
-        """Sync what a killed process had written: from now on it is as good as acknowledged."""
+    def _make_safe(self, unsynced: list[Segment], safe_end: tuple[int, int]) -> None:
+        """Sync what a killed process had written: from now on it is as good as acknowledged.
+
+        A sync of that process may have failed. The system then dropped what it could not write, still gives it back to
+        readers and knows nothing of it at the next sync: what no sync is known to have made safe is written again.
+        """
         log = self._log
         if unsynced:
+            try:
+                for segment in unsynced:
+                    if segment.number >= safe_end[0]:
+                        segment.write_from(safe_end[1] if segment.number == safe_end[0] else 0)
+            except OSError as error:
+                log.durability.failure = StoreError.of("make the stream's log safe", error)
             number = log.durability.wrote(unsynced, self._index.last_sequence, new_names=True)
             for segment in unsynced:
                 segment.birth_generation = number if segment.size else 0

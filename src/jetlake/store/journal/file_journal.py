@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -67,6 +68,7 @@ class FileJournal:
         self._seed = 0
         self._size = 0
         self._began_with = 0
+        self._is_closed_safely = True  # whether the file ends with the record that says so
         # What was told since the last flush.
         self._entries: list[bytes] = []
         self._acks: list[int] = []
@@ -86,6 +88,7 @@ class FileJournal:
         self.failure: StoreError | None = None
         self._is_mended = False
         self._is_discarded = False
+        self._adopted = b""  # what a file holds of which nobody knows whether it is safe
 
     # What is told
 
@@ -164,6 +167,7 @@ class FileJournal:
                     self._handle = self._disk.open(self._path(self._number))
                 self._disk.write(self._handle, data, self._size)
             self._size += len(data)
+        self._is_closed_safely = False
 
     def _told(self) -> bytes:
         """What was told as entries. Deliveries come first: nothing is acknowledged before it is delivered."""
@@ -278,8 +282,20 @@ class FileJournal:
             if self.failure is None:
                 self.flush()
                 self.sync()
+                self._tell_safe()
         finally:
             self.discard()
+
+    def _tell_safe(self) -> None:
+        """Spare the next start what it must do for a file of which nobody knows whether it is safe."""
+        if self._is_closed_safely or not self._number:
+            return
+        with suppress(OSError):
+            handle = self._disk.open(self._path(self._number))
+            try:
+                self._disk.write(handle, journal_format.pack_record(journal_format.SAFE, self._seed), self._size)
+            finally:
+                self._disk.close(handle)
 
     def discard(self) -> None:
         """Write nothing more and give the handle back: the folder is being removed."""
@@ -321,10 +337,13 @@ class FileJournal:
         state = journal_format.decode_state(records[0]) if records else None
         if state is None:
             return None
+        self._is_closed_safely = records[-1] == journal_format.SAFE and end == len(data)
         for entries in records[1:]:
             if journal_format.decode_state(entries) is None:
                 journal_format.apply_entries(state, entries)
         self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
+        if not self._is_closed_safely:
+            self._adopted = data[:end]
         return state
 
     def _begins_like_one(self, number: int) -> bool:
@@ -339,11 +358,26 @@ class FileJournal:
     def _take_over(self, number: int, others: list[int]) -> None:
         """Go on in this file, once what it tells is safe; the others are obsolete."""
         self._number = number
-        self._is_new = True
         self._obsolete = [self._path(other) for other in others if self._begins_like_one(other)]
+        adopted, self._adopted = self._adopted, b""
+        if not adopted and not self._obsolete:
+            return
+        self._is_new = True
         self._flushed_generation += 1
         try:
+            self._write_again(number, adopted)
             self.sync()
+        except OSError as error:
+            self.failure = StoreError.of("make the consumer's journal safe", error)
         except StoreError:
             # The failure is remembered and told with the first flush.
             pass
+
+    def _write_again(self, number: int, adopted: bytes) -> None:
+        """Write what was found over itself: a sync that failed before may have dropped it, and the next not know."""
+        if adopted:
+            handle = self._disk.open(self._path(number))
+            try:
+                self._disk.write(handle, adopted, 0)
+            finally:
+                self._disk.close(handle)

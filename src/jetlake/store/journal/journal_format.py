@@ -20,6 +20,7 @@ __all__ = [
     "FORMAT_VERSION",
     "HEADER_SIZE",
     "MAGIC",
+    "SAFE",
     "ack_entry",
     "again_entry",
     "apply_entries",
@@ -55,6 +56,10 @@ _ONE_BODY = struct.Struct("<BQ")
 _PAIR_BODY = struct.Struct("<BQQ")
 _COUNT_BODY = struct.Struct("<BI")
 _STATE_BODY = struct.Struct("<BQQQQIII")
+
+
+SAFE = b"C"
+"""The entry of a record that tells nothing of the consumer: all before it was synced when it was written."""
 
 
 # Files and records

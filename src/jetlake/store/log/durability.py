@@ -35,6 +35,7 @@ class Durability:
         self._mark = mark
         self._segments = segments
         self._last_sequence = 0
+        self._end = (0, 0)  # of the log: the newest segment's number and size
         self.cuts: list[Callable[[], None]] = []
         self.is_gone: Callable[[], bool] = lambda: False
         self._may_mend = False
@@ -58,6 +59,8 @@ class Durability:
             for segment in segments:
                 segment.write_generation = self.flushed
                 self._dirty[segment] = None
+                if segment.size:
+                    self._end = max(self._end, (segment.number, segment.size))
             self._names_changed += new_names
             is_higher = last_sequence > self._last_sequence
             self._last_sequence = last_sequence
@@ -109,6 +112,7 @@ class Durability:
                     self.check()
                 flushed = self.flushed
                 last_sequence = self._last_sequence
+                end = self._end
                 names_changed = self._names_changed
                 listing = self._segments.take()
                 dirty = list(self._dirty)
@@ -135,7 +139,7 @@ class Durability:
                 if listing is not None:
                     self._segments.write(listing)
                 if dirty:
-                    self._mark.synced(last_sequence)
+                    self._mark.synced(last_sequence, end)
             # Last: from here on the other thread may take the handles away.
             self._names_synced = names_changed
             self.synced = flushed

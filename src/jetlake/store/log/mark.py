@@ -19,17 +19,25 @@ __all__ = ["FORMAT_VERSION", "Mark", "MarkFile"]
 FORMAT_VERSION = 1
 _MAGIC = b"JLMK"
 _SLOT_SIZE = 512
-_SLOT = struct.Struct("<4sHHQQQ")
+_SLOT = struct.Struct("<4sHHQQQII")
 _HASH = struct.Struct("<Q")
 _FLUSHED, _SYNCED = 0, 1
 
 
 class Mark(msgspec.Struct, gc=False, frozen=True):
-    """What the file says: the stream's key (0 when unknown), the last sequence written and the last one synced."""
+    """What the file says.
+
+    Attributes:
+        key: the stream's; 0 when unknown.
+        flushed: the last sequence written.
+        synced: the last sequence synced.
+        safe_end: how far the log is synced: a segment's number and how many of its bytes; (0, 0) when unknown.
+    """
 
     key: int = 0
     flushed: int = 0
     synced: int = 0
+    safe_end: tuple[int, int] = (0, 0)
 
 
 class MarkFile:
@@ -46,13 +54,13 @@ class MarkFile:
         """Remember up to where sequences were written."""
         self._write(_FLUSHED, last_sequence)
 
-    def synced(self, last_sequence: int) -> None:
-        """Remember up to where they are safe."""
-        self._write(_SYNCED, last_sequence)
+    def synced(self, last_sequence: int, safe_end: tuple[int, int]) -> None:
+        """Remember up to where they are safe, and up to where the log is."""
+        self._write(_SYNCED, last_sequence, safe_end)
 
-    def _write(self, kind: int, last_sequence: int) -> None:
+    def _write(self, kind: int, last_sequence: int, safe_end: tuple[int, int] = (0, 0)) -> None:
         turn = self._turns[kind] = self._turns[kind] + 1
-        body = _SLOT.pack(_MAGIC, FORMAT_VERSION, kind, self._key, turn, last_sequence)
+        body = _SLOT.pack(_MAGIC, FORMAT_VERSION, kind, self._key, turn, last_sequence, *safe_end)
         try:
             if self._handle is None:
                 self._handle = self._disk.open(self._path, create=True)
@@ -79,20 +87,23 @@ class MarkFile:
         finally:
             self._disk.close(handle)
         marks: dict[int, list[int]] = {}
+        ends: dict[int, tuple[int, int]] = {}
         for slot in range(4):
             body = data[slot * _SLOT_SIZE : slot * _SLOT_SIZE + _SLOT.size]
             stored = data[slot * _SLOT_SIZE + _SLOT.size : slot * _SLOT_SIZE + _SLOT.size + 8]
             if len(stored) < 8 or _HASH.unpack(stored)[0] != xxh3_64_intdigest(body):
                 continue
-            magic, version, kind, slot_key, turn, sequence = _SLOT.unpack(body)
+            magic, version, kind, slot_key, turn, sequence, *end = _SLOT.unpack(body)
             if magic != _MAGIC or version != FORMAT_VERSION or kind not in (_FLUSHED, _SYNCED):
                 continue
             self._turns[kind] = max(self._turns[kind], turn)
             last = marks.setdefault(slot_key, [0, 0])
             last[kind] = max(last[kind], sequence)
+            ends[slot_key] = max(ends.get(slot_key, (0, 0)), (end[0], end[1]))
         if key not in marks:
             key = next(reversed(marks), 0)
-        return Mark(key, *marks.get(key, (0, 0)))
+        flushed, synced = marks.get(key, (0, 0))
+        return Mark(key, flushed, synced, ends.get(key, (0, 0)))
 
     def use_key(self, key: int) -> None:
         """Write under this key from now on."""

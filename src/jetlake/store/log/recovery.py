@@ -45,6 +45,7 @@ class Recovered:
         next_number: the number of the next segment, unless a file has it that is not the stream's.
         taken_numbers: the numbers that files have, whosever they are.
         unsynced: the segments whose bytes may not be safe yet.
+        safe_end: a segment's number and how many of its bytes are safe, as all segments before it are.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class Recovered:
         self.next_number = 1
         self.taken_numbers: set[int] = set()
         self.unsynced: list[Segment] = []
+        self.safe_end = (0, 0)
 
 
 def recover(
@@ -215,9 +217,23 @@ class _Recovery:
             self._pass_over(segment, file, content)
             return None
         self._note(segment, content, following)
+        self._leave_out_undone(segment, content)
         add_rows(segment, content, self._found.subjects)
         self._mend_header(segment, file, content)
         return segment
+
+    def _leave_out_undone(self, segment: Segment, content: Scan) -> None:
+        """Leave out messages whose sequences the segment before has too.
+
+        A full disk had taken a part of them, their file was removed and their sequences went to others; a power cut
+        brought the file back. Nobody was promised the first ones.
+        """
+        before = self._found.segments[-1] if self._found.segments else None
+        last = before.sequence_of(len(before.live) - 1) if before is not None and before.live else 0
+        if content.sequences and content.sequences[0] <= last:
+            content.drop_until(last)
+            segment.dead_records = True
+            segment.first = last + 1
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
         """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
@@ -385,6 +401,8 @@ class _Recovery:
         if self._torn_bytes and not mark.key:
             # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
             found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
+        # A segment is listed when it is safe, and those before it are.
+        found.safe_end = max(mark.safe_end, (max(self._listed or (0,)), 0))
         if mark.key:
             newest = max(self._listed.values(), default=1) if self._listed is not None else 1
             found.safe_sequence = max(mark.synced, self._known_sequence, newest - 1)

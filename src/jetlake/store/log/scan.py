@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from xxhash import xxh3_64_digest
@@ -95,6 +95,12 @@ class Scan:
         part.times = array("q", (self.times[place] for place in places))
         part.subjects = [self.subjects[place] for place in places]
         return part
+
+    def drop_until(self, sequence: int) -> None:
+        """Leave out the messages up to a sequence."""
+        count = bisect_right(self.sequences, sequence)
+        for column in (self.sequences, self.offsets, self.sizes, self.times, self.subjects):
+            del column[:count]
 
     def append(self, following: Scan, offset: int) -> None:
         """Take over what a scan found that went on behind this one, in bytes that begin at that offset."""

@@ -324,6 +324,20 @@ class Segment(Block):
             self.file.write(data, 0)
         self.file.disk.truncate(self.file.open(), self.size)
 
+    def write_from(self, start: int) -> None:
+        """Write what the file holds from `start` on over itself, good records and bad; not what cannot be read.
+
+        Raises:
+            OSError: the disk refused to write.
+        """
+        if start < self.size:
+            file = self.file
+            try:
+                data = file.disk.read(file.open(), self.size - start, start)
+            except OSError:
+                return
+            file.write(data, start)
+
     # Erasing
 
     def erase(self, row: int, noise: bytes) -> None:
