@@ -11,13 +11,12 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.spark.options.option_values import duration_s
-from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events.dead_letter_task import MESSAGE_COLUMNS, message_at
-from jetlake.spark.pipelines.events.event_stream import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
-from jetlake.spark.pipelines.lake.folder_sink import NOTES
+from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options
+from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
+from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
@@ -151,29 +150,15 @@ class DeadLetters:
 
     def checkpoint(self, settings: PipelineSettings) -> str:
         """Where its place is kept."""
-        if settings.checkpoint or self.target.kind == "console":
-            return settings.checkpoint
-        if self.target.is_folder:
-            return f"{self.target.value.rstrip('/')}/{NOTES}/checkpoint"
-        parts = (self.target.value, settings.connection.get("servers", ""), self.events, *self.streams)
-        return default_checkpoint("dead-letters", *parts)
+        return checkpoint_of("dead-letters", self.target, settings, self.events, self.streams)
 
     def source_options(self) -> dict[str, str]:
         """What to read."""
-        return {
-            "stream": self.events,
-            "subjects": ",".join(f"{kind}.{stream}.*" for kind in _SUBJECTS for stream in self.streams),
-            "payloadFormat": "json",
-            "payloadSchema": EVENT_FIELDS,
-            "badRows": "column",
-        }
+        return event_options(self.events, _SUBJECTS, self.streams)
 
     def check(self, settings: PipelineSettings) -> None:
         """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
-        check_events_stream(settings.connection_options, self.events)
-        for stream in self.streams:
-            require_stream(settings.connection_options, stream)
-        check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
+        check_events(settings, self.source_options(), self.start, self.streams)
 
     def run(self, run: Run) -> None:
         """Collect."""

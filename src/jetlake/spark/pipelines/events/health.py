@@ -11,11 +11,11 @@ from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
 from jetlake.spark.options.option_values import duration_s
-from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.console import collect_shown, print_rows
-from jetlake.spark.pipelines.events.event_stream import EVENT_FIELDS, EVENTS_STREAM, check_events_stream
+from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options
+from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
+from jetlake.spark.pipelines.settings import PipelineSettings
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
@@ -112,25 +112,12 @@ class Health:
 
     def checkpoint(self, settings: PipelineSettings) -> str:
         """Where its place is kept."""
-        if settings.checkpoint or self.target.kind == "console":
-            return settings.checkpoint
-        if self.target.is_folder:
-            return f"{self.target.value.rstrip('/')}/_jetlake/checkpoint"
-        return default_checkpoint(
-            "health", self.target.value, settings.connection.get("servers", ""), self.events, *self.streams
-        )
+        return checkpoint_of("health", self.target, settings, self.events, self.streams)
 
     def source_options(self) -> dict[str, str]:
         """What to read."""
-        streams = self.streams or ("*",)
         kinds = [subject.removesuffix(".>") for subject in HEALTH_SUBJECTS]
-        return {
-            "stream": self.events,
-            "subjects": ",".join(f"{kind}.{stream}.*" for kind in kinds for stream in streams),
-            "payloadFormat": "json",
-            "payloadSchema": EVENT_FIELDS,
-            "badRows": "column",
-        }
+        return event_options(self.events, kinds, self.streams or ("*",))
 
     def publish_subject(self) -> str:
         """The subject of rows that go to a stream."""
@@ -138,10 +125,7 @@ class Health:
 
     def check(self, settings: PipelineSettings) -> None:
         """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
-        check_events_stream(settings.connection_options, self.events)
-        for stream in self.streams:
-            require_stream(settings.connection_options, stream)
-        check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
+        check_events(settings, self.source_options(), self.start, self.streams)
 
     def run(self, run: Run) -> None:
         """Watch."""
