@@ -89,7 +89,7 @@ class Engine:
             report=self._report,
         )
         if options.sync_interval_ns:
-            self._arm_sync()
+            self._arm_sync(clock.now_ns())
 
     # Accounts
 
@@ -204,7 +204,7 @@ class Engine:
         if self._retry_timer is None:
             self._retry_timer = self.timers.schedule(self.clock.now_ns() + _RETRY_NS, self._retry)
 
-    def _retry(self) -> None:
+    def _retry(self, _now_ns: int) -> None:
         self._retry_timer = None
         self.commit.retry()
         if self.commit.failures:
@@ -220,13 +220,13 @@ class Engine:
                         return f"consumer {consumer.name} of stream {stream.name} of account {account}"
         return "what was deleted"
 
-    def _flush_soon(self) -> None:
+    def _flush_soon(self, _now_ns: int) -> None:
         self._soon_timer = None
         self.commit.flush_soon()
 
-    def _arm_sync(self) -> None:
-        self.timers.schedule(self.clock.now_ns() + self.options.sync_interval_ns, self._sync_interval_passed)
+    def _arm_sync(self, now_ns: int) -> None:
+        self.timers.schedule(now_ns + self.options.sync_interval_ns, self._sync_interval_passed)
 
-    def _sync_interval_passed(self) -> None:
+    def _sync_interval_passed(self, now_ns: int) -> None:
         self.commit.interval_passed()
-        self._arm_sync()
+        self._arm_sync(now_ns)

@@ -190,7 +190,7 @@ class EngineLoop:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` when the server's clock has advanced so far."""
-        self.timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)
+        self.timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), lambda _now_ns: callback())
         self._arm_timer()
 
     async def sleep(self, seconds: float) -> None:

@@ -104,8 +104,8 @@ async def test_reload_refuses_what_needs_a_restart(make_server, change):
 async def test_a_failing_timer_does_not_stop_the_others(make_server, clock):
     server = make_server()
     ran = []
-    server.engine_loop.timers.schedule(clock.now_ns() + 1, lambda: 1 / 0)
-    server.engine_loop.timers.schedule(clock.now_ns() + 2, lambda: ran.append("second"))
+    server.engine_loop.timers.schedule(clock.now_ns() + 1, lambda _: 1 / 0)
+    server.engine_loop.timers.schedule(clock.now_ns() + 2, lambda _: ran.append("second"))
     clock.advance(1)
     clock.advance(1)
     assert ran == ["second"]

@@ -113,7 +113,7 @@ class Schedule:
         self._is_closed = True
         self._timers.cancel(self._timer)
 
-    def _fire(self) -> None:
+    def _fire(self, now_ns: int) -> None:
         self._timer = None
-        self._on_timer(self.now_ns())
+        self._on_timer(now_ns)
         self.arm()

@@ -88,6 +88,6 @@ class DeliveryQueue:
             self._timers.schedule(self._clock.now_ns() + _RETRY_NS, self._retry)
         self._failed[deliverer] = None
 
-    def _retry(self) -> None:
+    def _retry(self, _now_ns: int) -> None:
         self.ready.update(self._failed)
         self._failed.clear()

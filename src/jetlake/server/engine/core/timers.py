@@ -16,9 +16,9 @@ class Timer:
 
     __slots__ = ("callback", "deadline_ns")
 
-    def __init__(self, deadline_ns: int, callback: Callable[[], None]) -> None:
+    def __init__(self, deadline_ns: int, callback: Callable[[int], None]) -> None:
         self.deadline_ns = deadline_ns
-        self.callback: Callable[[], None] | None = callback
+        self.callback: Callable[[int], None] | None = callback
 
 
 class Timers:
@@ -35,8 +35,8 @@ class Timers:
     def __len__(self) -> int:
         return self._live
 
-    def schedule(self, deadline_ns: int, callback: Callable[[], None]) -> Timer:
-        """Schedule `callback` for the first `run_due` at or after the deadline."""
+    def schedule(self, deadline_ns: int, callback: Callable[[int], None]) -> Timer:
+        """Have `callback` called with the time by the first `run_due` at or after the deadline."""
         timer = Timer(deadline_ns, callback)
         self._scheduled += 1
         self._live += 1
@@ -84,7 +84,7 @@ class Timers:
                 timer.callback = None
                 self._live -= 1
                 ran += 1
-                callback()
+                callback(now_ns)
         finally:
             for entry in too_new:
                 heappush(heap, entry)

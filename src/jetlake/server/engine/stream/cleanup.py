@@ -52,7 +52,7 @@ class Cleanup:
             deadline_ns = self._services.clock.now_ns() + pause_ns
             self._timer = self._services.timers.schedule(deadline_ns, self._compact)
 
-    def _compact(self) -> None:
+    def _compact(self, _now_ns: int) -> None:
         """Take one bounded step of compaction, and schedule the next."""
         self._timer = None
         store = self._store

@@ -109,7 +109,7 @@ class DeleteMarkers:
         )
         self._expired[message.subject] = not is_marker
 
-    def _on_timer(self) -> None:
+    def _on_timer(self, _now_ns: int) -> None:
         self._timer = None
         self.publish_expected()
 

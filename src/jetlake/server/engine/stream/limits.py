@@ -74,9 +74,8 @@ class Limits:
             deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS)
             self._timer = self._services.timers.schedule(deadline_ns, self._remove_expired)
 
-    def _remove_expired(self) -> None:
+    def _remove_expired(self, now_ns: int) -> None:
         self._timer = None
-        now_ns = self._services.clock.now_ns()
         try:
             self.enforce(now_ns)
         except StoreError as error:

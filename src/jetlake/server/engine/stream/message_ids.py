@@ -90,9 +90,8 @@ class MessageIds:
             pause_ns = max(self.window.window_ns // 8, _SWEEP_PAUSE_NS)
             self._sweep_timer = self._timers.schedule(expiry_ns + pause_ns, self._sweep)
 
-    def _sweep(self) -> None:
+    def _sweep(self, now_ns: int) -> None:
         self._sweep_timer = None
-        now_ns = self._clock.now_ns()
         self.window.forget_expired(now_ns)
         if self._log is not None:
             self._log.forget_before(self._horizon_ns(now_ns))

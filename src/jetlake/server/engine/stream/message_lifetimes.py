@@ -82,7 +82,6 @@ class MessageLifetimes:
         self.is_enabled = False
         self._home = home
         self._store = home.store
-        self._clock = services.clock
         self._timers = services.timers
         self._before_removal = before_removal
         self._after_removal = after_removal
@@ -164,9 +163,8 @@ class MessageLifetimes:
             self._timers.cancel(self._timer)
             self._timer = self._timers.schedule(deadline_ns, self._remove_expired)
 
-    def _remove_expired(self) -> None:
+    def _remove_expired(self, now_ns: int) -> None:
         self._timer = None
-        now_ns = self._clock.now_ns()
         pause_ns = _PAUSE_NS
         try:
             while self._heap and self._heap[0][0] <= now_ns:

@@ -158,7 +158,7 @@ class Handshake:
         self._control.end("Secure Connection - TLS Required", reason="TLS Handshake Failure")
         return b""
 
-    def _time_out_tls(self) -> None:
+    def _time_out_tls(self, _now_ns: int) -> None:
         tls = self._settings.options.tls
         if tls is not None and tls.handshake_first_fallback_s and self._tls is None and not self._info_sent:
             # An older client, which waits for INFO before it begins TLS.
@@ -265,12 +265,12 @@ class Handshake:
         else:
             self._engine_loop.timers.cancel(self._timer)
 
-    def _time_out_authentication(self) -> None:
+    def _time_out_authentication(self, _now_ns: int) -> None:
         if self._session.identity is None and not self.checking:
             self._log.error(f"{self._peer} - authentication timeout")
             self._control.end("Authentication Timeout", reason="Authentication Timeout")
 
-    def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+    def _set_timer(self, seconds: float, callback: Callable[[int], None]) -> None:
         timers = self._engine_loop.timers
         timers.cancel(self._timer)
         self._timer = timers.schedule(self._clock.now_ns() + int(seconds * _SECOND_NS), callback)

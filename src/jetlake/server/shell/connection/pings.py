@@ -66,9 +66,8 @@ class PingTimer:
     def _schedule(self, delay_s: float) -> None:
         self._timer = self._timers.schedule(self._clock.now_ns() + int(delay_s * _SECOND_NS), self._ping)
 
-    def _ping(self) -> None:
+    def _ping(self, now_ns: int) -> None:
         options = self._settings.options
-        now_ns = self._clock.now_ns()
         is_active = now_ns - self.last_activity_ns < options.ping_interval_s * _SECOND_NS
         if not is_active or not self.rtt_ns:
             if self._unanswered >= options.ping_max:

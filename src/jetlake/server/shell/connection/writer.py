@@ -183,7 +183,7 @@ class ConnectionWriter:
         self._subscriber.congested = False
         self._engine_loop.drained()
 
-    def _miss_deadline(self) -> None:
+    def _miss_deadline(self, _now_ns: int) -> None:
         deadline = f"{self._settings.options.write_deadline_s:g}s"
         self._cut_off(f"WriteDeadline of {deadline} exceeded", "Slow Consumer (Write Deadline)")
 

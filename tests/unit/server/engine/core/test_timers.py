@@ -9,7 +9,7 @@ from jetlake.server.engine.core.timers import Timers
 def test_what_is_due_runs_in_the_order_of_deadlines():
     timers, ran = Timers(), []
     for deadline in (30, 10, 20, 40):
-        timers.schedule(deadline, lambda deadline=deadline: ran.append(deadline))
+        timers.schedule(deadline, lambda _, deadline=deadline: ran.append(deadline))
     assert timers.next_deadline() == 10
     assert timers.run_due(30) == 3
     assert ran == [10, 20, 30]
@@ -19,8 +19,8 @@ def test_what_is_due_runs_in_the_order_of_deadlines():
 
 def test_a_cancelled_timer_never_runs():
     timers, ran = Timers(), []
-    timer = timers.schedule(10, lambda: ran.append("cancelled"))
-    timers.schedule(20, lambda: ran.append("kept"))
+    timer = timers.schedule(10, lambda _: ran.append("cancelled"))
+    timers.schedule(20, lambda _: ran.append("kept"))
     timers.cancel(timer)
     timers.cancel(timer)
     timers.cancel(None)
@@ -33,8 +33,8 @@ def test_a_cancelled_timer_never_runs():
 
 def test_a_callback_may_cancel_a_timer_that_is_due_too():
     timers, ran = Timers(), []
-    timers.schedule(10, lambda: timers.cancel(second))
-    second = timers.schedule(11, lambda: ran.append("second"))
+    timers.schedule(10, lambda _: timers.cancel(second))
+    second = timers.schedule(11, lambda _: ran.append("second"))
     assert timers.run_due(50) == 1
     assert ran == []
     assert len(timers) == 0
@@ -43,7 +43,7 @@ def test_a_callback_may_cancel_a_timer_that_is_due_too():
 def test_what_a_callback_schedules_waits_for_the_next_run():
     timers, ran = Timers(), []
 
-    def again():
+    def again(_):
         ran.append("x")
         timers.schedule(0, again)
 
@@ -56,8 +56,8 @@ def test_what_a_callback_schedules_waits_for_the_next_run():
 
 def test_a_failing_callback_leaves_the_rest_scheduled():
     timers, ran = Timers(), []
-    timers.schedule(1, lambda: 1 / 0)
-    timers.schedule(2, lambda: ran.append("rest"))
+    timers.schedule(1, lambda _: 1 / 0)
+    timers.schedule(2, lambda _: ran.append("rest"))
     with pytest.raises(ZeroDivisionError):
         timers.run_due(5)
     assert timers.run_due(5) == 1
@@ -66,9 +66,9 @@ def test_a_failing_callback_leaves_the_rest_scheduled():
 
 def test_cancelled_timers_do_not_pile_up():
     timers = Timers()
-    keep = timers.schedule(10**12, lambda: None)
+    keep = timers.schedule(10**12, lambda _: None)
     for deadline in range(10_000):
-        timers.cancel(timers.schedule(10**9 + deadline, lambda: None))
+        timers.cancel(timers.schedule(10**9 + deadline, lambda _: None))
     assert len(timers._heap) < 200
     assert timers.next_deadline() == keep.deadline_ns
 
