@@ -34,7 +34,7 @@ class Shell:
     async def start(self, line, ready):
         """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "jetlake.cli.main", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
+            sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
         )
         said = b""
         while ready not in said:

@@ -99,6 +99,42 @@ async def test_connz(server, connect):
     assert {"stop", "reason"} <= closed["connections"][0].keys()
 
 
+async def test_bytes_are_those_of_headers_and_payloads(server, connect):
+    a, b = await (await connect(server)).hello(), await (await connect(server)).hello()
+
+    async def counts():
+        await a.ping()
+        keys = ("in_msgs", "in_bytes", "out_msgs", "out_bytes")
+        rows = (await report(server, "/connz?sort=cid"))["connections"]
+        varz = await report(server, "/varz")
+        assert [sum(row[key] for row in rows) for key in keys] == [varz[key] for key in keys]
+        return [[row[key] for key in keys] for row in rows]
+
+    assert await counts() == [[0, 0, 0, 0], [0, 0, 0, 0]], "neither INFO nor PONG counts"
+    await b.subscribe("x", 1)
+    await b.subscribe("x", 2, "queue")
+    await b.ping()
+    await a.publish("x", b"12345", reply="a.long.reply.subject")
+    await a.publish("x", b"12345", header=b"NATS/1.0\r\nA: b\r\n\r\n")
+    assert await counts() == [[2, 28, 0, 0], [0, 0, 4, 56]]
+    assert (await a.request("nobody")).status == 503
+    assert await counts() == [[3, 28, 0, 0], [0, 0, 4, 56]], "a 503 is no message"
+    request = {"name": "S", "subjects": ["s.*"]}
+    answer = await a.request("$JS.API.STREAM.CREATE.S", request)
+    sent, got = 28 + len(json.dumps(request)), len(answer.payload)
+    assert await counts() == [[4, sent, 1, got], [0, 0, 4, 56]]
+    await a.send(b"SUB acks.* 5\r\n")
+    for number in range(12):
+        await a.publish("s.x", b"abc", reply=f"acks.{number}")
+    got += sum(len(message.payload) for message in await a.messages(12))
+    assert await counts() == [[16, sent + 36, 13, got], [0, 0, 4, 56]]
+    create = {"stream_name": "S", "config": {"ack_policy": "none", "deliver_subject": "to.a"}}
+    await a.subscribe("to.a", 6)
+    got += len((await a.request("$JS.API.CONSUMER.CREATE.S", create)).payload)
+    await a.messages(12)
+    assert await counts() == [[17, sent + 36 + len(json.dumps(create)), 26, got + 36], [0, 0, 4, 56]]
+
+
 @pytest.mark.parametrize("query", ["sort=bogus", "limit=x", "offset=-x", "auth=perhaps"])
 async def test_bad_queries(core, query):
     status, _, _ = await fetch(core, f"/connz?{query}")

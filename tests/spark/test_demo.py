@@ -28,7 +28,7 @@ def _processes_of(folder: Path) -> list[str]:
 
 def test_the_demonstration_proves_its_counts_and_leaves_nothing_running(tmp_path):
     folder = tmp_path / "demo"
-    command = [sys.executable, "-m", "jetlake.cli.main", "demo", "--orders", "2000", "--folder", str(folder)]
+    command = [sys.executable, "-m", "jetlake", "demo", "--orders", "2000", "--folder", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

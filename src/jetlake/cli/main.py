@@ -43,7 +43,3 @@ def _serve(arguments: list[str]) -> int:
         return serve(arguments, pages)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -22,7 +22,7 @@ class Terminal:
         self.text = ""
         self._end, inside = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jetlake.cli.main", *words],
+            [sys.executable, "-m", "jetlake", *words],
             stdin=inside,
             stdout=inside,
             stderr=inside,

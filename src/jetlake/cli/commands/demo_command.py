@@ -106,4 +106,4 @@ def _own_command() -> str:
     found = shutil.which("jetlake")
     if found is not None and (not beside.exists() or Path(found).samefile(beside)):
         return "jetlake"
-    return str(beside) if beside.exists() else f"{sys.executable} -m jetlake.cli.main"
+    return str(beside) if beside.exists() else f"{sys.executable} -m jetlake"

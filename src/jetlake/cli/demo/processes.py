@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def _jetlake(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "jetlake.cli.main", *arguments]
+    return [sys.executable, "-m", "jetlake", *arguments]
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -102,7 +102,10 @@ class Account(Routing):
                 continue
             subscription.delivered += 1
             taken += 1
-            subscriber.send(_frame(subject, subscription.sid, reply, header if subscriber.headers else b"", payload))
+            shown = header if subscriber.headers else b""
+            subscriber.out_msgs += 1
+            subscriber.out_bytes += len(shown) + len(payload)
+            subscriber.send(_frame(subject, subscription.sid, reply, shown, payload))
         for handler in route.handlers:
             if handler(subject, reply, header, payload, origin) is not False:
                 taken += 1
@@ -161,7 +164,10 @@ class Account(Routing):
         if subscription.max and not self._may_take(subscription, 1):
             return False
         subscription.delivered += 1
-        subscriber.send(_frame(subject, subscription.sid, reply, header if subscriber.headers else b"", payload))
+        shown = header if subscriber.headers else b""
+        subscriber.out_msgs += 1
+        subscriber.out_bytes += len(shown) + len(payload)
+        subscriber.send(_frame(subject, subscription.sid, reply, shown, payload))
         return True
 
     def _may_take(self, subscription: Subscription, count: int) -> int:
@@ -234,9 +240,12 @@ class Account(Routing):
         headers = subscriber.headers
         frames: list[bytes] = []
         append = frames.append
+        size = 0
         for subject, reply, header, payload in messages:
+            size += len(payload)
             if header and headers:
                 total = len(header) + len(payload)
+                size += len(header)
                 if reply:
                     append(
                         b"HMSG %b %b %b %d %d\r\n%b%b\r\n" % (subject, sid, reply, len(header), total, header, payload)
@@ -248,6 +257,8 @@ class Account(Routing):
             else:
                 append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload))
         subscription.delivered += len(messages)
+        subscriber.out_msgs += len(messages)
+        subscriber.out_bytes += size
         subscriber.send(frames[0] if len(frames) == 1 else b"".join(frames))
         return len(messages)
 
@@ -257,23 +268,23 @@ class Account(Routing):
         Consecutive answers to one inbox, such as those of one publisher, are looked up once and sent as one piece.
         """
         frames: list[bytes] = []
+        size = 0
         taker: Subscription | None = None
         inbox: bytes | None = None
         for subject, payload in replies:
             prefix = subject.rpartition(b".")[0]
             if prefix != inbox:
                 if taker is not None and frames:
-                    taker.delivered += len(frames)
-                    taker.subscriber.send(b"".join(frames))
-                    frames = []
+                    _send_frames(taker, frames, size)
+                    frames, size = [], 0
                 taker, inbox = self._inbox(prefix), prefix
             if taker is None:
                 self.publish(subject, b"", b"", payload)
             else:
                 frames.append(b"MSG %b %b %d\r\n%b\r\n" % (subject, taker.sid, len(payload), payload))
+                size += len(payload)
         if taker is not None and frames:
-            taker.delivered += len(frames)
-            taker.subscriber.send(b"".join(frames))
+            _send_frames(taker, frames, size)
 
     def acknowledge(self, replies: list[bytes], text: bytes, first_sequence: int) -> None:
         """Acknowledge consecutive messages of a stream with `<text><sequence>}` each; empty replies get nothing.
@@ -290,13 +301,12 @@ class Account(Routing):
         for sequence, reply in enumerate(replies, first_sequence):
             dot = reply.rfind(b".")
             if reply[:dot] != inbox or sequence >= limit:
+                if taker is not None and frames:
+                    _send_frames(taker, frames, len(frames) * (len(text) + digits + 1))
+                    frames.clear()
                 if sequence >= limit:
                     digits += 1
                     limit *= 10
-                if taker is not None and frames:
-                    taker.delivered += len(frames)
-                    taker.subscriber.send(b"".join(frames))
-                    frames.clear()
                 inbox = reply[:dot]
                 taker = self._inbox(inbox) if dot > 0 else None
                 if taker is not None:
@@ -306,8 +316,7 @@ class Account(Routing):
             elif reply:
                 self.publish(reply, b"", b"", b"%b%d}" % (text, sequence))
         if taker is not None and frames:
-            taker.delivered += len(frames)
-            taker.subscriber.send(b"".join(frames))
+            _send_frames(taker, frames, len(frames) * (len(text) + digits + 1))
 
     def _inbox(self, prefix: bytes) -> Subscription | None:
         """Return the one plain subscription on all of `prefix.<token>`; None when there is other interest."""
@@ -318,6 +327,15 @@ class Account(Routing):
         if taker is None or exceptions or taker.max or taker.admits is not None:
             return None
         return taker
+
+
+def _send_frames(taker: Subscription, frames: list[bytes], size: int) -> None:
+    """Send frames whose payloads have this size together."""
+    subscriber = taker.subscriber
+    taker.delivered += len(frames)
+    subscriber.out_msgs += len(frames)
+    subscriber.out_bytes += size
+    subscriber.send(b"".join(frames))
 
 
 def _frame(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:

@@ -18,6 +18,8 @@ class Subscriber(ABC):
         no_responders: receives a 503 when a request has no recipient.
         closed: nothing that is sent arrives any more.
         congested: the outgoing buffer is above its high-water mark; deliveries should pause.
+        out_msgs: messages delivered so far; a 503 for a request without a recipient is none.
+        out_bytes: the bytes of their headers and payloads.
     """
 
     headers: bool = True
@@ -25,6 +27,8 @@ class Subscriber(ABC):
     no_responders: bool = False
     closed: bool = False
     congested: bool = False
+    out_msgs: int = 0
+    out_bytes: int = 0
 
     @abstractmethod
     def send(self, data: bytes) -> None:

@@ -181,16 +181,6 @@ class Connection(asyncio.Protocol, Subscriber):
         """The bytes of the headers and payloads of those messages."""
         return self._frames.in_bytes
 
-    @property
-    def out_msgs(self) -> int:
-        """Messages delivered so far."""
-        return self._subscriptions.count_deliveries()
-
-    @property
-    def out_bytes(self) -> int:
-        """Bytes written so far."""
-        return self.writer.out_bytes
-
     def pending_bytes(self) -> int:
         """Count the bytes that wait to be written."""
         return self.writer.pending_bytes()

@@ -35,15 +35,10 @@ class ClientSubscriptions:
         self._settings = services.settings
         self._engine_loop = services.engine_loop
         self._by_sid: dict[bytes, Subscription] = {}
-        self._ended_deliveries = 0
 
     def active(self) -> list[Subscription]:
         """List the subscriptions."""
         return list(self._by_sid.values())
-
-    def count_deliveries(self) -> int:
-        """Count the messages delivered so far, those of ended subscriptions included."""
-        return self._ended_deliveries + sum(subscription.delivered for subscription in self._by_sid.values())
 
     def subscribe(self, subject: bytes, queue: bytes, sid: bytes) -> None:
         """Handle SUB."""
@@ -66,7 +61,7 @@ class ClientSubscriptions:
         subscription = Subscription(subject, sid, self._subscriber, queue)
         if session.permissions is not None:
             subscription.admits = session.permissions.filter_for(subject)
-        subscription.on_end = self._remove_spent
+        subscription.on_end = self._remove
         self._by_sid[sid] = subscription
         session.account.add(subscription)
 
@@ -81,13 +76,7 @@ class ClientSubscriptions:
             self._writer.send(OK)
 
     def _remove(self, subscription: Subscription) -> None:
-        self._ended_deliveries += subscription.delivered
         self._by_sid.pop(subscription.sid, None)
-
-    def _remove_spent(self, subscription: Subscription) -> None:
-        """Remove a subscription that reached its maximum; its last deliveries are under way and not counted yet."""
-        self._ended_deliveries += subscription.max - subscription.delivered
-        self._remove(subscription)
 
     def move(self, account: Account, permissions: PermissionCheck | None) -> None:
         """End the subscriptions that another account or other permissions do not allow, before the session changes."""
@@ -106,7 +95,6 @@ class ClientSubscriptions:
     def close(self) -> None:
         """End all subscriptions, in steps when there are many."""
         subscriptions, self._by_sid = self._by_sid, {}
-        self._ended_deliveries += sum(subscription.delivered for subscription in subscriptions.values())
         self._engine_loop.work.begin(_unsubscribe_all(self._session.account, list(subscriptions.values())))
 
 

@@ -37,14 +37,12 @@ class ConnectionWriter:
 
     Attributes:
         encrypt: turns frames into TLS records; None without TLS.
-        out_bytes: bytes of frames written so far.
     """
 
     def __init__(
         self, peer: Peer, subscriber: Subscriber, control: ConnectionControl, services: ConnectionServices
     ) -> None:
         self.encrypt: Callable[[bytes], bytes] | None = None
-        self.out_bytes: int = 0
         self._peer = peer
         self._subscriber = subscriber
         self._control = control
@@ -112,7 +110,6 @@ class ConnectionWriter:
             return
         data = self._take_output()
         self._queued_bytes -= len(data)
-        self.out_bytes += len(data)
         transport.write(data if self.encrypt is None else self.encrypt(data))
         if self._output and not self._paused:
             self._dirty = True

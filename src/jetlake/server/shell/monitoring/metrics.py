@@ -45,7 +45,7 @@ def metrics_text(server: ServerView) -> str:
     page.counter("jetlake_messages_received_total", "Messages from clients.", totals["in_msgs"])
     page.counter("jetlake_messages_sent_total", "Messages to clients.", totals["out_msgs"])
     page.counter("jetlake_bytes_received_total", "Header and payload bytes from clients.", totals["in_bytes"])
-    page.counter("jetlake_bytes_sent_total", "Bytes written to clients.", totals["out_bytes"])
+    page.counter("jetlake_bytes_sent_total", "Header and payload bytes to clients.", totals["out_bytes"])
     page.gauge("jetlake_connections", "Connected clients.", len(server.connections))
     page.counter("jetlake_connections_total", "Clients that ever connected.", counts.total_connections)
     page.counter("jetlake_slow_consumers_total", "Clients cut off for reading too slowly.", counts.slow_consumers)

@@ -200,10 +200,10 @@ async def test_counters(make_server, connect):
     client.send(b"HPUB b 12 14\r\nNATS/1.0\r\n\r\nhi\r\n")
     await client.take()
     connection = client.connection
-    assert (connection.in_msgs, connection.in_bytes, connection.out_msgs) == (4, 23, 3)
+    assert (connection.in_msgs, connection.in_bytes, connection.out_msgs, connection.out_bytes) == (4, 23, 3, 20)
     connection.connection_lost(None)
     totals = server.statistics.closed
-    assert (totals.in_msgs, totals.in_bytes, totals.out_msgs) == (4, 23, 3)
+    assert (totals.in_msgs, totals.in_bytes, totals.out_msgs, totals.out_bytes) == (4, 23, 3, 20)
 
 
 async def test_a_defect_costs_one_connection_and_one_line(make_server, connect):
