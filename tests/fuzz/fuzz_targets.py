@@ -17,6 +17,8 @@ from session_target import SESSIONS, run_session
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import BadHeaderError, ConfigError, DecodeError, OffsetError, ProtocolError, StoreError
+from jetlake.model.archive.reader import ArchiveReader
+from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import decode, decode_strict
 from jetlake.model.stream import StreamConfig
@@ -387,7 +389,40 @@ authorization { users = [ {user: a, password: b, permissions: { publish: "x.>", 
 accounts: { A: { jetstream: enabled, users: [ {nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4} ] } }
 """
 
+# Archives
+
+_RESOURCES = Path(__file__).parents[1] / "unit" / "model" / "archive" / "resources"
+
+
+def archive(data: bytes) -> None:
+    """The same items and the same error, however the bytes are cut."""
+    outcomes = []
+    for piece in (len(data) or 1, 97):
+        reader = ArchiveReader("S", 1024 * 1024)
+        items: list[object] = []
+        error = ""
+        try:
+            for at in range(0, len(data), piece):
+                items += reader.feed(data[at : at + piece])
+            items += reader.finish()
+        except DecodeError as refused:
+            error = str(refused)
+        outcomes.append((items if not error else None, bool(error)))
+    assert outcomes[0] == outcomes[1]
+
+
+def unpacked_archive(data: bytes) -> None:
+    """What is inside, without the checksums around it."""
+    archive(IDENTIFIER + b"".join(compress(data[at : at + 4000]) for at in range(0, len(data), 4000)))
+
+
+def _archives() -> list[bytes]:
+    return [(_RESOURCES / name).read_bytes() for name in ("stream-2.15.s2", "stream-2.14.tar.s2")]
+
+
 TARGETS: dict[str, Target] = {
+    "archive": Target(archive, _archives()),
+    "unpacked_archive": Target(unpacked_archive, [b"".join(S2Reader().feed(data)) for data in _archives()]),
     "sessions": Target(run_session, SESSIONS, mutations=10),
     "server_frames": Target(
         server_frames,

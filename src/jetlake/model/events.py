@@ -291,6 +291,8 @@ class SnapshotComplete(Event, frozen=True, tag=_ADVISORY + "snapshot_complete"):
     """Who asked."""
     domain: str = ""
     """The JetStream domain."""
+    error: str = ""
+    """Why it ended early."""
 
 
 class RestoreCreate(Event, frozen=True, tag=_ADVISORY + "restore_create"):

@@ -156,8 +156,8 @@ class StreamSnapshotRequest(Value, frozen=True):
 class StreamRestoreRequest(Value, frozen=True):
     """`STREAM.RESTORE`: what a backup's answer said."""
 
-    config: StreamConfig
-    """The stream's configuration."""
+    config: StreamConfig = always(StreamConfig(name=""))
+    """The stream's configuration; without a name it gets the one in the subject."""
     state: StreamState = always(StreamState())
     """What it holds."""
 

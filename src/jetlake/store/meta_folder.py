@@ -88,6 +88,7 @@ class MetaFolder:
         self._staged: _Staged | None = None
         self._in_sync: Path | None = None
         self._is_new = False
+        self._is_held = False
         self._is_made = True
         self._is_own = True  # not somebody else's that has the same name
         self._stillborn: StoreError | None = None
@@ -106,10 +107,18 @@ class MetaFolder:
         self.stage_meta(meta)
         self.sync()
 
-    def stage_new(self, meta: bytes) -> None:
-        """Stage the meta file of a folder that is not there yet, without a look at the disk."""
+    def stage_new(self, meta: bytes, *, held: bool = False) -> None:
+        """Stage the meta file of a folder that is not there yet, without a look at the disk.
+
+        Args:
+            held: the folder stays unfinished, whatever is synced in it, until `release`.
+        """
         self._staged = _Staged(_sealed(meta), None)
-        self._is_new, self._is_made, self._is_own = True, False, False
+        self._is_new, self._is_made, self._is_own, self._is_held = True, False, False, held
+
+    def release(self) -> None:
+        """Let the next sync finish a folder that was held."""
+        self._is_held = False
 
     def stage_meta(self, meta: bytes) -> None:
         """Write this JSON beside the one that is kept, in a new folder if there is none; `sync` puts it in its place.
@@ -206,6 +215,8 @@ class MetaFolder:
             staged = None
             try:
                 self.make()
+                if self._is_held:
+                    return
                 with self._lock:
                     staged, self._staged = self._staged, None
                     if staged is None or self._gone.is_set():

@@ -82,6 +82,7 @@ class Engine:
             timers=self.timers,
             commit=self.commit,
             deliveries=self.deliveries,
+            long_work=self.long_work,
             received=self._received,
             store_received=self.store_received,
             random=self.random,
@@ -97,7 +98,7 @@ class Engine:
         """Enable JetStream for an account and recover its streams."""
         jetstream = JetStream(self.services, self.storage, self.usage, account, limits or AccountLimits())
         self.jetstreams[account.name] = jetstream
-        account.js = JetStreamRouter(jetstream, self.long_work)
+        account.js = JetStreamRouter(jetstream)
         jetstream.recover()
         return jetstream
 

@@ -57,7 +57,7 @@ class DurableStore(MemoryStore):
 
 
 class DurableStorage(MemoryStorage):
-    def create(self, account, config, created_ns):
+    def create(self, account, config, created_ns, *, held=False):
         home = MemoryHome()
         home.store = DurableStore()
         return home

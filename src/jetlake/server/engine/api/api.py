@@ -1,6 +1,6 @@
 """The dispatcher of the JSON API: finds a request's handler by its subject, decodes the body and sends the answer.
 
-Handlers return the reply or raise an `ApiError`; they are listed by verb, one table for streams and one for consumers.
+Handlers return the reply or raise an `ApiError`; they are listed by verb, a table for each kind.
 An answer is sent when everything written before it is durable, so that it shows nothing that a crash could undo.
 A handler that may take long returns steps, between which other work runs; later requests about the same stream wait
 meanwhile, so that no answer describes a half purged stream.
@@ -20,17 +20,17 @@ from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.api.consumer_api import HANDLERS as CONSUMER_HANDLERS
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object
+from jetlake.server.engine.api.snapshot_api import HANDLERS as SNAPSHOT_HANDLERS
 from jetlake.server.engine.api.stream_api import HANDLERS as STREAM_HANDLERS
 from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.core.commit import Action, Syncable
-from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps
 
 __all__ = ["Api"]
 
-_HANDLERS: dict[str, Handler] = {**STREAM_HANDLERS, **CONSUMER_HANDLERS}
+_HANDLERS: dict[str, Handler] = {**STREAM_HANDLERS, **SNAPSHOT_HANDLERS, **CONSUMER_HANDLERS}
 
 # Verbs whose body is ignored unless it looks like JSON.
 _MAY_BE_ANYTHING = frozenset({"STREAM.INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.PURGE"})
@@ -68,12 +68,11 @@ class Api:
 
     Args:
         jetstream: the account's JetStream.
-        long_work: runs the steps of requests that take long.
     """
 
-    def __init__(self, jetstream: JetStream, long_work: LongWork) -> None:
+    def __init__(self, jetstream: JetStream) -> None:
         self._jetstream = jetstream
-        self._long_work = long_work
+        self._long_work = jetstream.services.long_work
         self._commit = jetstream.services.commit
         self._counts = jetstream.api
         # Per stream that a request in steps works on: the later requests about it.

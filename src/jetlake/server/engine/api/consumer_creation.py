@@ -1,4 +1,4 @@
-"""The creation of consumers: new ones, and those that a stream had before a restart."""
+"""The creation of consumers: new ones, and those that a stream had before a restart or in an archive."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from jetlake.server.engine.consumer.start_position import StartPosition, start_p
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps
 
-__all__ = ["create_consumer", "new_name", "recover_consumers"]
+__all__ = ["adopt_consumer", "create_consumer", "new_name", "recover_consumers"]
 
 _NAME_LENGTH = 8
 _NAME_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -65,6 +66,19 @@ def recover_consumers(stream: Stream[Consumer], advisories: Advisories) -> None:
         except StoreError as error:
             stream.home.set_aside(record.name, str(error))
             continue
+        _add(stream, consumer)
+
+
+def adopt_consumer(
+    stream: Stream[Consumer], advisories: Advisories, record: ConsumerRecord, home: ConsumerHome, state: ConsumerState
+) -> None:
+    """Add a consumer whose files are written, at the position that they hold."""
+    consumer = _make(stream, advisories, record, home, StartPosition(record.start))
+    try:
+        consumer.continue_from(state, record.resume)
+    except StoreError as error:
+        stream.home.set_aside(record.name, str(error))
+    else:
         _add(stream, consumer)
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError, api_error
 from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import StreamConfig
-from jetlake.server.engine.api.consumer_creation import recover_consumers
+from jetlake.server.engine.api.consumer_creation import adopt_consumer, recover_consumers
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import StreamUsage, Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
+from jetlake.server.engine.snapshot.transfers import Transfers
 from jetlake.server.engine.storage.storage import Storage, StreamHome
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
 from jetlake.store.steps import Steps, finish
+
+if TYPE_CHECKING:  # Loaded with the first restore: few servers ever see one, and all start without its libraries.
+    from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
 
 __all__ = ["JetStream"]
 
@@ -52,6 +57,8 @@ class JetStream:
     Attributes:
         captured: the subjects of all streams; streams keep it up to date.
         api: counters of API requests.
+        transfers: backups and restores under way.
+        restoring: names of streams that are being restored.
     """
 
     def __init__(
@@ -66,6 +73,8 @@ class JetStream:
         self.captured = PatternSet()
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
+        self.transfers = Transfers()
+        self.restoring: set[str] = set()
         self._storage = storage
         self._server_usage = server_usage
 
@@ -98,6 +107,40 @@ class JetStream:
             self.services.commit.forget(stream.store, error)
             with self.services.report_store_errors(f"removing stream {stream.name}"):
                 finish(self.delete_stream(stream))
+
+    def load_stream(self, config: StreamConfig, now_ns: int) -> StreamLoader:
+        """Create a stream that nobody sees before `adopt`, and that a restart removes.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        from jetlake.server.engine.snapshot.loader import StreamLoader
+
+        home = self._storage.create(self.account.name, config, now_ns, held=True)
+        usage = StreamUsage(self._server_usage, self.usage, config.storage)
+        return StreamLoader(home, config, usage, self.services.options.limits, self.limits, now_ns)
+
+    def adopt(self, loader: StreamLoader, consumers: list[LoadedConsumer]) -> Stream[Consumer]:
+        """Show a loaded stream to everybody; it is durable once its home's `place` is.
+
+        Raises:
+            ApiError: another stream captures its subjects by now.
+            StoreError: the disk refused; nobody has seen the stream.
+        """
+        config, home = loader.config, loader.home
+        self.check_overlap(config)
+        loader.usage.set_used(0)  # The stream counts from here on.
+        if loader.created_ns != loader.begun_ns:
+            home.save(config, loader.created_ns)
+        home.release()
+        stream = self._add(config, loader.created_ns, home, self.services.clock.now_ns())
+        for record, consumer_home, state in consumers:
+            adopt_consumer(stream, self.advisories, record, consumer_home, state)
+        self.advisories.stream_action(stream.name, ActionKind.CREATE)
+        if home.place is not None:
+            self.services.commit.mark_now(home.place)
+            self.services.commit.when_durable(home.place, partial(self._on_created, stream))
+        return stream
 
     def delete_stream(self, stream: Stream[Consumer]) -> Steps[Syncable | None]:
         """Delete a stream with its consumers and files; return what is durable once it is gone for good.
@@ -154,6 +197,15 @@ class JetStream:
             for subject in own:
                 self.captured.add(subject)
 
+    def check_free(self, name: str) -> None:
+        """Check that no stream of that name is being restored.
+
+        Raises:
+            ApiError: 10058.
+        """
+        if name in self.restoring:
+            raise api_error(10058)
+
     def check_stream_count(self) -> None:
         """Check that the account may have another stream.
 
@@ -175,7 +227,8 @@ class JetStream:
                 raise api_error(10047 if storage is StorageType.FILE else 10028)
 
     def shut_down(self) -> None:
-        """End the consumers' waiting requests, because the server stops."""
+        """End transfers and the consumers' waiting requests, because the server stops."""
+        self.transfers.close()
         for stream in self.streams.values():
             for consumer in tuple(stream.consumers.values()):
                 consumer.shut_down()

@@ -9,7 +9,6 @@ from jetlake.server.engine.api.api import Api
 from jetlake.server.engine.api.direct_get import direct_get
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.consumer.consumer import Consumer
-from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 
@@ -21,12 +20,11 @@ class JetStreamRouter:
 
     Args:
         jetstream: the account's JetStream.
-        long_work: runs the steps of requests that take long.
     """
 
-    def __init__(self, jetstream: JetStream, long_work: LongWork) -> None:
+    def __init__(self, jetstream: JetStream) -> None:
         self._jetstream = jetstream
-        self._api = Api(jetstream, long_work)
+        self._api = Api(jetstream)
         domain = jetstream.services.options.domain
         self._domain_prefix = f"$JS.{domain}.API.".encode() if domain else b""
         self._domain_token = (domain or NO_DOMAIN).encode()
@@ -46,7 +44,7 @@ class JetStreamRouter:
                 return True
             subject = b"$JS.API." + rest
         if not subject.startswith(b"$JS.API."):
-            return False
+            return self._jetstream.transfers.receive(subject, reply, payload)
         self._jetstream.services.store_received()
         if subject.startswith(b"$JS.API.CONSUMER.MSG.NEXT."):
             return self._receive_pull(subject, reply, header, payload, origin)

@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
-from jetlake.model.encoding.fields import Value
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.replies import (
@@ -48,7 +47,7 @@ from jetlake.store.message import StoredMessage as Stored
 from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["HANDLERS", "stream_info"]
+__all__ = ["HANDLERS", "check_supported", "stream_info", "stream_rules"]
 
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
@@ -75,10 +74,11 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
     check_stream_request(request.stream, config)
     existing = jetstream.streams.get(config.name)
     if existing is None:
+        jetstream.check_free(config.name)
         jetstream.check_stream_count()
         jetstream.check_room(config.storage, config.max_bytes or -1)
-    config = with_stored_metadata(check_stream_config(config, _rules(request, body)))
-    _check_supported(config)
+    config = with_stored_metadata(check_stream_config(config, stream_rules(request, pedantic=body.pedantic)))
+    check_supported(config)
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
@@ -98,14 +98,14 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     jetstream = request.jetstream
     body = request.body or StreamCreateRequest()
     config = body.config
-    rules = _rules(request, body)
+    rules = stream_rules(request, pedantic=body.pedantic)
     check_stream_config(config, rules)
     if config.name != request.stream:
         raise api_error(10056)
     stream = jetstream.stream(config.name)
     old = stream.config
     config = with_stored_metadata(check_stream_update(old, config, rules))
-    _check_supported(config)
+    check_supported(config)
     jetstream.check_overlap(config)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
@@ -254,20 +254,6 @@ def message_delete(request: ApiRequest) -> MessageDeleteReply:
     return MessageDeleteReply(success=True)
 
 
-# Not supported
-
-
-def stream_snapshot(request: ApiRequest) -> Value:
-    """Refuse `STREAM.SNAPSHOT`."""
-    request.jetstream.stream(request.stream)
-    raise api_error(10064, err="not supported by this server")
-
-
-def stream_restore(request: ApiRequest) -> Value:
-    """Refuse `STREAM.RESTORE`."""
-    raise api_error(10062, err="not supported by this server")
-
-
 # Shared by the handlers
 
 
@@ -290,7 +276,8 @@ def stream_info(stream: Stream[Any], now_ns: int, *, served: bool = True, leads:
     )
 
 
-def _rules(request: ApiRequest, body: StreamCreateRequest) -> StreamRules:
+def stream_rules(request: ApiRequest, *, pedantic: bool = False) -> StreamRules:
+    """Return the limits and other streams that a configuration is checked against."""
     jetstream = request.jetstream
 
     def lookup(name: str) -> StreamConfig | None:
@@ -298,7 +285,7 @@ def _rules(request: ApiRequest, body: StreamCreateRequest) -> StreamRules:
         return stream.config if stream is not None else None
 
     limits = jetstream.services.options.limits
-    return StreamRules(pedantic=body.pedantic, server=limits, account=jetstream.limits, lookup=lookup)
+    return StreamRules(pedantic=pedantic, server=limits, account=jetstream.limits, lookup=lookup)
 
 
 def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
@@ -311,7 +298,7 @@ def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
     ]
 
 
-def _check_supported(config: StreamConfig) -> None:
+def check_supported(config: StreamConfig) -> None:
     """Refuse features that this server lacks, rather than ignore them.
 
     Raises:
@@ -339,6 +326,4 @@ HANDLERS: dict[str, Handler] = {
     "STREAM.PURGE": stream_purge,
     "STREAM.MSG.GET": message_get,
     "STREAM.MSG.DELETE": message_delete,
-    "STREAM.SNAPSHOT": stream_snapshot,
-    "STREAM.RESTORE": stream_restore,
 }

@@ -29,6 +29,7 @@ from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
+from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Consumer"]
@@ -236,7 +237,14 @@ class Consumer:
         Raises:
             StoreError: the journal or the stream's messages cannot be read.
         """
-        state = self.journal.load()
+        self.continue_from(self.journal.load(), resume)
+
+    def continue_from(self, state: ConsumerState, resume: int) -> None:
+        """Continue from a state that the journal holds.
+
+        Raises:
+            StoreError: the stream's messages cannot be read.
+        """
         store = self.stream.store
         if recover_position(self.ack_tracker, self.cursor, store, state, start=self._start, resume=resume):
             self.journal.rewrite()

@@ -12,6 +12,7 @@ from jetlake.errors import StoreError
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
+from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.core.timers import Timers
 
@@ -35,6 +36,8 @@ class Services:
     timers: Timers
     commit: Commit
     deliveries: DeliveryQueue
+    long_work: LongWork
+    """Runs work in steps over several cycles."""
     received: list[Receiver]
     """Receivers with messages that are not stored yet; a receiver appends itself with its first message."""
     store_received: Callable[[], None]

@@ -101,6 +101,9 @@ class _StreamHome:
     def save(self, config: StreamConfig, created_ns: int) -> None:
         self._folder.stage_meta(encode(StreamRecord(config=config, created_ns=created_ns)))
 
+    def release(self) -> None:
+        self._folder.release()
+
     def load_ids(self) -> SavedIds | None:
         body = self._load(_IDS)
         if body is None:
@@ -217,8 +220,11 @@ class FolderStorage:
         self._report = report
         self._note = note
 
-    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
         """Create the storage of a new stream.
+
+        Args:
+            held: a restart removes the stream with all that it holds, unless `release` came before.
 
         Raises:
             StoreError: the disk refused.
@@ -228,7 +234,7 @@ class FolderStorage:
             self._check_free(folder)
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
-        folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)))
+        folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)), held=held)
         return _StreamHome(folder, self._removals, self._report, self._note)
 
     def _check_free(self, folder: StreamFolder) -> None:

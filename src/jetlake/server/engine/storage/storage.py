@@ -56,6 +56,10 @@ class StreamHome(Protocol):
         """Save the configuration; it is durable once `place` is."""
         ...
 
+    def release(self) -> None:
+        """Let a stream that was created held become durable with `place`."""
+        ...
+
     def load_ids(self) -> SavedIds | None:
         """Load the message ids of the last clean stop; None when the stream never had any."""
         ...
@@ -109,8 +113,13 @@ class Storage(Protocol):
     removals: FolderRemovals | None
     """Removes folders; None in memory."""
 
-    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
-        """Create the storage of a new stream, whose configuration is durable once its `place` is."""
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
+        """Create the storage of a new stream, whose configuration is durable once its `place` is.
+
+        Args:
+            held: a restart removes the stream with all that it holds, unless `release` and a sync of `place` came
+                before.
+        """
         ...
 
     def recover(self, account: str) -> Iterable[tuple[StreamConfig, int, StreamHome]]:
@@ -130,6 +139,9 @@ class MemoryHome:
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Save nothing."""
+
+    def release(self) -> None:
+        """Release nothing."""
 
     def load_ids(self) -> SavedIds | None:
         """Return None: nothing is stored."""
@@ -177,7 +189,7 @@ class MemoryStorage:
         self.set_aside: dict[tuple[str, str], str] = {}
         self.removals: FolderRemovals | None = None
 
-    def create(self, account: str, config: StreamConfig, created_ns: int) -> StreamHome:
+    def create(self, account: str, config: StreamConfig, created_ns: int, *, held: bool = False) -> StreamHome:
         """Create the storage of a new stream, in memory whatever its configuration says."""
         return MemoryHome()
 

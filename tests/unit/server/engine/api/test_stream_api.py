@@ -459,14 +459,6 @@ def test_a_batch_ends_when_its_taker_goes(harness):
     assert not harness.engine.has_ready()
 
 
-@pytest.mark.parametrize(("verb", "code"), [("STREAM.SNAPSHOT.S", 10064), ("STREAM.RESTORE.S", 10062)])
-def test_backups_are_refused_by_name(harness, verb, code):
-    harness.create()
-    answer = harness.api(verb, {"deliver_subject": "x"} if code == 10064 else {"config": {"name": "S"}})
-    assert answer["error"]["err_code"] == code
-    assert answer["error"]["description"].endswith("not supported by this server")
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_no_two_streams_ever_capture_the_same_subject(harness, seed):
     """Create, change and delete at random; what is refused is what overlaps, compared pair by pair."""

@@ -1,0 +1,213 @@
+"""The loader of a new stream: puts what an archive holds into the stream's storage, before anybody sees the stream."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from jetlake.errors import ApiError, DecodeError, api_error
+from jetlake.model.account import AccountLimits
+from jetlake.model.archive.items import ArchivedConsumer, ArchivedMessage, ArchivedState, Item, SkippedSequence
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.enums import RetentionPolicy, StorageType
+from jetlake.model.rules.consumer_rules import ConsumerRules, check_consumer, check_workqueue
+from jetlake.model.rules.limits import ServerLimits
+from jetlake.model.stream import StreamConfig
+from jetlake.protocol.headers import find_value
+from jetlake.protocol.subjects import is_valid_publish
+from jetlake.server.engine.core.commit import Syncable
+from jetlake.server.engine.core.usage import StreamUsage
+from jetlake.server.engine.snapshot.consumer_positions import stored_state
+from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
+from jetlake.server.engine.storage.storage import SavedIds, StreamHome
+from jetlake.server.engine.stream.message_headers import MSG_ID
+from jetlake.store.journal.consumer_state import ConsumerState
+
+__all__ = ["LoadedConsumer", "StreamLoader"]
+
+# Appended messages are handed to the disk when they take this much memory.
+_FLUSH_BYTES = 1024 * 1024
+
+LoadedConsumer = tuple[ConsumerRecord, ConsumerHome, ConsumerState]
+"""A consumer whose files are written, and where it stands."""
+
+
+class StreamLoader:
+    """Fills the storage of one stream.
+
+    Args:
+        home: the storage, held: a restart removes it.
+        config: the stream's configuration, checked.
+        usage: the stream's share of account and server usage.
+        limits: the server's limits for consumers.
+        account: the account's limits.
+        now_ns: when the restore begins.
+
+    Attributes:
+        begun_ns: when the restore began.
+        created_ns: when the stream was created: then, unless the archive tells.
+    """
+
+    def __init__(
+        self,
+        home: StreamHome,
+        config: StreamConfig,
+        usage: StreamUsage,
+        limits: ServerLimits,
+        account: AccountLimits,
+        now_ns: int,
+    ) -> None:
+        self.home = home
+        self.config = config
+        self.usage = usage
+        self.created_ns = self.begun_ns = now_ns
+        self._rules = ConsumerRules(stream=config, pedantic=False, server=limits, account=account)
+        self._last_sequence = 0
+        self._may_begin_anywhere = False
+        self._has_first = False
+        self._has_ids = False
+        self._unflushed = 0
+        self._consumers: list[ArchivedConsumer] = []
+
+    def add(self, item: Item) -> None:
+        """Store an item of the archive.
+
+        Raises:
+            DecodeError: it contradicts what came before.
+            ApiError: the account's or server's limits do not allow it.
+            StoreError: the disk refused.
+        """
+        if isinstance(item, ArchivedMessage):
+            self._add_message(item)
+        elif isinstance(item, SkippedSequence):
+            self._skip(item.sequence)
+        elif isinstance(item, ArchivedState):
+            self._begin(item)
+        else:
+            self._consumers.append(self._checked(item))
+
+    def _begin(self, state: ArchivedState) -> None:
+        self.created_ns = state.created_ns or self.begun_ns
+        self._last_sequence = state.last_sequence
+        self._may_begin_anywhere = state.first_sequence is None
+        self._has_first = state.first_sequence != 0
+        if state.first_sequence is not None and state.first_sequence > 1:
+            self.home.store.advance_to(state.first_sequence)
+
+    def _add_message(self, message: ArchivedMessage) -> None:
+        subject, time_ns, sequence, header, payload = message
+        self._reach(sequence)
+        if not is_valid_publish(subject):
+            raise DecodeError(f"message sequence {sequence} has an invalid subject")
+        if header and not (header.startswith(b"NATS/1.0") and header.endswith(b"\r\n\r\n")):
+            raise DecodeError(f"message sequence {sequence} has an invalid header")
+        if 0 < self.config.max_msg_size < len(header) + len(payload):
+            raise DecodeError(f"message sequence {sequence} exceeds maximum message size")
+        if not self._has_ids and header and find_value(header, MSG_ID):
+            self._has_ids = True
+        self.home.store.append(subject, header, payload, time_ns)
+        self._unflushed += len(subject) + len(header) + len(payload)
+        if self._unflushed > _FLUSH_BYTES:
+            self.flush()
+
+    def _reach(self, sequence: int) -> None:
+        """Let the next message have this sequence; those before it are deleted."""
+        store = self.home.store
+        expected = store.last_sequence + 1
+        if self._may_begin_anywhere and sequence > 1:
+            store.advance_to(sequence)
+        elif sequence < expected or not self._has_first:
+            raise DecodeError(f"message sequence {sequence} out of order")
+        elif sequence > expected:
+            store.skip(sequence - expected)
+        self._may_begin_anywhere = False
+        self._last_sequence = max(self._last_sequence, sequence)
+
+    def _skip(self, sequence: int) -> None:
+        store = self.home.store
+        if sequence <= store.last_sequence:
+            store.remove(sequence)
+        elif self._may_begin_anywhere:
+            store.advance_to(sequence + 1)
+            self._last_sequence = max(self._last_sequence, sequence)
+        else:
+            self._reach(sequence)
+            store.skip(1)
+
+    def flush(self) -> None:
+        """Hand what was appended to the disk, and count it.
+
+        Raises:
+            ApiError: the account's or server's limits do not allow so much.
+            StoreError: the disk refused.
+        """
+        self._unflushed = 0
+        self.home.store.flush()
+        self.usage.set_used(self.home.store.bytes)
+        if not self.usage.has_room(0):
+            raise api_error(10047 if self.config.storage is StorageType.FILE else 10028)
+
+    def _checked(self, consumer: ArchivedConsumer) -> ArchivedConsumer:
+        config = consumer.config
+        if not config.name:
+            config = replace(config, name=consumer.name)
+        try:
+            if config.name != consumer.name:
+                raise DecodeError("consumer names do not match")
+            config = self._checked_config(config)
+        except (ApiError, DecodeError) as error:
+            raise DecodeError(f'error restoring consumer ["{consumer.name}"]: {error}') from None
+        return ArchivedConsumer(consumer.name, config, consumer.position, consumer.created_ns)
+
+    def _checked_config(self, config: ConsumerConfig) -> ConsumerConfig:
+        checked = check_consumer(config, self._rules)
+        others = [other.config for other in self._consumers]
+        if any(other.name == config.name for other in others):
+            raise DecodeError("the archive has it twice")
+        if self.config.retention is RetentionPolicy.WORKQUEUE:
+            check_workqueue(checked, others)
+        return replace(checked, metadata=config.metadata)
+
+    def complete(self) -> tuple[list[LoadedConsumer], list[Syncable]]:
+        """Write what is left once the archive is complete.
+
+        Returns:
+            The consumers, and what must be durable before the stream may be shown.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        store = self.home.store
+        if self._last_sequence > store.last_sequence:
+            if store.messages:
+                store.skip(self._last_sequence - store.last_sequence)
+            else:
+                store.advance_to(self._last_sequence + 1)
+        self.flush()
+        if self._has_ids:
+            # Tells the stream to look for ids in the headers, as after a crash.
+            self.home.save_ids(SavedIds())
+        syncables: list[Syncable] = [store] if store.durable else []
+        loaded = []
+        for consumer in self._consumers:
+            state = stored_state(consumer.position, consumer.config.max_deliver)
+            record = ConsumerRecord(
+                name=consumer.name,
+                config=consumer.config,
+                created_ns=consumer.created_ns or self.begun_ns,
+                start=1 if state.delivered_consumer else state.delivered_stream + 1,
+            )
+            home = self.home.create_consumer(record)
+            home.journal.replace(state)
+            if home.place is not None:
+                syncables += [home.place, home.journal]
+            loaded.append((record, home, state))
+        return loaded, syncables
+
+    def discard(self) -> Syncable | None:
+        """Remove everything that was stored; return what is durable once it is gone.
+
+        Raises:
+            StoreError: the files could not be removed; a restart removes them.
+        """
+        self.usage.set_used(0)
+        return self.home.delete()

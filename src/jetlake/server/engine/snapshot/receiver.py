@@ -1,0 +1,199 @@
+"""The receiver of an archive: chunks from the client, loaded in steps, and in the end a stream or nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from jetlake.errors import ApiError, DecodeError, JetlakeError, StoreError, api_error
+from jetlake.model.archive.reader import ArchiveReader
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
+from jetlake.server.engine.snapshot.transfers import Transfers
+from jetlake.store.steps import Steps
+
+__all__ = ["ArchiveReceiver"]
+
+_CHUNK_NS = 5_000_000_000
+# Most bytes of chunks that wait to be loaded: a client should wait for acknowledgements.
+_WAITING_BYTES_MAX = 64 * 1024 * 1024
+_ITEMS_PER_STEP = 32
+
+Answer = Callable[[bytes, ApiError | None], None]
+
+
+class ArchiveReceiver:
+    """Receives the archive of one stream.
+
+    Args:
+        services: the engine's clock, timers, commit and long work.
+        transfers: where chunks are received.
+        transfer_id: the id in the subject of chunks.
+        loader: stores what the archive holds.
+        reader: reads the archive.
+        acknowledge: sends the acknowledgement of a chunk to its reply subject.
+        adopt: shows the loaded stream to everybody; raises `ApiError` or `StoreError` when it cannot be added.
+        answer: called once at the end with the reply subject of the last chunk, and the error if there is one.
+        on_end: called when the transfer is over, whatever the outcome, with the number of received bytes.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        transfers: Transfers,
+        transfer_id: bytes,
+        loader: StreamLoader,
+        reader: ArchiveReader,
+        *,
+        acknowledge: Callable[[bytes], None],
+        adopt: Callable[[StreamLoader, list[LoadedConsumer]], None],
+        answer: Answer,
+        on_end: Callable[[int], None],
+    ) -> None:
+        self._services = services
+        self._transfers = transfers
+        self._id = transfer_id
+        self._loader = loader
+        self._reader = reader
+        self._acknowledge = acknowledge
+        self._adopt = adopt
+        self._answer = answer
+        self._on_end = on_end
+        self._chunks: deque[tuple[bytes, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._received_bytes = 0
+        self._is_running = False
+        self._is_finishing = False
+        self._is_ended = False
+        self._failure: ApiError | None = None
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Wait for the first chunk."""
+        self._transfers.begin(self._id, self)
+        self._arm()
+
+    def receive(self, reply: bytes, payload: bytes) -> None:
+        """Queue a chunk; one without a reply ends the transfer, an empty one completes the archive."""
+        if self._is_finishing:
+            return
+        self._arm()
+        self._received_bytes += len(payload)
+        self._waiting_bytes += len(payload)
+        if not reply or self._waiting_bytes > _WAITING_BYTES_MAX:
+            self.cancel()
+            return
+        self._chunks.append((reply, payload))
+        if not self._is_running:
+            self._is_running = True
+            self._services.long_work.begin(self._load_chunks())
+
+    def cancel(self) -> None:
+        """End the transfer without an answer, and leave nothing behind."""
+        if not self._is_ended:
+            self._fail(api_error(10062, err="cancelled"))
+            self._end()
+
+    def _load_chunks(self) -> Steps[None]:
+        try:
+            while self._chunks and not self._is_ended:
+                reply, payload = self._chunks.popleft()
+                self._waiting_bytes -= len(payload)
+                if payload:
+                    yield from self._guarded(self._load(payload))
+                    self._acknowledge(reply)
+                else:
+                    self._is_finishing = True
+                    self._disarm()
+                    yield from self._guarded(self._finish(reply))
+                    if self._failure is not None:
+                        self._refuse(reply)
+        finally:
+            self._is_running = False
+
+    def _guarded(self, work: Steps[None]) -> Steps[None]:
+        """Run steps; what they raise is told to the client at the end."""
+        if self._failure is not None or self._is_ended:
+            return
+        try:
+            yield from work
+        except (DecodeError, StoreError) as error:
+            self._fail(api_error(10062, err=str(error)))
+        except ApiError as error:
+            self._fail(api_error(10062, err=f"{error.description} ({error.err_code})"))
+
+    def _load(self, chunk: bytes) -> Steps[None]:
+        for count, item in enumerate(self._reader.feed(chunk), 1):
+            self._loader.add(item)
+            if not count % _ITEMS_PER_STEP:
+                yield
+            if self._is_ended:
+                return
+
+    def _finish(self, reply: bytes) -> Steps[None]:
+        for count, item in enumerate(self._reader.finish(), 1):
+            self._loader.add(item)
+            if not count % _ITEMS_PER_STEP:
+                yield
+        consumers, syncables = self._loader.complete()
+        commit = self._services.commit
+
+        def show(error: JetlakeError | None) -> None:
+            if self._is_ended:
+                return
+            if error is not None:
+                self._fail(api_error(10062, err=str(error)))
+            else:
+                try:
+                    self._adopt(self._loader, consumers)
+                except ApiError as refusal:
+                    self._fail(api_error(10062, err=f"error adding stream: {refusal.description} ({refusal.err_code})"))
+                except StoreError as refusal:
+                    self._fail(api_error(10062, err=str(refusal)))
+            if self._failure is not None:
+                self._refuse(reply)
+                return
+            self._end()
+            self._answer(reply, None)
+
+        for syncable in syncables:
+            commit.mark_now(syncable)
+        if syncables:
+            commit.when_all_durable(syncables, show)
+        else:
+            show(None)
+
+    def _fail(self, error: ApiError) -> None:
+        """Remove what was loaded; the client is told at the end of its archive."""
+        if self._failure is None:
+            self._failure = error
+            store = self._loader.home.store
+            with self._services.report_store_errors("removing what a restore has left"):
+                self._loader.discard()
+            self._services.commit.forget(store)
+
+    def _refuse(self, reply: bytes) -> None:
+        self._end()
+        self._answer(reply, self._failure)
+
+    def _end(self) -> None:
+        self._is_ended = True
+        self._chunks.clear()
+        self._disarm()
+        self._transfers.end(self._id)
+        self._on_end(self._received_bytes)
+
+    def _arm(self) -> None:
+        self._disarm()
+        deadline_ns = self._services.clock.now_ns() + _CHUNK_NS
+        self._timer = self._services.timers.schedule(deadline_ns, self._on_silence)
+
+    def _on_silence(self) -> None:
+        if self._is_running:
+            self._arm()  # The client waits for us.
+        else:
+            self.cancel()
+
+    def _disarm(self) -> None:
+        self._services.timers.cancel(self._timer)

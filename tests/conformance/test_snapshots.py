@@ -1,0 +1,250 @@
+"""Backup and restore: nats-server's archives, its answers and its errors, and from one server into the other."""
+
+import asyncio
+import io
+import json
+import tarfile
+from random import Random
+
+import pytest
+from backups import content, fill, put, take
+from servers import make_server
+from wire import Wire
+
+from jetlake.model.archive.entries import END, MAGIC, encode_entry
+from jetlake.model.archive.s2 import IDENTIFIER, S2Reader, compress
+
+
+def refusal(answer):
+    return answer["error"]["code"], answer["error"]["err_code"], answer["error"]["description"]
+
+
+def framed(data):
+    return IDENTIFIER + b"".join(compress(data[at : at + 60_000]) for at in range(0, len(data), 60_000))
+
+
+def archive_of(state, *messages):
+    entries = [encode_entry(b"state.json", 1, 0, b"", state)]
+    entries += [encode_entry(b"s.a", 1_700_000_000 * 10**9 + sequence, sequence, b"", b"x") for sequence in messages]
+    return framed(MAGIC + b"".join(entries) + END)
+
+
+@pytest.fixture
+async def other(kind):
+    """A connection to a server of the other kind."""
+    server = make_server("embedded" if kind == "nats-server" else "nats-server")
+    await server.start()
+    wire = await (await Wire.open(server.host, server.port)).hello()
+    yield wire
+    await wire.close()
+    await server.discard()
+
+
+async def test_requests_that_are_refused(wire):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    for verb, body, expected in (
+        ("SNAPSHOT.S", b"", (400, 10003)),
+        ("SNAPSHOT.S", b"{}", (400, 10003)),
+        ("SNAPSHOT.NO", b'{"deliver_subject":"a"}', (404, 10059)),
+        ("SNAPSHOT.S", b"{", (400, 10025)),
+        ("SNAPSHOT.S", b'{"deliver_subject":"a","bogus":1}', (400, 10025)),
+        ("SNAPSHOT.S", b'{"deliver_subject":""}', (400, 10015)),
+        ("SNAPSHOT.S", b'{"deliver_subject":"a.*"}', (400, 10015)),
+        ("SNAPSHOT.S", b'{"deliver_subject":"a..b"}', (400, 10015)),
+        ("RESTORE.R", b"", (400, 10003)),
+        ("RESTORE.R", b"{}", (400, 10003)),
+        ("RESTORE.R", b"x", (400, 10025)),
+        ("RESTORE.R", b'{"config":{"name":"R"},"bogus":1}', (400, 10025)),
+        ("RESTORE.R", b'{"config":{"name":"Q"}}', (400, 10056)),
+        ("RESTORE.a/b", b'{"config":{"name":"a/b"}}', (400, 10128)),
+        ("RESTORE.R", b'{"config":{"name":"R","subjects":["r..>"]}}', (500, 10052)),
+        ("RESTORE.S", b'{"config":{"name":"S"}}', (400, 10130)),
+    ):
+        answer = (await wire.request(f"$JS.API.STREAM.{verb}", body)).json
+        assert (answer["error"]["code"], answer["error"]["err_code"]) == expected, (verb, body, answer)
+        if verb.startswith("RESTORE"):
+            assert answer["deliver_subject"] == ""
+
+
+async def test_a_stream_comes_back_as_it_was(wire):
+    await fill(wire, metadata={"mine": "1"}, max_msgs=1000)
+    before = await content(wire)
+    answer, archive, end = await take(wire, "S", chunk_size=1024)
+    assert answer["type"] == "io.nats.jetstream.api.v1.stream_snapshot_response"
+    assert answer["state"]["last_seq"] == 400
+    assert end.header == b"NATS/1.0 204\r\n\r\n"
+    await wire.request("$JS.API.STREAM.DELETE.S")
+    restored = await put(wire, "S", archive, **{**answer["config"], "name": "S"})
+    assert restored["type"] == "io.nats.jetstream.api.v1.stream_create_response"
+    assert "did_create" not in restored
+    assert await content(wire) == before
+    assert (await wire.request("s.a", b"next")).json["seq"] == 401
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+async def test_a_stream_moves_to_the_other_server(wire, other, storage):
+    await fill(wire, storage=storage)
+    before = await content(wire)
+    answer, archive, _ = await take(wire, "S")
+    restored = await put(other, "S", archive, **{**answer["config"], "name": "S"})
+    assert "error" not in restored, restored
+    assert await content(other) == before
+    assert (await other.request("s.a", b"next")).json["seq"] == 401
+    # The messages that were pending come again; those that were acknowledged do not.
+    await other.subscribe("in", "5")
+    await other.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":1,"no_wait":true}', reply="in")
+    assert ".1.9.10." in (await other.message()).reply, "the consumer goes on behind what it has delivered"
+
+
+async def test_a_small_archive_ends_without_a_status(wire):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    _, archive, end = await take(wire, "S")
+    assert end.header == b""
+    assert b"".join(S2Reader().feed(archive)).startswith(MAGIC)
+
+
+async def test_no_more_than_the_window_is_sent_before_an_acknowledgement(wire):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    noise = Random(1)
+    for _ in range(20):
+        await wire.publish("s.a", noise.randbytes(1000))
+    await wire.ping()
+    await wire.subscribe("backup.x", "5")
+    body = {"deliver_subject": "backup.x", "chunk_size": 1024, "window_size": 2048}
+    await wire.publish("$JS.API.STREAM.SNAPSHOT.S", json.dumps(body))
+    first, second = await wire.messages(2)
+    assert first.reply.endswith(".1024.1")
+    assert second.reply.endswith(".1024.2")
+    assert len(first.payload) == 1024
+    await wire.publish(first.reply, b"")
+    assert (await wire.message()).reply.endswith(".1024.3")
+
+
+@pytest.mark.parametrize(
+    ("name", "archive", "reason"),
+    [
+        ("nothing", b"", "EOF"),
+        ("something else", b"hello, this is no archive at all", "s2: corrupt input"),
+        ("out of order", archive_of(b'{"first_seq":1,"last_seq":5}', 2, 1), "message sequence 1 out of order"),
+        ("no first sequence", archive_of(b"{}", 2), "message sequence 2 out of order"),
+        ("cut", archive_of(b'{"first_seq":1,"last_seq":3}', 1, 2, 3)[:-9], "s2: corrupt input"),
+    ],
+)
+async def test_a_broken_archive_is_refused(wire, server, name, archive, reason):
+    answer = await put(wire, "S", archive)
+    assert refusal(answer) == (500, 10062, f"restore failed: {reason}")
+    info = (await wire.request("$JS.API.STREAM.INFO.S")).json
+    # nats-server leaves what came before the damage, as a stream that takes messages.
+    assert "error" in info or not server.is_embedded
+
+
+async def test_an_archive_without_its_end_leaves_nothing_behind(wire, server):
+    whole = MAGIC + encode_entry(b"state.json", 1, 0, b"", b'{"first_seq":1,"last_seq":3}')
+    whole += encode_entry(b"s.a", 1_700_000_000 * 10**9, 1, b"", b"x")
+    answer = await put(wire, "S", framed(whole))
+    assert answer["error"]["err_code"] == 10062
+    names = (await wire.request("$JS.API.STREAM.NAMES")).json["streams"]
+    assert (names or []) == ([] if server.is_embedded else ["S"])
+
+
+async def test_sequences_that_are_not_in_the_archive_are_deleted_ones(wire):
+    answer = await put(wire, "S", archive_of(b'{"first_seq":10,"last_seq":20}', 10, 12, 15))
+    assert (answer["state"]["first_seq"], answer["state"]["last_seq"], answer["state"]["messages"]) == (10, 20, 3)
+    state = (await wire.request("$JS.API.STREAM.INFO.S", {"deleted_details": True})).json["state"]
+    assert state["deleted"] == [11, 13, 14, 16, 17, 18, 19, 20]
+    assert (await wire.request("s.a", b"next")).json["seq"] == 21
+
+
+async def test_a_sealed_stream_and_one_with_other_limits(wire):
+    archive = archive_of(b'{"first_seq":1,"last_seq":3}', 1, 2, 3)
+    assert (await put(wire, "S", archive, sealed=True))["config"]["sealed"] is True
+    assert (await put(wire, "T", archive, subjects=["t"], max_msgs=2))["state"]["messages"] == 2
+
+
+async def test_subjects_of_another_stream_are_refused_in_the_end(wire):
+    await wire.request("$JS.API.STREAM.CREATE.O", {"name": "O", "subjects": ["s.1"]})
+    answer = await put(wire, "S", archive_of(b'{"first_seq":1,"last_seq":3}', 1, 2, 3))
+    assert refusal(answer)[2] == "restore failed: error adding stream: subjects overlap with an existing stream (10065)"
+
+
+async def test_advisories(wire):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    _, archive, _ = await take(wire, "S")
+    await wire.request("$JS.API.STREAM.DELETE.S")
+    watcher_sid = "9"
+    await wire.subscribe("$JS.EVENT.ADVISORY.STREAM.*.S", watcher_sid)
+    await wire.subscribe("in", "10")
+    await wire.publish("$JS.API.STREAM.RESTORE.S", b'{"config":{"name":"S"}}', reply="in")
+    events = sorted(await wire.messages(2), key=lambda message: message.subject)
+    answer = events.pop().json
+    await wire.publish(answer["deliver_subject"], archive, reply="in")
+    await wire.publish(answer["deliver_subject"], b"", reply="in")
+    found = [await wire.message() for _ in range(4)]
+    events += [message for message in found if message.sid == watcher_sid]
+    kinds = {message.subject.split(".")[4]: message.json for message in events}
+    assert set(kinds) == {"RESTORE_CREATE", "CREATED", "RESTORE_COMPLETE"}
+    assert kinds["RESTORE_COMPLETE"]["bytes"] == len(archive)
+    assert kinds["RESTORE_COMPLETE"]["client"]["acc"] == "$G"
+    await wire.subscribe("backup.y", "11")
+    await wire.publish("$JS.API.STREAM.SNAPSHOT.S", b'{"deliver_subject":"backup.y"}')
+    found = [await wire.message() for _ in range(4)]
+    kinds = {message.subject.split(".")[4]: message.json for message in found if message.sid == watcher_sid}
+    assert set(kinds) == {"SNAPSHOT_CREATE", "SNAPSHOT_COMPLETE"}
+    assert "error" not in kinds["SNAPSHOT_COMPLETE"]
+
+
+async def test_nobody_takes_chunks_after_the_end(wire):
+    answer = (await wire.request("$JS.API.STREAM.RESTORE.S", {"config": {"name": "S"}})).json
+    await wire.request(answer["deliver_subject"], b"")
+    assert (await wire.request(answer["deliver_subject"], b"x")).status == 503
+
+
+async def test_the_files_of_an_older_server(wire, server):
+    """The archive is packed from nats-server's own files, as its versions before 2.15 sent them."""
+    maker = make_server("nats-server")
+    await maker.start()
+    try:
+        made = await (await Wire.open(maker.host, maker.port)).hello()
+        await fill(made)
+        before = await content(made)
+        await made.close()
+        await maker.stop()
+        folder = maker.folder / "data" / "jetstream" / "$G" / "streams" / "S"
+        names = ["meta.inf", "meta.sum", "msgs/1.blk", "obs/c/meta.inf", "obs/c/meta.sum", "obs/c/o.dat"]
+        files = {name: (folder / name).read_bytes() for name in names}
+    finally:
+        await maker.discard()
+    assert refusal(await put(wire, "T", tar_of(files)))[2] == "restore failed: stream names do not match"
+    answer = await put(wire, "S", tar_of(files))
+    assert "error" not in answer, answer
+    after = await content(wire)
+    assert after[1:] == before[1:]
+
+
+def tar_of(files):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o600
+            tar.addfile(info, io.BytesIO(data))
+    return framed(out.getvalue())
+
+
+async def test_a_kill_in_the_middle_of_a_restore_leaves_nothing(kind, start, connect):
+    if kind != "embedded":
+        return  # nats-server comes back with a part of the stream
+    server = await start(process=True)
+    wire = await (await connect(server)).hello()
+    await fill(wire)
+    _, archive, _ = await take(wire, "S")
+    answer = (await wire.request("$JS.API.STREAM.RESTORE.T", {"config": {"name": "T", "subjects": ["t"]}})).json
+    await wire.request(answer["deliver_subject"], archive[:-100])
+    await server.kill()
+    await server.start()
+    wire = await (await connect(server)).hello()
+    assert (await wire.request("$JS.API.STREAM.NAMES")).json["streams"] == ["S"]
+    folders = await asyncio.to_thread(
+        lambda: sorted(path.name for path in server.folder.glob("data/jetstream/*/streams/*"))
+    )
+    assert folders == ["S"]
