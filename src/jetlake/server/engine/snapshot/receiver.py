@@ -189,7 +189,7 @@ class ArchiveReceiver:
         deadline_ns = self._services.clock.now_ns() + _CHUNK_NS
         self._timer = self._services.timers.schedule(deadline_ns, self._on_silence)
 
-    def _on_silence(self) -> None:
+    def _on_silence(self, _now_ns: int) -> None:
         if self._is_running:
             self._arm()  # The client waits for us.
         else:

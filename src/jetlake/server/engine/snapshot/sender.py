@@ -171,7 +171,8 @@ class ArchiveSender:
 
     def _arm(self, delay_ns: int, callback: Callable[[], None]) -> None:
         self._disarm()
-        self._timer = self._services.timers.schedule(self._services.clock.now_ns() + delay_ns, callback)
+        deadline_ns = self._services.clock.now_ns() + delay_ns
+        self._timer = self._services.timers.schedule(deadline_ns, lambda _now_ns: callback())
 
     def _disarm(self) -> None:
         self._services.timers.cancel(self._timer)
