@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from inspect import isawaitable, iscoroutinefunction
+from collections.abc import AsyncIterator
 from typing import Literal
 
 from msgspec import Struct
 
 from jetlake.client.connection.connection import Connection
-from jetlake.client.messages.endings import enter_worker, inner_cancellation
+from jetlake.client.messages.callback_runner import CallbackRunner, MessageCallback
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Receiver
@@ -26,9 +25,6 @@ from jetlake.errors import (
 from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["MessageCallback", "PendingLimits", "SlowPolicy", "Subscription"]
-
-MessageCallback = Callable[[Message], Awaitable[None] | None]
-"""A plain function, called right when the message is read, or a coroutine function, called one message at a time."""
 
 SlowPolicy = Literal["drop_new", "drop_old", "pause", "error"]
 """What happens when the limit of waiting messages is reached:
@@ -72,14 +68,12 @@ class Subscription(Receiver):
     """
 
     __slots__ = (
-        "_callback",
         "_connection",
-        "_is_direct",
         "_is_slow",
         "_mailbox",
         "_needs_look",
         "_on_slow",
-        "_worker",
+        "_runner",
         "dropped",
         "pending_bytes",
         "pending_bytes_max",
@@ -97,19 +91,17 @@ class Subscription(Receiver):
     ) -> None:
         super().__init__(subject, queue)
         self._connection = connection
-        self._callback = callback
         self._mailbox = Mailbox(connection.loop)
         self._on_slow = limits.on_slow
         self._is_slow = False
         self._needs_look = False
-        self._is_direct = callback is not None and not iscoroutinefunction(callback)
-        self._worker: asyncio.Task[None] | None = None
         self.pending_messages_max = limits.pending_messages_max
         self.pending_bytes_max = limits.pending_bytes_max
         self.pending_bytes = 0
         self.dropped = 0
-        if callback is not None and not self._is_direct:
-            self._worker = connection.loop.create_task(self._run_callback(callback))
+        self._runner: CallbackRunner | None = None
+        if callback is not None:
+            self._runner = CallbackRunner(callback, self._mailbox, self._took, connection.signal)
 
     def __repr__(self) -> str:
         queue = f" queue {self.queue.decode()!r}" if self.queue else ""
@@ -149,9 +141,7 @@ class Subscription(Receiver):
             if not mailbox.messages:
                 raise mailbox.error or SubscriptionClosedError(f"the subscription {self.subject.decode()!r} ended")
         message = mailbox.messages.popleft()
-        self.pending_bytes -= len(message.payload)
-        if self._needs_look:
-            self._handed_out()
+        self._took(message)
         return message
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -196,8 +186,13 @@ class Subscription(Receiver):
             self._handed_out()
         return taken
 
+    def _took(self, message: Message) -> None:
+        self.pending_bytes -= len(message.payload)
+        if self._needs_look:
+            self._handed_out()
+
     def _refuse_callback(self) -> None:
-        if self._callback is not None:
+        if self._runner is not None:
             raise InvalidOptionError("the subscription has a callback, which gets all messages")
 
     # Ending
@@ -233,10 +228,11 @@ class Subscription(Receiver):
         finally:
             self._connection.forget(self)
             self.ended(None)
-        if self._worker is not None:
+        worker = self._runner.worker if self._runner is not None else None
+        if worker is not None:
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._connection.endings.finished([self._worker])
+                    await self._connection.endings.finished([worker])
             except TimeoutError:
                 told = f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s"
                 raise RequestTimeoutError(told) from None
@@ -249,8 +245,9 @@ class Subscription(Receiver):
         """End it at once, in the middle of its callback if that is at work."""
         self._connection.unsubscribe(self)
         self.ended(None)
-        if self._worker is not None and self._worker is not asyncio.current_task():
-            self._worker.cancel()
+        worker = self._runner.worker if self._runner is not None else None
+        if worker is not None and worker is not asyncio.current_task():
+            worker.cancel()
 
     async def __aenter__(self) -> Subscription:
         return self
@@ -261,8 +258,9 @@ class Subscription(Receiver):
     # What the connection calls
 
     def receive(self, messages: list[Message]) -> None:
-        if self._is_direct:
-            self._call(messages)
+        runner = self._runner
+        if runner is not None and runner.is_direct:
+            runner.call(messages)
             return
         size = 0
         for message in messages:
@@ -276,65 +274,6 @@ class Subscription(Receiver):
 
     def ended(self, error: Exception | None) -> None:
         self._mailbox.end(error)
-
-    # Callbacks
-
-    def _call(self, messages: list[Message]) -> None:
-        callback = self._callback
-        assert callback is not None
-        for message in messages:
-            if self._mailbox.is_ended:
-                return
-            try:
-                result = callback(message)
-            except Exception as error:
-                self._failed(error, message)
-                continue
-            if result is not None and isawaitable(result):
-                # A plain function that returned a coroutine: from now on it is called one message at a time.
-                self._is_direct = False
-                rest = messages[messages.index(message) + 1 :]
-                self._mailbox.put(rest)
-                self._worker = self._connection.loop.create_task(self._run_callback(callback, (result, message)))
-                return
-
-    async def _run_callback(
-        self, callback: MessageCallback, first: tuple[Awaitable[None], Message] | None = None
-    ) -> None:
-        enter_worker()
-        if first is not None:
-            await self._guarded(*first)
-        mailbox = self._mailbox
-        messages = mailbox.messages
-        while True:
-            while messages:
-                message = messages.popleft()
-                self.pending_bytes -= len(message.payload)
-                if self._needs_look:
-                    self._handed_out()
-                try:
-                    result = callback(message)
-                    if result is not None:
-                        await result
-                except Exception as error:
-                    self._failed(error, message)
-                except asyncio.CancelledError as error:
-                    self._connection.signal(inner_cancellation(error, message))
-            if mailbox.is_ended:
-                return
-            await mailbox.wait()
-
-    def _failed(self, error: Exception, message: Message) -> None:
-        error.add_note(f"while handling {message!r}")
-        self._connection.signal(error)
-
-    async def _guarded(self, result: Awaitable[None], message: Message) -> None:
-        try:
-            await result
-        except Exception as error:
-            self._failed(error, message)
-        except asyncio.CancelledError as error:
-            self._connection.signal(inner_cancellation(error, message))
 
     # The limit
 

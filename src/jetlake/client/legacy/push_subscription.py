@@ -180,7 +180,7 @@ class PushSubscription(Subscription):
         if self._flow.is_due:
             self._handed_out()
         if news.error is not None:
-            if self._callback is None:
+            if self._runner is None:
                 self._connection.unsubscribe(self)
                 self.ended(news.error)
             else:
@@ -224,7 +224,7 @@ class PushSubscription(Subscription):
             error = ConsumerDeletedError(self.stream_name, self.consumer_name)
             self._connection.unsubscribe(self)
             self.ended(error)
-            if self._callback is not None:
+            if self._runner is not None:
                 self._connection.signal(error)
         except JetlakeError:
             pass

@@ -1,0 +1,102 @@
+"""The runner of a subscription's callback: a plain function is called by the read, a coroutine function by a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable, iscoroutinefunction
+
+from jetlake.client.messages.endings import enter_worker, inner_cancellation
+from jetlake.client.messages.mailbox import Mailbox
+from jetlake.client.messages.message import Message
+
+__all__ = ["CallbackRunner", "MessageCallback"]
+
+MessageCallback = Callable[[Message], Awaitable[None] | None]
+"""A plain function, called right when the message is read, or a coroutine function, called one message at a time."""
+
+
+class CallbackRunner:
+    """Calls a callback with each message; what the callback raises is signalled, and the next message follows.
+
+    Args:
+        callback: a plain function or a coroutine function.
+        mailbox: the messages for a task; a plain function gets them at once.
+        took: called with each message that the task takes.
+        signal: takes errors.
+
+    Attributes:
+        is_direct: `call` gets the messages; otherwise the mailbox does.
+        worker: the task, if there is one.
+    """
+
+    __slots__ = ("_callback", "_mailbox", "_signal", "_took", "is_direct", "worker")
+
+    def __init__(
+        self,
+        callback: MessageCallback,
+        mailbox: Mailbox,
+        took: Callable[[Message], None],
+        signal: Callable[[Exception], None],
+    ) -> None:
+        self._callback = callback
+        self._mailbox = mailbox
+        self._took = took
+        self._signal = signal
+        self.is_direct = not iscoroutinefunction(callback)
+        self.worker: asyncio.Task[None] | None = None
+        if not self.is_direct:
+            self.worker = mailbox.loop.create_task(self._run())
+
+    def call(self, messages: list[Message]) -> None:
+        """Call a plain function with the messages of one read."""
+        callback = self._callback
+        for message in messages:
+            if self._mailbox.is_ended:
+                return
+            try:
+                result = callback(message)
+            except Exception as error:
+                self._failed(error, message)
+                continue
+            if result is not None and isawaitable(result):
+                # A plain function that returned a coroutine: from now on it is called one message at a time.
+                self.is_direct = False
+                self._mailbox.put(messages[messages.index(message) + 1 :])
+                self.worker = self._mailbox.loop.create_task(self._run((result, message)))
+                return
+
+    async def _run(self, first: tuple[Awaitable[None], Message] | None = None) -> None:
+        enter_worker()
+        if first is not None:
+            await self._finish(*first)
+        callback, took = self._callback, self._took
+        mailbox = self._mailbox
+        messages = mailbox.messages
+        while True:
+            while messages:
+                message = messages.popleft()
+                took(message)
+                try:
+                    result = callback(message)
+                    if result is not None:
+                        await result
+                except Exception as error:
+                    self._failed(error, message)
+                except asyncio.CancelledError as error:
+                    self._signal(inner_cancellation(error, message))
+            if mailbox.is_ended:
+                return
+            await mailbox.wait()
+
+    async def _finish(self, result: Awaitable[None], message: Message) -> None:
+        try:
+            await result
+        except Exception as error:
+            self._failed(error, message)
+        except asyncio.CancelledError as error:
+            self._signal(inner_cancellation(error, message))
+
+    def _failed(self, error: Exception, message: Message) -> None:
+        error.add_note(f"while handling {message!r}")
+        self._signal(error)
