@@ -32,6 +32,7 @@ WINDOW_BYTES = 160 * 1024 * 1024
 _GARBAGE_BYTES_MAX = 2 * WINDOW_BYTES
 """When so many bytes hold no record, none follows."""
 _OFFSET_MAX = (1 << 32) - 1
+_LENGTH_MASK = HEADER_FLAG - 1
 _LINKS = FOLLOWED | PRECEDED
 
 
@@ -177,8 +178,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
     while at < size:
         if at + OVERHEAD <= size:
             length, sequence, time_ns, subject_length = unpack_head(data, at)
-            if length >= HEADER_FLAG:
-                length -= HEADER_FLAG
+            length &= _LENGTH_MASK
             end = at + length
             if (
                 end <= size
