@@ -18,6 +18,7 @@ __all__ = [
     "find_value",
     "inline_status",
     "remove_key",
+    "replace_value",
     "strip_status",
 ]
 
@@ -208,6 +209,15 @@ def find_value(raw: bytes, key: bytes) -> bytes | None:
 def append_pair(raw: bytes, key: bytes, value: bytes) -> bytes:
     """The block with one more line at its end; an empty block becomes one. Key and value are taken as they are."""
     return b"%b%b: %b\r\n\r\n" % (raw[:-2] if raw else _BARE, key, value)
+
+
+def replace_value(raw: bytes, key: bytes, value: bytes) -> bytes:
+    """The block with another value in the key's first line; unchanged when there is none."""
+    start = raw.find(b"\r\n%b:" % key)
+    if start < 0:
+        return raw
+    start += len(key) + 3
+    return b"%b %b%b" % (raw[:start], value, raw[raw.find(b"\r\n", start) :])
 
 
 def remove_key(raw: bytes, key: bytes) -> bytes:

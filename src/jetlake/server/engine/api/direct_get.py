@@ -39,8 +39,8 @@ _TOO_MANY_RESULTS = b"NATS/1.0 413 Too Many Results\r\n\r\n"
 def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bool:
     """Answer `$JS.API.DIRECT.GET.<stream>[.<subject>]`; False when the stream is missing or has no direct get."""
     name, _, by_subject = subject.removeprefix(b"$JS.API.DIRECT.GET.").partition(b".")
-    stream = jetstream.streams_by_token.get(name)
-    if stream is None or not stream.config.allow_direct:
+    stream = jetstream.direct_reader(name)
+    if stream is None:
         return False
     if not reply:
         return True

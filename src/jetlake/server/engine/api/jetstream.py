@@ -18,6 +18,7 @@ from jetlake.server.engine.core.usage import StreamUsage, Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.snapshot.transfers import Transfers
+from jetlake.server.engine.sourcing.sourcing import Sourcing
 from jetlake.server.engine.storage.storage import Storage, StreamHome
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.server.version import API_LEVEL
@@ -77,6 +78,7 @@ class JetStream:
         self.restoring: set[str] = set()
         self._storage = storage
         self._server_usage = server_usage
+        self._direct_readers: dict[bytes, list[Stream[Consumer]]] = {}
 
     def recover(self) -> None:
         """Open the account's streams and their consumers from disk."""
@@ -153,6 +155,7 @@ class JetStream:
         removal = stream.delete()
         del self.streams[stream.name]
         del self.streams_by_token[stream.name.encode()]
+        self.on_streams_changed()
         for consumer in tuple(stream.consumers.values()):
             yield
             consumer.close(deleted=True)
@@ -162,10 +165,12 @@ class JetStream:
     def _add(self, config: StreamConfig, created_ns: int, home: StreamHome, now_ns: int) -> Stream[Consumer]:
         usage = StreamUsage(self._server_usage, self.usage, config.storage)
         stream = Stream[Consumer](self.services, self.account, self.captured, usage, config, created_ns, home)
+        stream.copying = Sourcing(stream.name, self.services, self.account, home, stream.copy_path)
         if stream.config.first_seq and not stream.store.first_sequence:
             stream.begin_at(stream.config.first_seq)
         self.streams[stream.name] = stream
         self.streams_by_token[stream.name.encode()] = stream
+        self.on_streams_changed()
         stream.open(now_ns)
         return stream
 
@@ -179,6 +184,30 @@ class JetStream:
         if stream is None:
             raise api_error(10059)
         return stream
+
+    def on_streams_changed(self) -> None:
+        """Forget which streams answer direct gets: one was added, changed or deleted."""
+        self._direct_readers.clear()
+
+    def direct_reader(self, name: bytes) -> Stream[Consumer] | None:
+        """Return a stream that answers direct gets for the named one: itself or a mirror of it; None when none does."""
+        readers = self._direct_readers.get(name)
+        if readers is None:
+            readers = self._direct_readers[name] = self._find_direct_readers(name)
+        if len(readers) == 1 and readers[0].config.mirror is None:
+            return readers[0]
+        ready = [stream for stream in readers if stream.name.encode() == name or stream.copying.is_caught_up]
+        return self.services.random.choice(ready) if ready else None
+
+    def _find_direct_readers(self, name: bytes) -> list[Stream[Consumer]]:
+        stream = self.streams_by_token.get(name)
+        readers = [stream] if stream is not None and stream.config.allow_direct else []
+        origin = name.decode("utf-8", "replace")
+        return readers + [
+            mirror
+            for mirror in self.streams.values()
+            if mirror.config.mirror is not None and mirror.config.mirror_direct and mirror.config.mirror.name == origin
+        ]
 
     def check_overlap(self, config: StreamConfig) -> None:
         """Check that no other stream captures an overlapping subject.
@@ -230,6 +259,7 @@ class JetStream:
         """End transfers and the consumers' waiting requests, because the server stops."""
         self.transfers.close()
         for stream in self.streams.values():
+            stream.copying.close(deleted=False)
             for consumer in tuple(stream.consumers.values()):
                 consumer.shut_down()
 

@@ -110,6 +110,7 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
     stream.update(config, request.now_ns)
+    jetstream.on_streams_changed()
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
     return reply_of(StreamUpdateReply, stream_info(stream, request.now_ns))
@@ -266,12 +267,15 @@ def stream_info(stream: Stream[Any], now_ns: int, *, served: bool = True, leads:
     """
     options = stream.services.options
     config = stream.config
+    mirror, sources = stream.copying.info(now_ns)
     return StreamInfo(
         config=with_served_metadata(config) if served else config,
         created=format_time(stream.created_ns),
         state=stream.state(),
         domain=options.domain,
         cluster=ClusterInfo(leader=options.server_name) if leads else None,
+        mirror=mirror,
+        sources=sources,
         ts=format_time(now_ns),
     )
 
@@ -305,8 +309,6 @@ def check_supported(config: StreamConfig) -> None:
         ApiError: 10052, naming the feature.
     """
     for is_wanted, feature in (
-        (config.mirror is not None, "mirroring another stream"),
-        (bool(config.sources), "sourcing from other streams"),
         (config.allow_atomic, "atomic batch publish"),
         (config.allow_batched, "batch publish"),
         (config.allow_msg_schedules, "message schedules"),

@@ -19,7 +19,7 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
-from jetlake.server.engine.storage.storage import MemoryHome, SavedIds, SavedLifetimes, StreamHome
+from jetlake.server.engine.storage.storage import MemoryHome, SavedIds, SavedLifetimes, SavedPositions, StreamHome
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.folders import folder_name
 from jetlake.store.files.own_files import told
@@ -33,10 +33,12 @@ __all__ = ["FolderStorage", "StreamRecord"]
 
 _IDS = "ids"
 _LIFETIMES = "lifetimes"
+_POSITIONS = "sources"
 _CHECKSUM_BYTES = 8
 
 _decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
 _decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
+_decode_positions = msgspec.msgpack.Decoder(SavedPositions).decode
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +124,14 @@ class _StreamHome:
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
         self._save(_LIFETIMES, msgspec.msgpack.encode(lifetimes))
+
+    def load_positions(self) -> SavedPositions | None:
+        with suppress(msgspec.DecodeError):
+            return _decode_positions(self._load(_POSITIONS) or b"")
+        return None
+
+    def save_positions(self, positions: SavedPositions) -> None:
+        self._save(_POSITIONS, msgspec.msgpack.encode(positions))
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged."""

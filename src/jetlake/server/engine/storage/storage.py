@@ -15,7 +15,7 @@ from jetlake.store.interface import MessageStore
 from jetlake.store.journal.id_log import IdLog
 from jetlake.store.memory_store import MemoryStore
 
-__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "SavedLifetimes", "Storage", "StreamHome"]
+__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "SavedLifetimes", "SavedPositions", "Storage", "StreamHome"]
 
 
 class SavedIds(msgspec.Struct, frozen=True):
@@ -36,6 +36,17 @@ class SavedLifetimes(msgspec.Struct, frozen=True):
     """Deadline and sequence of each message."""
     ageless: list[int] = []
     """Sequences of the messages that `max_age` spares."""
+
+
+class SavedPositions(msgspec.Struct, frozen=True):
+    """How far a stream has copied from its sources, as of one of its messages."""
+
+    last_sequence: int = 0
+    """The message up to which the positions count; those of newer messages are in their headers."""
+    time_ns: int = 0
+    """That message's time, or an earlier one."""
+    entries: dict[str, tuple[int, str]] = {}
+    """Sequence and identity of each source's origin, by index name."""
 
 
 class StreamHome(Protocol):
@@ -74,6 +85,14 @@ class StreamHome(Protocol):
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
         """Save the deadlines, durably."""
+        ...
+
+    def load_positions(self) -> SavedPositions | None:
+        """Load the positions of sources; None when there are none, or none that can be read."""
+        ...
+
+    def save_positions(self, positions: SavedPositions) -> None:
+        """Save the positions of sources, durably."""
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
@@ -155,6 +174,13 @@ class MemoryHome:
         return None
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
+        """Save nothing."""
+
+    def load_positions(self) -> SavedPositions | None:
+        """Return None: nothing is stored."""
+        return None
+
+    def save_positions(self, positions: SavedPositions) -> None:
         """Save nothing."""
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:

@@ -1,6 +1,7 @@
 """Counters: in a counter stream a published message is an increment, and the subject's new total is stored.
 
-The newest message of a subject holds its total as `{"val":"5"}`, an integer of any size; there is no other state.
+The newest message of a subject holds its total as `{"val":"5"}`, an integer of any size, and in a header what each
+counter that the stream sources had contributed by then; there is no other state.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import re
 
 from jetlake.errors import ApiError, DecodeError, StoreError, api_error
-from jetlake.model.encoding.codec import decode
+from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.stream import StreamConfig
+from jetlake.protocol.headers import append_pair, find_value, remove_key, replace_value
 from jetlake.server.engine.stream.message_headers import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
@@ -18,10 +20,12 @@ from jetlake.server.engine.stream.message_headers import (
     EXPECTED_STREAM,
     INCREMENT,
     ROLLUP,
+    SOURCE,
 )
 from jetlake.store.interface import MessageStore
+from jetlake.store.message import StoredMessage
 
-__all__ = ["check_increment", "count"]
+__all__ = ["add_copy", "check_increment", "count", "keep_sources"]
 
 # Conditions that depend on the order of messages: increments must commute, so they are refused together.
 _CONDITIONS = (
@@ -32,6 +36,9 @@ _CONDITIONS = (
     EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
     ROLLUP,
 )
+
+# What each sourced counter had contributed: its total by stream and subject.
+_SOURCES = b"Nats-Counter-Sources"
 
 # Bounds the time that Python needs to parse a number.
 _DIGITS_MAX = 4000
@@ -65,14 +72,63 @@ def count(store: MessageStore, subject: bytes, control: dict[bytes, bytes]) -> b
     return b"%d" % total if abs(total) < _LARGEST else api_error(10171)
 
 
+def keep_sources(store: MessageStore, subject: bytes, header: bytes) -> bytes:
+    """Return an increment's header with what sourced counters have contributed to the subject so far."""
+    last = _newest(store, subject)
+    sources = find_value(last.header, _SOURCES) if last is not None else None
+    return append_pair(remove_key(header, _SOURCES), _SOURCES, sources) if sources else header
+
+
+def add_copy(store: MessageStore, subject: bytes, header: bytes, payload: bytes) -> tuple[bytes, bytes] | ApiError:
+    """Add what a sourced counter has grown by since its last copy; return the header and payload to store."""
+    origin = (find_value(header, SOURCE) or b"").decode("utf-8", "replace").split(" ")
+    value = _value(payload)
+    if value is None or len(origin) < 5:
+        return api_error(10169)
+    stream, origin_subject = origin[0], origin[4]
+    before = _total(store, subject)
+    if before is None:
+        return api_error(10172)
+    last = _newest(store, subject)
+    sources = _read_sources(last.header if last is not None else b"")
+    growth = value - int(sources.get(stream, {}).get(origin_subject, "0"))
+    sources[stream] = {**sources.get(stream, {}), origin_subject: str(value)}
+    header = replace_value(header, INCREMENT, b"%d" % growth)
+    ordered = {name: dict(sorted(totals.items())) for name, totals in sorted(sources.items())}
+    header = append_pair(remove_key(header, _SOURCES), _SOURCES, encode(ordered))
+    return header, b'{"val":"%d"}' % (before + growth)
+
+
+def _read_sources(header: bytes) -> dict[str, dict[str, str]]:
+    text = find_value(header, _SOURCES)
+    try:
+        sources = decode(dict[str, dict[str, str]], text) if text else {}
+    except DecodeError:
+        return {}
+    is_sound = all(_is_whole_number(value.encode()) for totals in sources.values() for value in totals.values())
+    return sources if is_sound else {}
+
+
+def _newest(store: MessageStore, subject: bytes) -> StoredMessage | None:
+    sequence = store.last_sequence_for(subject)
+    return store.get(sequence) if sequence else None
+
+
 def _total(store: MessageStore, subject: bytes) -> int | None:
     """Return the subject's current total; None when its newest message holds none or cannot be read."""
-    sequence = store.last_sequence_for(subject)
-    if not sequence:
+    if not store.last_sequence_for(subject):
         return 0
     try:
-        message = store.get(sequence)
-        value = decode(dict[str, str], message.payload)["val"].encode() if message is not None else b""
-    except (StoreError, DecodeError, KeyError):
+        message = _newest(store, subject)
+    except StoreError:
+        return None
+    return _value(message.payload) if message is not None else None
+
+
+def _value(payload: bytes) -> int | None:
+    """Return the total in a counter's message; None when it holds none."""
+    try:
+        value = decode(dict[str, str], payload)["val"].encode()
+    except (DecodeError, KeyError):
         return None
     return int(value) if _is_whole_number(value) else None

@@ -16,13 +16,14 @@ from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ac
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
+from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
-from jetlake.server.engine.stream.counters import count
+from jetlake.server.engine.stream.counters import count, keep_sources
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
@@ -33,14 +34,14 @@ from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["Batch", "PublishPath"]
+__all__ = ["AMPLE_ROOM", "Batch", "PublishPath"]
 
 # Messages that may wait for the disk; more are refused.
 WAITING_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 
 # With more room than this per message, account and server limits are not checked message by message.
-_AMPLE_ROOM = 2 * 1024 * 1024
+AMPLE_ROOM = 2 * 1024 * 1024
 
 # The payload of a counter's message.
 _TOTAL = b'{"val":"%b"}'
@@ -65,6 +66,7 @@ class Batch:
         last_sequence: the stream's last sequence after the batch.
         keeps_ids: the id log has ids of messages that were not stored for lack of interest.
         checks_room: account or server are so full that every message's size is checked.
+        on_durable: called with None, or the error, when the batch is released.
     """
 
     __slots__ = (
@@ -76,12 +78,14 @@ class Batch:
         "interested",
         "keeps_ids",
         "last_sequence",
+        "on_durable",
         "replies",
         "republished",
         "subjects",
     )
 
-    def __init__(self, *, checks_room: bool = False) -> None:
+    def __init__(self, *, checks_room: bool = False, on_durable: Action | None = None) -> None:
+        self.on_durable = on_durable
         self.acks: list[tuple[bytes, bytes]] = []
         self.replies: list[bytes] = []
         self.first_sequence = 0
@@ -216,7 +220,7 @@ class PublishPath:
         store = self._store
         now_ns = max(now_ns, store.last_time_ns)
         last_before, bytes_before = store.last_sequence, store.bytes
-        batch = Batch(checks_room=not self._usage.has_room(len(received) * _AMPLE_ROOM))
+        batch = Batch(checks_room=not self._usage.has_room(len(received) * AMPLE_ROOM))
         try:
             if (
                 has_control
@@ -227,20 +231,20 @@ class PublishPath:
                 for subject, reply, header, payload in received:
                     self._store_checked(subject, reply, header, payload, now_ns, batch)
                     if self._settles_each:
-                        self._settle(batch, now_ns)
+                        self.settle(batch, now_ns)
             elif has_ids:
                 self._store_run_with_ids(received, now_ns, batch)
             else:
                 self._store_run(received, now_ns, batch)
                 self._ids.last = b""
             batch.bytes = max(store.bytes - bytes_before, 0)
-            self._settle(batch, now_ns)
+            self.settle(batch, now_ns)
         except StoreError as error:
             self._refuse_all(received, error)
             return
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
-        self._release_when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
+        self.release_when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
 
     def _store_run(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
         """Store messages without control headers, in a stream without rules, with one call of the store."""
@@ -278,7 +282,8 @@ class PublishPath:
         is_wanted = self._retention.is_wanted
         return all(is_wanted(subject) for subject in {message[0] for message in received})
 
-    def _release_when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
+    def release_when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
+        """Release a stored batch of so many messages once the disk has it."""
         commit = self._commit
         if not self._waits_for_disk:
             if self._store.durable:
@@ -296,12 +301,15 @@ class PublishPath:
             commit.when_durable(self._store, release)
 
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
-        """Refuse a batch after a store error, which undid all that was appended since the last flush."""
-        self._commit.fail(self._store, error)
-        self._commit.failed(self._store, error)
         batch = Batch()
         for _, reply, _, _ in received:
             self._refuse(reply, api_error(10077, err=str(error)), batch)
+        self.undo(batch, error)
+
+    def undo(self, batch: Batch, error: StoreError) -> None:
+        """Release a batch after a store error, which undid all that was appended since the last flush."""
+        self._commit.fail(self._store, error)
+        self._commit.failed(self._store, error)
         self._release(batch, error)
 
     def _refuse_overload(self, received: list[Incoming]) -> None:
@@ -339,16 +347,17 @@ class PublishPath:
                 error = counted
             else:
                 total, payload = counted, _TOTAL % counted
+                header = keep_sources(self._store, subject, header)
                 size = admission.record_size(subject, header, payload)
         is_wanted = not self._is_interest or self._retention.is_wanted(subject)
         if error is None:
-            error = admission.check_size(header, payload) or self._check_room(
+            error = admission.check_size(header, payload) or self.check_room(
                 subject, size, control, now_ns, batch, is_wanted=is_wanted
             )
         if error is not None:
             self._refuse(reply, error, batch)
             return
-        sequence = self._store_one(subject, header, payload, control, now_ns, batch, is_wanted=is_wanted)
+        sequence = self.store_one(subject, header, payload, control, now_ns, batch, is_wanted=is_wanted)
         if reply:
             ack = self._total_template % (sequence, total) if total else self._ack_template % sequence
             batch.acks.append((reply, ack))
@@ -362,7 +371,7 @@ class PublishPath:
         if has_more:
             if batch.subjects and self._limits.store_limits is not None:
                 # Neither an expectation nor a rollup may meet messages that the limits would have removed by now.
-                self._settle(batch, now_ns)
+                self.settle(batch, now_ns)
             error = self._admission.check_control_headers(control, subject, payload)
             if error is not None:
                 return error, 0
@@ -370,7 +379,7 @@ class PublishPath:
             return None, sequence
         return self._admission.check_replacement(control, self._ids.last) if has_more else None, 0
 
-    def _check_room(
+    def check_room(
         self, subject: bytes, size: int, control: dict[bytes, bytes], now_ns: int, batch: Batch, *, is_wanted: bool
     ) -> ApiError | None:
         """Check the limits of server, account and stream; a message without interest takes no room of the last two."""
@@ -382,11 +391,11 @@ class PublishPath:
             error = admission.check_account_room(size)
         if error is None and admission.refuses_when_full:
             if batch.subjects:
-                self._settle(batch, now_ns)
+                self.settle(batch, now_ns)
             error = admission.check_full(subject, size, control.get(ROLLUP, b""))
         return error
 
-    def _store_one(
+    def store_one(
         self,
         subject: bytes,
         header: bytes,
@@ -440,7 +449,7 @@ class PublishPath:
             batch.interested.update(self._retention.announce(news))
         batch.announced = len(batch.subjects)
 
-    def _settle(self, batch: Batch, now_ns: int) -> None:
+    def settle(self, batch: Batch, now_ns: int) -> None:
         """Enforce the stream's limits after the messages stored so far."""
         self._announce(batch)
         if self._limits.store_limits is not None:
@@ -476,6 +485,8 @@ class PublishPath:
                 self._account.publish(subject, b"", header, payload)
             if batch.interested:
                 self._wake(batch.interested)
+        if batch.on_durable is not None:
+            batch.on_durable(error)
 
     def _turn_into_refusals(self, batch: Batch, error: JetlakeError) -> None:
         refusal = encode_pub_ack_error(self._name, api_error(10077, err=str(error)))

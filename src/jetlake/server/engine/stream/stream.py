@@ -18,6 +18,8 @@ from jetlake.server.engine.routing.subscription import Capture
 from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.server.engine.stream.cleanup import Cleanup
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
+from jetlake.server.engine.stream.copy_path import CopyPath
+from jetlake.server.engine.stream.copying_contract import Copying, NoCopying
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_ids import MessageIds
@@ -41,6 +43,7 @@ class Stream(Generic[ConsumerType]):
             is never given to another message.
         consumers, consumers_by_token: the consumers, by name and by name as it stands in subjects.
         caught_up: consumers that have delivered all visible messages and wait for more.
+        copying: copies messages of other streams into this one; set once, before the stream is opened.
         is_purging: a purge is under way, and consumers deliver nothing until it is done.
 
     Args:
@@ -74,6 +77,7 @@ class Stream(Generic[ConsumerType]):
         self.consumers: dict[str, ConsumerType] = {}
         self.consumers_by_token: dict[bytes, ConsumerType] = {}
         self.caught_up: set[StreamConsumer] = set()
+        self.copying: Copying = NoCopying()
         self.is_closed = False
         self.is_purging = False
         self._captured = captured
@@ -103,6 +107,9 @@ class Stream(Generic[ConsumerType]):
             wake=self.wake,
             on_undone=self._forget_undone,
         )
+        self.copy_path = CopyPath(
+            config, self.store, usage, services.clock, self.publish_path, self.retention, self.ids
+        )
         self._configure(config)
         self.store.hooks.on_purged = self._on_purged
         self.store.hooks.on_undone = self._on_undone
@@ -124,6 +131,7 @@ class Stream(Generic[ConsumerType]):
         with self.services.report_store_errors(f"applying the limits of stream {self.name}"):
             self.limits.enforce(now_ns)
         self._usage.set_used(self.store.bytes)
+        self.copying.configure(self.config)
 
     def begin_at(self, first_sequence: int) -> None:
         """Let the first message have this sequence."""
@@ -145,13 +153,17 @@ class Stream(Generic[ConsumerType]):
         self._configure(config)
         self._capture(config.subjects)
         self.publish_path.configure(config)
+        self.copy_path.configure(config)
         self.limits.enforce(now_ns)
         if config.retention is not old.retention:
             self.retention.sweep()
         self.cleanup.after_removal()
+        self.copying.configure(config)
 
     def close(self) -> None:
         """Release everything but the files."""
+        self.copying.close(deleted=False)
+        self.copying.save()
         self.lifetimes.save()
         self._detach()
         try:
@@ -167,6 +179,7 @@ class Stream(Generic[ConsumerType]):
             StoreError: the files could not be removed, and nothing has changed.
         """
         removal = self.home.delete()
+        self.copying.close(deleted=True)
         self._detach()
         self.ids.close_log()
         self._usage.set_reserved(0)
@@ -319,6 +332,7 @@ class Stream(Generic[ConsumerType]):
         """
         if erase:
             self.ids.keep_at_once(sequence)
+            self.copying.save()
         try:
             return self.store.remove(sequence, erase=erase)
         finally:

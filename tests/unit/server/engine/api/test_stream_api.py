@@ -66,8 +66,6 @@ def test_a_deleted_stream_is_gone(harness):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("mirror", {"name": "O"}),
-        ("sources", [{"name": "O"}]),
         ("allow_atomic", True),
         ("allow_batched", True),
         ("allow_msg_schedules", True),

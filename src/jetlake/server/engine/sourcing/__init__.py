@@ -1,0 +1,1 @@
+"""Mirrors and sources: streams that copy the messages of other streams."""

@@ -1,0 +1,143 @@
+"""The positions of a stream's sources: how far each origin is copied, across restarts, crashes and purges.
+
+Every copy names its origin and sequence in a header, so a position is durable with its message. The file of positions
+is written before the log forgets such headers, and at a clean stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from jetlake.errors import StoreError
+from jetlake.model.source_names import SOURCE_HEADER, parse_source_header
+from jetlake.protocol.headers import find_value
+from jetlake.server.engine.storage.storage import SavedPositions, StreamHome
+
+__all__ = ["Position", "Positions"]
+
+# The file is written at least after this many messages, which bounds what a start after a crash has to read.
+_UNSAVED_MAX = 100_000
+
+
+Durable = Callable[[], None]
+"""Called when copies are on disk."""
+
+
+class Position(NamedTuple):
+    """How far one origin is copied."""
+
+    sequence: int = 0
+    identity: str = ""
+
+
+_NOWHERE = Position()
+
+
+class Positions:
+    """The positions of one stream's sources by index name.
+
+    Args:
+        home: loads and saves positions, and has the store.
+    """
+
+    def __init__(self, home: StreamHome) -> None:
+        self._home = home
+        self._store = home.store
+        self._known: dict[str, Position] = {}
+        self._durable: dict[str, Position] = {}
+        self._durable_at = (0, 0)  # Sequence and time of the stream's message up to which these count.
+        self._saved_sequence = 0
+        self._is_recovered = False
+        self._uncertain: set[str] = set()
+        self._may_forget_ids = home.store.hooks.may_forget
+        home.store.hooks.may_forget = self._may_forget
+
+    def get(self, name: str) -> Position:
+        """Return a source's position; zero when nothing of it was copied."""
+        return self._known.get(name, _NOWHERE)
+
+    def refresh(self, name: str) -> None:
+        """Read a position again that is uncertain after a store error.
+
+        Raises:
+            StoreError: the headers cannot be read.
+        """
+        if not self._is_recovered:
+            self.recover()
+        elif name in self._uncertain:
+            found = self._read_headers(*self._durable_at)
+            self._known[name] = found.get(name) or self._durable.get(name, _NOWHERE)
+        self._uncertain.discard(name)
+
+    def forget(self, name: str) -> None:
+        """Forget the position of a source whose origin was recreated."""
+        self._known.pop(name, None)
+        self._durable.pop(name, None)
+
+    def stored(self, name: str, position: Position) -> Durable:
+        """Set a source's position after copies were stored; return what to call when these are durable."""
+        self._known[name] = position
+        return partial(self._on_durable, name, position, self._now())
+
+    def _now(self) -> tuple[int, int]:
+        return self._store.last_sequence, self._store.last_time_ns
+
+    def _on_durable(self, name: str, position: Position, at: tuple[int, int]) -> None:
+        """Record a position whose message, and all before it, are on disk."""
+        self._durable[name] = position
+        self._durable_at = max(self._durable_at, at)
+        if self._durable_at[0] - self._saved_sequence > _UNSAVED_MAX:
+            self.save()
+
+    def failed(self, name: str) -> None:
+        """Have a position read again: a store error may have undone copies."""
+        self._uncertain.add(name)
+
+    # Across restarts
+
+    def recover(self) -> None:
+        """Restore the positions from the file and the headers of newer messages, removed ones as well.
+
+        Raises:
+            StoreError: the headers cannot be read.
+        """
+        saved = self._home.load_positions() or SavedPositions()
+        if saved.last_sequence > self._store.last_sequence:
+            # The log has lost its tail, whose sequences may belong to other messages now.
+            saved = SavedPositions()
+        entries = {name: Position(*entry) for name, entry in saved.entries.items()}
+        self._known = entries | self._read_headers(saved.last_sequence, saved.time_ns)
+        self._durable = dict(self._known)
+        self._durable_at = self._now()
+        self._saved_sequence = saved.last_sequence
+        self._is_recovered = True
+
+    def _read_headers(self, after_sequence: int, time_ns: int) -> dict[str, Position]:
+        found: dict[str, Position] = {}
+        for sequence, _, header in self._store.headers_since(time_ns):
+            value = find_value(header, SOURCE_HEADER) if sequence > after_sequence else None
+            parsed = parse_source_header(value) if value else None
+            if parsed is not None:
+                found[parsed.index_name] = Position(parsed.sequence, parsed.identity)
+        return found
+
+    def save(self) -> None:
+        """Write the durable positions; when that fails, the next start reads the headers instead."""
+        if not self._is_recovered:
+            return
+        sequence, time_ns = self._durable_at
+        entries = {name: (position.sequence, position.identity) for name, position in self._durable.items()}
+        with suppress(StoreError):
+            self._home.save_positions(SavedPositions(sequence, time_ns, entries))
+            self._saved_sequence = sequence
+
+    def _may_forget(self, first: int, last: int) -> bool:
+        """Return whether the positions in removed records of this range are durable without them."""
+        if self._may_forget_ids is not None and not self._may_forget_ids(first, last):
+            return False
+        if last > self._saved_sequence:
+            self.save()
+        return last <= self._saved_sequence

@@ -1,0 +1,326 @@
+"""The receiver of a mirror or source: asks the origin for a consumer, and stores what this one delivers.
+
+A receiver asks anew, behind what it has stored, whenever something is missing: a delivery, an answer, any sign of life.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from jetlake.errors import JetlakeError, StoreError, api_error
+from jetlake.model.enums import AckPolicy
+from jetlake.model.stream import ErrorBody, StreamSourceInfo
+from jetlake.protocol.headers import find_value
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.routing.account import Account, Message
+from jetlake.server.engine.routing.subscription import Listener, RunListener, Subscriber
+from jetlake.server.engine.sourcing.copy_target import CopyTarget
+from jetlake.server.engine.sourcing.origin import (
+    LEVELS,
+    STREAM_IDENTITY,
+    Answer,
+    Owner,
+    delete_subject,
+    read_answer,
+    request,
+    reset_request,
+)
+from jetlake.server.engine.stream.copy_path import Copies
+
+__all__ = ["CAUGHT_UP", "Receiver"]
+
+CAUGHT_UP = 10
+"""With fewer messages to come than this, a mirror answers direct gets for its origin."""
+
+_SECOND_NS = 1_000_000_000
+_PAUSE_NS = 2 * _SECOND_NS  # between two requests
+_BACKOFF_STEP_NS = 10 * _SECOND_NS
+_BACKOFF_MAX_NS = 120 * _SECOND_NS
+_ANSWER_NS = 30 * _SECOND_NS
+_RESET_ANSWER_NS = 5 * _SECOND_NS
+_SILENCE_NS = 10 * _SECOND_NS
+_JITTER_NS = (100_000_000, 200_000_000)
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# An origin that does not know the API level, or a field of the request, is asked in an older form.
+_TOO_NEW = (10185, 10025)
+_OTHER_ORIGIN = 10225
+
+
+class Receiver:
+    """The receiver of one mirror or source.
+
+    Args:
+        target: stores the copies.
+        owner: the stream that copies.
+        services: the engine's clock, timers and randomness.
+        account: carries requests and deliveries.
+
+    Attributes:
+        is_caught_up: fewer messages than `CAUGHT_UP` were to come at the last delivery.
+    """
+
+    def __init__(self, target: CopyTarget, owner: Owner, services: Services, account: Account) -> None:
+        self.target = target
+        self.is_caught_up = False
+        self._owner = owner
+        self._services = services
+        self._account = account
+        self._timer: Timer | None = None
+        self._answers: Listener | None = None
+        self._deliveries: RunListener | None = None
+        self._consumer = b""
+        self._delivered = 0  # The consumer's last sequence.
+        self._level = 0  # Index into LEVELS.
+        self._failures = 0
+        self._asked_ns = 0
+        self._heard_ns = 0
+        self._pending = 0  # Messages after the last one that was delivered.
+        self._error: ErrorBody | None = None
+        # Runs that wait for the disk, and flow control requests that wait for these: runs before, subject, sequences.
+        self._begun = self._durable = 0
+        self._requests: deque[tuple[int, bytes, int, int]] = deque()
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Begin to copy."""
+        self._ask_in(0)
+
+    def close(self, *, deleted: bool = False) -> None:
+        """Stop; with `deleted`, the origin's consumer is deleted as well."""
+        self._is_closed = True
+        self._disconnect()
+        if deleted and self.target.source.consumer is None:
+            self._account.publish(delete_subject(self.target), b"", b"", b"")
+
+    def info(self, now_ns: int) -> StreamSourceInfo:
+        """Return how copying does."""
+        target, source = self.target, self.target.source
+        return StreamSourceInfo(
+            name=source.name,
+            external=source.external,
+            lag=max(self._pending - 1, 0),  # As nats-server counts.
+            seq=0 if target.is_mirror else target.last_sequence,
+            active=now_ns - self._heard_ns if self._heard_ns else -1,
+            error=self._error,
+            filter_subject=source.filter_subject,
+            subject_transforms=source.subject_transforms,
+        )
+
+    # Requests
+
+    def _ask_in(self, delay_ns: int) -> None:
+        """Ask for a consumer after a delay, jitter, and what is missing to the pause between two requests."""
+        self._disconnect()
+        now_ns = self._services.clock.now_ns()
+        due_ns = max(now_ns + delay_ns, self._asked_ns + _PAUSE_NS if self._asked_ns else 0)
+        self._set_timer(due_ns + self._services.random.randint(*_JITTER_NS), self._ask)
+
+    def _set_timer(self, deadline_ns: int, act: Callable[[int], None]) -> None:
+        self._services.timers.cancel(self._timer)
+        self._timer = self._services.timers.schedule(deadline_ns, act)
+
+    def _disconnect(self) -> None:
+        self._services.timers.cancel(self._timer)
+        for listener in (self._answers, self._deliveries):
+            if listener is not None:
+                self._account.unlisten(listener)
+        self._answers = self._deliveries = None
+        self._consumer = b""
+        self._delivered = 0
+        self._requests.clear()
+
+    def _ask(self, now_ns: int) -> None:
+        target = self.target
+        if self._begun > self._durable:
+            # The position is certain only when the disk has answered.
+            self._set_timer(now_ns + _JITTER_NS[0], self._ask)
+            return
+        self._asked_ns = now_ns
+        try:
+            start = target.start()
+        except StoreError as error:
+            self._services.report(f"JetStream - finding the position of stream {self._owner.stream}: {error}")
+            self._retry_after_failure()
+            return
+        reply = b"$JSC.R." + self._token()
+        level = LEVELS[self._level]
+        if target.source.consumer is not None:
+            deliver_subject = target.source.consumer.deliver_subject.encode()
+            asked, patience_ns = reset_request(target), _RESET_ANSWER_NS
+        else:
+            external = target.source.external
+            prefix = external.deliver.encode() if external is not None and external.deliver else b"$JS"
+            deliver_subject = b"%b.%b.%b" % (prefix, b"M" if target.is_mirror else b"S", self._token())
+            name = target.consumer_name if level else f"{target.consumer_name}_{self._token().decode()}"
+            asked = request(target, self._owner, name, deliver_subject, start, level, target.identity)
+            patience_ns = _ANSWER_NS
+        # Before the request, which an origin in this server may answer at once.
+        self._set_timer(now_ns + patience_ns, self._on_no_answer)
+        self._answers = self._account.listen(reply, partial(self._on_answer, deliver_subject))
+        self._account.publish(asked.subject, reply, asked.header, asked.body)
+
+    def _token(self) -> bytes:
+        return "".join(self._services.random.choices(_LETTERS, k=8)).encode()
+
+    def _on_answer(
+        self,
+        deliver_subject: bytes,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        origin: Subscriber | None,
+    ) -> None:
+        if self._answers is None:
+            return
+        self._account.unlisten(self._answers)
+        self._answers = None
+        answer = read_answer(payload)
+        error = answer.error or self._check_consumer(answer)
+        if error is None:
+            self._connect(answer, deliver_subject, (find_value(header, STREAM_IDENTITY) or b"").decode())
+        elif error.err_code in _TOO_NEW and self._level + 1 < len(LEVELS):
+            self._level += 1 if self._level or not self.target.is_mirror else 2
+            self._ask_in(0)
+        elif error.err_code == _OTHER_ORIGIN:
+            self.target.forget()
+            self._ask_in(0)
+        else:
+            self._error = error
+            self._retry_after_failure()
+
+    def _check_consumer(self, answer: Answer) -> ErrorBody | None:
+        """Return the error of a pre-created consumer that is not acknowledged through flow control."""
+        if self.target.source.consumer is None or answer.config.ack_policy is AckPolicy.FLOW_CONTROL:
+            return None
+        error = api_error(10214 if self.target.is_mirror else 10217)
+        return ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
+
+    def _on_no_answer(self, now_ns: int) -> None:
+        self._retry_after_failure()
+
+    def _retry_after_failure(self) -> None:
+        self._failures += 1
+        self._ask_in(_PAUSE_NS + min(self._failures * _BACKOFF_STEP_NS, _BACKOFF_MAX_NS))
+
+    def _connect(self, answer: Answer, deliver_subject: bytes, identity: str) -> None:
+        target = self.target
+        self._error = None
+        self._failures = 0
+        if identity and target.identity and identity != target.identity:
+            target.forget()
+        try:
+            target.connected(answer.delivered.stream_seq, identity)
+        except JetlakeError:
+            self._ask_in(0)
+            return
+        self._consumer = answer.name.encode()
+        self.is_caught_up = answer.num_pending < CAUGHT_UP
+        now_ns = self._heard_ns = self._services.clock.now_ns()
+        self._set_timer(now_ns + _SILENCE_NS, self._check_silence)
+        self._deliveries = self._account.listen_to_runs(deliver_subject, self._receive)
+
+    def _check_silence(self, now_ns: int) -> None:
+        if now_ns - self._heard_ns >= _SILENCE_NS:
+            self._ask_in(0)
+        else:
+            self._set_timer(now_ns + _SILENCE_NS, self._check_silence)
+
+    # Deliveries
+
+    def _receive(self, messages: list[Message]) -> None:
+        """Store a run of deliveries; flow control requests and heartbeats among them are answered behind it."""
+        self._heard_ns = self._services.clock.now_ns()
+        copies = Copies([], [], [])
+        for message in messages:
+            if not message[3] and message[2].startswith(b"NATS/1.0 100 "):
+                if not self._store(copies):
+                    return
+                copies = Copies([], [], [])
+                self._on_status(message[1], message[2])
+            elif not self._take(message, copies):
+                # A delivery is missing.
+                self._store(copies)
+                self._ask_in(0)
+                return
+            if self._deliveries is None:
+                return
+        self._store(copies)
+
+    def _take(self, message: Message, copies: Copies) -> bool:
+        """Add a delivery to the run, unless it was copied before; False when one before it is missing."""
+        tokens = message[1].split(b".")
+        if len(tokens) == 9:
+            consumer, count, sequence, delivered, time_ns, pending = tokens[3:]
+        elif len(tokens) >= 11:
+            consumer, count, sequence, delivered, time_ns, pending = tokens[5:11]
+        else:
+            return True
+        if consumer != self._consumer or count != b"1":
+            return True
+        number = int(delivered)
+        if number != self._delivered + 1:
+            return number <= self._delivered
+        self._delivered = number
+        assert copies.sequences is not None
+        assert copies.times_ns is not None
+        last = copies.sequences[-1] if copies.sequences else self.target.last_sequence
+        stream_sequence = int(sequence)
+        if stream_sequence > last:
+            copies.messages.append(message)
+            copies.sequences.append(stream_sequence)
+            copies.times_ns.append(int(time_ns))
+            self._pending = int(pending)
+        return True
+
+    def _store(self, copies: Copies) -> bool:
+        """Store a run; when the stream takes less than all, the rest is asked for again."""
+        if not copies.messages:
+            return True
+        self._begun += 1
+        self.is_caught_up = self._pending < CAUGHT_UP
+        stored = self.target.store(copies, self._on_durable)
+        if stored == len(copies.messages):
+            return True
+        self._pending += len(copies.messages) - 1 - stored
+        self._ask_in(0)
+        return False
+
+    def _on_durable(self, error: JetlakeError | None) -> None:
+        self._durable += 1
+        if error is not None:
+            self.target.recover()
+            if not self._is_closed:
+                self._ask_in(0)
+        while self._requests and self._requests[0][0] <= self._durable:
+            _, subject, delivered, sequence = self._requests.popleft()
+            self._answer_flow_control(subject, delivered, sequence)
+
+    def _on_status(self, reply: bytes, header: bytes) -> None:
+        """Handle a flow control request, or a heartbeat, which tells of deliveries that did not arrive."""
+        if reply:
+            self._request_flow_control(reply)
+            return
+        stalled = find_value(header, b"Nats-Consumer-Stalled")
+        if stalled:
+            self._request_flow_control(stalled)
+        last = find_value(header, b"Nats-Last-Consumer") or b"0"
+        if last.isdigit() and int(last) and int(last) != self._delivered:
+            self._ask_in(0)
+
+    def _request_flow_control(self, subject: bytes) -> None:
+        """Answer a request once all that was delivered before it is on disk."""
+        if any(subject == waiting[1] for waiting in self._requests):
+            return
+        stored = (self._delivered, self.target.last_sequence)
+        if self._begun == self._durable:
+            self._answer_flow_control(subject, *stored)
+        else:
+            self._requests.append((self._begun, subject, *stored))
+
+    def _answer_flow_control(self, subject: bytes, delivered: int, sequence: int) -> None:
+        header = b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (delivered, sequence)
+        self._account.publish(subject, b"", header, b"")
