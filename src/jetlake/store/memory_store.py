@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
-from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
@@ -13,6 +12,7 @@ from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.interface import Incoming, StoreHooks, times_of_run
 from jetlake.store.message import StoredMessage
+from jetlake.store.volatile import Volatile
 
 __all__ = ["MemoryStore"]
 
@@ -183,11 +183,9 @@ class _MemoryLog:
         pass
 
 
-class MemoryStore(IndexedStore[_MemoryBlock]):
+class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
 
-    durable = False
-    failure: StoreError | None = None
     lost: list[int] = []
     lost_bytes = 0
 
@@ -205,26 +203,8 @@ class MemoryStore(IndexedStore[_MemoryBlock]):
     def begin_group(self, count: int) -> None:
         pass
 
-    def flush(self) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def mend(self) -> None:
-        pass
-
-    def needs_flush(self) -> bool:
-        return False
-
-    def needs_sync(self) -> bool:
-        return False
-
     def compact_step(self) -> bool:
         return False
-
-    def close(self) -> None:
-        pass
 
     def delete(self) -> None:
         self._index.kill_below(self.last_sequence + 1)

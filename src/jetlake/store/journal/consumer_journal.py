@@ -10,6 +10,7 @@ from typing import Protocol
 
 from jetlake.errors import StoreError
 from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.volatile import Volatile
 
 __all__ = ["ConsumerJournal", "MemoryJournal"]
 
@@ -102,11 +103,8 @@ class ConsumerJournal(Protocol):
         ...
 
 
-class MemoryJournal:
+class MemoryJournal(Volatile):
     """The journal of a consumer that need not survive: it remembers nothing."""
-
-    durable = False
-    failure: StoreError | None = None
 
     def __init__(self) -> None:
         self.state_source: Callable[[], ConsumerState] | None = None
@@ -133,22 +131,4 @@ class MemoryJournal:
         pass
 
     def replace(self, state: ConsumerState) -> None:
-        pass
-
-    def needs_flush(self) -> bool:
-        return False
-
-    def needs_sync(self) -> bool:
-        return False
-
-    def flush(self) -> None:
-        pass
-
-    def sync(self) -> None:
-        pass
-
-    def mend(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass
