@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any, ParamSpec, Self, cast
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade
+from jetlake.blocking.facade import Call, Facade, View
 from jetlake.blocking.jetstream import JetStream
 from jetlake.blocking.loop_port import LoopPort
 from jetlake.blocking.loop_thread import LoopThread
@@ -64,40 +64,13 @@ class Client(Facade):
         """Whether the client is closed for good."""
         return self._inner.is_closed or self._thread.port.is_shut
 
-    @property
-    def state(self) -> ConnectionState:
-        """What the connection is doing."""
-        return self._inner.state
-
-    @property
-    def server_info(self) -> ServerInfo:
-        """The last INFO of the connected server."""
-        return self._inner.server_info
-
-    @property
-    def server(self) -> str:
-        """The address of the server that it is, or was last, connected to."""
-        return self._inner.server
-
-    @property
-    def max_payload(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
-        return self._inner.max_payload
-
-    @property
-    def reconnects(self) -> int:
-        """How often the connection was made anew."""
-        return self._inner.reconnects
-
-    @property
-    def statistics(self) -> Statistics:
-        """Messages and bytes received and sent so far, over all connections."""
-        return self._inner.statistics
-
-    @property
-    def last_error(self) -> Exception | None:
-        """The last error that no call could raise; None if there was none."""
-        return self._inner.last_error
+    state = View[ConnectionState]("What the connection is doing.")
+    server_info = View[ServerInfo]("The last INFO of the connected server.")
+    server = View[str]("The address of the server that it is, or was last, connected to.")
+    max_payload = View[int]("The most bytes of headers and payload that the server takes.")
+    reconnects = View[int]("How often the connection was made anew.")
+    statistics = View[Statistics]("Messages and bytes received and sent so far, over all connections.")
+    last_error = View[Exception | None]("The last error that no call could raise; None if there was none.")
 
     def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: HeadersLike | None = None

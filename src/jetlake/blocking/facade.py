@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import partial, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from operator import attrgetter
+from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
 from jetlake.blocking.loop_thread import LoopThread
 
-__all__ = ["Call", "Facade", "Made", "Method", "Wrapped"]
+__all__ = ["Call", "Facade", "Made", "Method", "View", "Wrapped"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +26,32 @@ class Facade:
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
+
+
+class View(Generic[R]):
+    """An attribute of the asyncio object, read through the facade.
+
+    Args:
+        documentation: what the attribute tells.
+    """
+
+    def __init__(self, documentation: str) -> None:
+        self.__doc__ = documentation
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._read: Callable[[Any], R] = attrgetter(f"_inner.{name}")
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> View[R]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> R: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        return self if instance is None else self._read(instance)
+
+    def __set__(self, instance: Facade, value: Never) -> None:
+        raise AttributeError(f"{type(instance).__name__} only shows this, and takes no other value")
 
 
 class Method(ABC):

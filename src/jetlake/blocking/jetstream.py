@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Unpack, overload
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade, Wrapped
+from jetlake.blocking.facade import Call, Facade, View, Wrapped
 from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
@@ -29,20 +29,9 @@ class PushSubscription(Subscription):
 
     consumer_info = Call(AsyncPushSubscription.consumer_info)
 
-    @property
-    def consumer_name(self) -> str:
-        """The consumer's name."""
-        return self._inner.consumer_name
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._inner.stream_name
-
-    @property
-    def owns_consumer(self) -> bool:
-        """Whether this subscription created the consumer, and deletes it at its end."""
-        return self._inner.owns_consumer
+    consumer_name = View[str]("The consumer's name.")
+    stream_name = View[str]("The stream's name.")
+    owns_consumer = View[bool]("Whether this subscription created the consumer, and deletes it at its end.")
 
 
 class PullSubscription(Facade):
@@ -55,20 +44,9 @@ class PullSubscription(Facade):
     unsubscribe = Call(AsyncPullSubscription.unsubscribe)
     drain = unsubscribe
 
-    @property
-    def consumer_name(self) -> str:
-        """The consumer's name."""
-        return self._inner.consumer_name
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._inner.stream_name
-
-    @property
-    def owns_consumer(self) -> bool:
-        """Whether this subscription created the consumer, and deletes it at its end."""
-        return self._inner.owns_consumer
+    consumer_name = View[str]("The consumer's name.")
+    stream_name = View[str]("The stream's name.")
+    owns_consumer = View[bool]("Whether this subscription created the consumer, and deletes it at its end.")
 
     def __enter__(self) -> PullSubscription:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from jetlake.blocking.facade import Call, Facade, Made
+from jetlake.blocking.facade import Call, Facade, Made, View
 from jetlake.blocking.stream import Stream
 from jetlake.blocking.taking import ContinuousTaking
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
@@ -60,7 +60,4 @@ class KeyValue(Facade):
         """The stream that holds it."""
         return Stream(self._inner.stream, self._thread)
 
-    @property
-    def bucket(self) -> str:
-        """The bucket's name."""
-        return self._inner.bucket
+    bucket = View[str]("The bucket's name.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self, TypeVar, cast
 
+from jetlake.blocking.facade import View
 from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
 from jetlake.blocking.taking import ContinuousTaking, Taking
@@ -61,45 +62,14 @@ class Subscription(Taking[Message]):
         """Messages received and not taken yet."""
         return self._inner.pending_messages + len(self._taken)
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of payload received and not taken off the connection yet."""
-        return self._inner.pending_bytes
-
-    @property
-    def pending_messages_max(self) -> int:
-        """Most messages that may wait to be taken."""
-        return self._inner.pending_messages_max
-
-    @property
-    def pending_bytes_max(self) -> int:
-        """Most bytes of payload that may wait to be taken."""
-        return self._inner.pending_bytes_max
-
-    @property
-    def subject(self) -> bytes:
-        """What is subscribed."""
-        return self._inner.subject
-
-    @property
-    def queue(self) -> bytes:
-        """The queue group; empty for none."""
-        return self._inner.queue
-
-    @property
-    def delivered(self) -> int:
-        """Messages received so far."""
-        return self._inner.delivered
-
-    @property
-    def dropped(self) -> int:
-        """Messages that were dropped because a limit was reached."""
-        return self._inner.dropped
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more messages will come."""
-        return self._inner.is_closed
+    pending_bytes = View[int]("Bytes of payload received and not taken off the connection yet.")
+    pending_messages_max = View[int]("Most messages that may wait to be taken.")
+    pending_bytes_max = View[int]("Most bytes of payload that may wait to be taken.")
+    subject = View[bytes]("What is subscribed.")
+    queue = View[bytes]("The queue group; empty for none.")
+    delivered = View[int]("Messages received so far.")
+    dropped = View[int]("Messages that were dropped because a limit was reached.")
+    is_closed = View[bool]("Whether no more messages will come.")
 
     def unsubscribe(self, after: int = 0) -> None:
         """End it now, or after so many messages since it began; what waits can still be taken."""
@@ -248,7 +218,4 @@ class Reading(ContinuousTaking[Message]):
         """Messages received and not handed out."""
         return self._inner.pending_messages + len(self._taken)
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether no more messages will come."""
-        return self._inner.is_stopped
+    is_stopped = View[bool]("Whether no more messages will come.")

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade, Made, Method, Wrapped
+from jetlake.blocking.facade import Call, Facade, Made, Method, View, Wrapped
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
@@ -80,25 +80,10 @@ class Consumer(Facade):
     reset = Call(client.Consumer.reset)
     unpin = Call(client.Consumer.unpin)
 
-    @property
-    def name(self) -> str:
-        """The consumer's name."""
-        return self._inner.name
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._inner.stream_name
-
-    @property
-    def cached_info(self) -> ConsumerInfo:
-        """The server's last answer about it."""
-        return self._inner.cached_info
-
-    @property
-    def config(self) -> ConsumerConfig:
-        """The configuration in the server's last answer."""
-        return self._inner.config
+    name = View[str]("The consumer's name.")
+    stream_name = View[str]("The stream's name.")
+    cached_info = View[ConsumerInfo]("The server's last answer about it.")
+    config = View[ConsumerConfig]("The configuration in the server's last answer.")
 
 
 class OrderedConsumer(Facade):
@@ -151,15 +136,8 @@ class OrderedConsumer(Facade):
     async def _keep(self, fetch: Callable[[], Awaitable[list[client.Message]]]) -> None:
         self._fetched.extend(cast("list[Message]", await fetch()))
 
-    @property
-    def name(self) -> str:
-        """The name of the consumer that is used right now; it changes. Empty before the first read."""
-        return self._inner.name
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._inner.stream_name
+    name = View[str]("The name of the consumer that is used right now; it changes. Empty before the first read.")
+    stream_name = View[str]("The stream's name.")
 
     def __iter__(self) -> Iterator[Message]:
         with self.consume() as messages:
@@ -215,17 +193,6 @@ class Stream(Facade):
     consumer_names = Call(client.Stream.consumer_names)
     ordered = Made(client.Stream.ordered, OrderedConsumer)
 
-    @property
-    def name(self) -> str:
-        """The stream's name."""
-        return self._inner.name
-
-    @property
-    def cached_info(self) -> StreamInfo:
-        """The server's last answer about it."""
-        return self._inner.cached_info
-
-    @property
-    def config(self) -> StreamConfig:
-        """The configuration in the server's last answer."""
-        return self._inner.config
+    name = View[str]("The stream's name.")
+    cached_info = View[StreamInfo]("The server's last answer about it.")
+    config = View[StreamConfig]("The configuration in the server's last answer.")
