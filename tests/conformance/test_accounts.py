@@ -362,3 +362,60 @@ async def test_reload_changes_what_is_shared(start, connect):
     await publish(a, "ev.x", b"3")
     assert (await b.request("calc")).status == 503
     assert await received(b) == []
+
+
+async def test_limits_of_an_account(start, connect):
+    text = """accounts {
+        A { users: [ { user: a, password: a } ], limits { max_conn: 2, max_subs: 3, max_payload: 10 } }
+        B { users: [ { user: b, password: b } ] }
+    }"""
+    server = await start(text, ["no_jetstream"])
+    one, two = await user(server, connect, "a"), await user(server, connect, "a")
+    assert one.info["max_payload"] == 10
+    three = await connect(server)
+    assert three.info["max_payload"] == 1024 * 1024
+    await three.send(b'CONNECT {"verbose":false,"user":"a","pass":"a"}\r\nSUB x 1\r\nPING\r\n')
+    assert await three.rest() == b"-ERR 'maximum account active connections exceeded'\r\n"
+    await user(server, connect, "b")
+    await one.send(b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nSUB d 4\r\n")
+    assert await one.ping() == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    await subscribe(two, "a", 1)
+    await one.publish("a", b"01234567890")
+    assert await one.rest() == b"-ERR 'Maximum Payload Violation'\r\n"
+    await one.close()
+    for _ in range(100):
+        wire = await connect(server)
+        await wire.send(b'CONNECT {"verbose":false,"user":"a","pass":"a"}\r\nPING\r\n')
+        if await wire.line() == b"PONG":
+            break
+    else:
+        pytest.fail("the place of a connection that has gone is free again")
+
+
+async def test_a_lower_number_of_connections_closes_some(start, connect):
+    server = await start("max_connections: 5", ["no_jetstream"], process=True)
+    wires = [await (await connect(server)).hello() for _ in range(4)]
+    await server.reload("max_connections: 2")
+    closed = []
+    for wire in wires:
+        await wire.send(b"PING\r\n")
+        line = await wire.line()
+        assert line in (b"PONG", b"-ERR 'maximum connections exceeded'")
+        closed.append(line != b"PONG")
+    assert closed.count(True) == 2
+    if server.is_embedded:
+        assert closed == [False, False, True, True], "the newest; nats-server takes any"
+
+
+async def test_a_server_without_headers(start, connect):
+    server = await start("no_header_support: true", ["no_jetstream"])
+    wire = await connect(server)
+    assert wire.info["headers"] is False
+    await wire.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
+    assert await wire.rest() == b"-ERR 'no responders requires headers support'\r\n"
+    wire = await (await connect(server)).hello(no_responders=False)
+    assert wire.info["headers"] is False
+    await wire.send(b"SUB a 1\r\nPUB a 2\r\nhi\r\n")
+    assert (await wire.message()).payload == b"hi"
+    await wire.publish("a", b"hi", header=b"NATS/1.0\r\n\r\n")
+    assert await wire.rest() == b""

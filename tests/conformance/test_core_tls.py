@@ -127,3 +127,26 @@ async def test_monitoring_names_version_and_cipher(start, connect):
     (connection,) = (await asyncio.get_running_loop().run_in_executor(None, fetch))["connections"]
     assert connection["tls_version"] == "1.3"
     assert connection["tls_cipher_suite"].startswith("TLS_")
+
+
+@pytest.mark.parametrize("name", ["localhost", "CN=client"])
+async def test_a_certificate_names_its_user(start, connect, name):
+    users = f'accounts {{ A {{ users: [ {{ user: "{name}" }} ] }}\n B {{ users: [ {{ user: b, password: b }} ] }} }}'
+    server = await start(f"tls {{ {FILES}, verify_and_map: true }}\n{users}", ["no_jetstream"])
+    wire = await connect(server)
+    assert wire.info["tls_verify"] is True
+    await wire.start_tls(client_context("client"))
+    await wire.hello(user="b")
+    assert wire.info["remote_account"] == "A", "the certificate counts, not what CONNECT says"
+    data = (await wire.request("$SYS.REQ.USER.INFO")).json["data"]
+    assert (data["user"], data["account"]) == (name, "A")
+
+
+@pytest.mark.parametrize("user", ["b", "localhost"], ids=["of nobody", "with a wrong password"])
+async def test_a_certificate_is_not_enough(start, connect, user):
+    users = f"accounts {{ A {{ users: [ {{ user: {user}, password: secret }} ] }} }}"
+    server = await start(f"tls {{ {FILES}, verify_and_map: true }}\n{users}", ["no_jetstream"])
+    wire = await connect(server)
+    await wire.start_tls(client_context("client"))
+    await wire.send(b'CONNECT {"verbose":false,"user":"b","pass":"b"}\r\nPING\r\n')
+    assert await wire.rest() == b"-ERR 'Authorization Violation'\r\n"

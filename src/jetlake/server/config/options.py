@@ -141,6 +141,8 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     verify: bool = False
     """Clients must show a certificate signed by the CA."""
+    verify_and_map: bool = False
+    """As `verify`; and the certificate names the user: by an e-mail address, DNS name, URI, or its subject."""
     timeout_s: float = 2.0
     """The handshake must be over by then."""
     handshake_first: bool = False
@@ -212,6 +214,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """-1 = no limit."""
     max_subscriptions: int = 0
     """Of one connection; 0 = no limit."""
+    no_header_support: bool = False
+    """Messages have no headers, neither from clients nor to them."""
 
     # Liveness
     ping_interval_s: float = 120.0

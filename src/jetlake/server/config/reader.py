@@ -137,6 +137,8 @@ def _read_limits(section: Section, options: dict[str, Any]) -> None:
     ):
         if section.has(*names):
             options[name] = section.integer(*names, default=0)
+    if section.has("no_header_support"):
+        options["no_header_support"] = section.boolean("no_header_support")
     if section.has("ping_interval"):
         options["ping_interval_s"] = section.duration("ping_interval", default=0)
     if section.has("write_deadline"):
@@ -189,13 +191,15 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
 
 def _read_tls(section: Section) -> TlsOptions:
     first, fallback_s = _read_handshake_first(section)
-    section.refuse(_INSECURE, "verify_and_map", "pinned_certs", "verify_cert_and_check_known_urls")
+    maps = section.boolean("verify_and_map")
+    section.refuse(_INSECURE, "pinned_certs", "verify_cert_and_check_known_urls")
     section.ignore(_NOT_BUILT, "cipher_suites", "curve_preferences", "connection_rate_limit", "ocsp_peer", "insecure")
     options = TlsOptions(
         cert_file=section.string("cert_file"),
         key_file=section.string("key_file"),
         ca_file=section.string("ca_file"),
-        verify=section.boolean("verify"),
+        verify=section.boolean("verify") or maps,
+        verify_and_map=maps,
         timeout_s=section.seconds("timeout", default=2.0),
         handshake_first=first,
         handshake_first_fallback_s=fallback_s,

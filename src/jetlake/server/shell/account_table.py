@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.subject_mapping import SubjectMapping
-from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, Options
+from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, ConnectionLimits, Options
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, find_export
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
@@ -27,6 +28,8 @@ class AccountTable:
         self.by_name: dict[str, Account] = {}
         self._random = random
         self._now_ns = now_ns
+        self._limits: dict[str, ConnectionLimits] = {}
+        self._connections: Counter[str] = Counter()
         self._imports: dict[str, tuple[_Imports, AccountImports]] = {}
         for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT):
             self.get_or_create(name)
@@ -40,9 +43,26 @@ class AccountTable:
             account = self.by_name[name] = Account(name, random=self._random)
         return account
 
+    def limits_of(self, name: str) -> ConnectionLimits:
+        """Return what the account allows its connections."""
+        return self._limits.get(name, _UNLIMITED)
+
+    def enter(self, name: str) -> bool:
+        """Count one more connection of the account; False when it has as many as it may."""
+        if 0 <= self.limits_of(name).max_connections <= self._connections[name]:
+            return False
+        self._connections[name] += 1
+        return True
+
+    def leave(self, name: str) -> None:
+        """Count one connection of the account less; an empty name stands for none."""
+        if name:
+            self._connections[name] -= 1
+
     def apply(self, options: Options) -> None:
-        """Put the imports of the options into force; those that have not changed go on undisturbed."""
+        """Put limits and imports of the options into force; imports that have not changed go on undisturbed."""
         accounts = {account.name: account for account in options.accounts}
+        self._limits = {name: account.limits for name, account in accounts.items()}
         for name in accounts:
             self.get_or_create(name)
         for name in {*accounts, *self._imports}:
@@ -67,6 +87,7 @@ class AccountTable:
         return AccountImports(self.get_or_create(name), streams, services, self._now_ns)
 
 
+_UNLIMITED = ConnectionLimits()
 _Imports = list[tuple[ImportOptions, ExportOptions]]
 
 

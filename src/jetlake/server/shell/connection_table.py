@@ -23,6 +23,7 @@ _LINGERING_MAX = 32
 _STOP_S = 1.0
 # In lame duck mode connections end at least this often, however long the whole may take.
 _PAUSE_MAX_S = 1.0
+_CONNECTIONS_FULL = "maximum connections exceeded"
 
 
 class ConnectionTable:
@@ -53,8 +54,8 @@ class ConnectionTable:
         connection.peer.cid = self._last_cid
         self._sockets.add(connection)
         if 0 <= self._limit() <= len(self.open):
-            self._log.error(f"{connection} - maximum connections exceeded")
-            return "maximum connections exceeded"
+            self._log.error(f"{connection} - {_CONNECTIONS_FULL}")
+            return _CONNECTIONS_FULL
         self.open[self._last_cid] = connection
         self._log.debug(f"{connection} - Client connection created")
         return None
@@ -97,9 +98,13 @@ class ConnectionTable:
     # What the server calls
 
     def apply_settings(self, previous: Authenticator) -> None:
-        """Let every connection take over the settings of a reload."""
+        """Let every connection take over the settings of a reload, and end the newest of those that are too many."""
         for connection in list(self.open.values()):
             connection.apply_settings(self._settings.authenticator, previous)
+        limit = self._limit()
+        for connection in list(self.open.values())[limit:] if limit >= 0 else ():
+            self._log.error(f"{connection} - {_CONNECTIONS_FULL}")
+            connection.end(_CONNECTIONS_FULL, reason=_CONNECTIONS_FULL)
 
     async def close(self) -> None:
         """End all connections, and wait a moment for their last bytes to be taken."""

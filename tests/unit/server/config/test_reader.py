@@ -251,7 +251,7 @@ REFUSED = {
     "lame_duck_duration: 5s": "minimum is 30 seconds",
     "lame_duck_duration: 30s\nlame_duck_grace_period: 40s": "strictly lower",
     "tls { cert_file: a }": "missing 'key_file'",
-    "tls { cert_file: a, key_file: b, verify_and_map: true }": "verify_and_map is not supported",
+    "tls { cert_file: a, key_file: b, pinned_certs: [x] }": "pinned_certs is not supported",
     "tls { cert_file: a, key_file: b, handshake_first: sometimes }": "handshake_first",
     "operator: x.jwt": "operator is not supported",
     "no_auth_user: x": "users/nkeys are not defined",

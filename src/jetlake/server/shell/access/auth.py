@@ -1,4 +1,4 @@
-"""Authentication: by token, user and password, or nkey; or as the user of clients without credentials.
+"""Authentication: by token, user and password, nkey or certificate; or as the user of clients without credentials.
 
 The reasons are in decision 12 (docs/decisions).
 """
@@ -12,6 +12,7 @@ from msgspec import Struct
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import GLOBAL_ACCOUNT, Options, Permissions, Secret, User
 from jetlake.server.nkey import verify_signature
+from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import ConnectOptions
 
 __all__ = ["Authenticator", "Identity"]
@@ -24,7 +25,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     kind: str = ""
-    """How the client authenticated: `token`, `user` or `nkey`; empty = without credentials."""
+    """How the client authenticated: `token`, `user`, `nkey` or `certificate`; empty = without credentials."""
 
 
 class Authenticator:
@@ -33,6 +34,7 @@ class Authenticator:
     Attributes:
         required: clients must authenticate, or fall back to `no_auth_user`.
         default: the user of clients without credentials; None = such clients are refused.
+        has_default_user: the configuration names that user: `auth_required` is false for clients that ask first.
         uses_nonce: INFO carries a nonce to be signed.
     """
 
@@ -41,11 +43,15 @@ class Authenticator:
         self._users = {user.name: user for user in options.users}
         self.required = bool(self._users) or self._token is not None
         self.uses_nonce = any(user.is_nkey for user in options.users)
+        self.has_default_user = bool(options.no_auth_user)
         self.default: Identity | None = None
         if not self.required:
             self.default = Identity()
         elif options.no_auth_user:
             self.default = _identity(self._users[options.no_auth_user], "")
+        elif self._users and _is_system_only(options):
+            self.default = Identity()
+        self._maps_certificates = options.tls is not None and options.tls.verify_and_map
         hashes = [user.password for user in options.users if user.password is not None and user.password.is_bcrypt()]
         # The hash that takes longest, by the cost that follows the version: `$2a$11$…`.
         self._decoy = max(hashes, key=lambda secret: secret.reveal()[4:6], default=None)
@@ -60,10 +66,14 @@ class Authenticator:
             return bool(connect.auth_token)
         return bool(connect.user) and self._decoy is not None
 
-    def authenticate(self, connect: ConnectOptions, nonce: str) -> Identity | None:
-        """Check the credentials of a CONNECT; None = the client is refused."""
+    def authenticate(
+        self, connect: ConnectOptions, nonce: str, certificate: Certificate | None = None
+    ) -> Identity | None:
+        """Check the credentials of a CONNECT, or the client's certificate; None = the client is refused."""
         if connect.account or connect.new_account:
             return None
+        if self._maps_certificates:
+            return self._by_certificate(connect, certificate)
         if not self.required:
             return Identity(user=connect.user)
         if not connect.has_credentials():
@@ -88,7 +98,16 @@ class Authenticator:
         user, before = self._users.get(identity.user), previous._users.get(identity.user)
         if user is None or before is None or user.password != before.password:
             return None
+        if identity.kind == "certificate" and not self._maps_certificates:
+            return None
         return _identity(user, identity.kind)
+
+    def _by_certificate(self, connect: ConnectOptions, certificate: Certificate | None) -> Identity | None:
+        """Take the user that the certificate names; a password, where the user has one, must be right too."""
+        name = certificate.find_user(self._users) if certificate is not None else None
+        if name is None or not _is_secret(self._users[name].password or Secret(""), connect.password):
+            return None
+        return _identity(self._users[name], "certificate")
 
     def _by_password(self, connect: ConnectOptions) -> Identity | None:
         user = self._users.get(connect.user)
@@ -100,6 +119,12 @@ class Authenticator:
             # Nor which passwords are hashed.
             _is_secret(self._decoy, connect.password or "?")
         return _identity(user, "user") if _is_secret(user.password or Secret(""), connect.password) else None
+
+
+def _is_system_only(options: Options) -> bool:
+    """Whether nothing but the system account is configured: then clients without credentials use the global one."""
+    names = {*(user.account for user in options.users), *(account.name for account in options.accounts)}
+    return names == {options.system_account}
 
 
 def _identity(user: User, kind: str) -> Identity:

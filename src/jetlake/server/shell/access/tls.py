@@ -6,6 +6,7 @@ import ssl
 
 from jetlake.errors import ConfigError, JetlakeError
 from jetlake.server.config.options import TlsOptions
+from jetlake.server.shell.access.certificate import Certificate
 
 __all__ = ["TLS_HANDSHAKE", "TlsChannel", "TlsError", "server_context"]
 
@@ -115,6 +116,11 @@ class TlsChannel:
     def to_send(self) -> bytes:
         """Take the bytes of the handshake that are to be sent, or the alert after an error."""
         return self._outgoing.read()
+
+    def certificate(self) -> Certificate | None:
+        """Return the client's certificate; None when it showed none, or none was verified."""
+        fields = self._object.getpeercert()
+        return Certificate(fields) if fields else None
 
     def describe(self) -> dict[str, str]:
         """Name version and cipher, with the keys of monitoring."""

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol, Subscriber):
             peer, session, self, self.handshake, subscriptions, self.pings, writer, self, services
         )
         self._reader = ConnectionReader(
+            session,
             self,
             writer,
             services,
@@ -86,6 +87,7 @@ class Connection(asyncio.Protocol, Subscriber):
             handle_violation=self._frames.handle_violation,
         )
         self.handshake.on_checked = self._reader.resume_after_check
+        self.handshake.on_bound = self._reader.apply_limits
 
     def __str__(self) -> str:
         return str(self.peer)

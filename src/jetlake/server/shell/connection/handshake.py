@@ -6,11 +6,14 @@ import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from jetlake.errors import ConfigError
 from jetlake.protocol.encoder import OK, PONG, info
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.access.auth import Identity
+from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError
@@ -24,6 +27,7 @@ from jetlake.server.shell.connection.writer import ConnectionWriter
 __all__ = ["Handshake"]
 
 _SECOND_NS = 1_000_000_000
+_ACCOUNT_FULL = "maximum account active connections exceeded"
 
 
 class Handshake:
@@ -40,6 +44,7 @@ class Handshake:
         checking: a thread checks the credentials; frames wait until the check is done.
         tls_description: version and cipher, for monitoring; empty without TLS.
         on_checked: called when a check in a thread has let the client in.
+        on_bound: called when the session has got its user, and the limits of the user's account.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Handshake:
         self.checking = False
         self.tls_description: dict[str, str] = {}
         self.on_checked: Callable[[], None] = lambda: None
+        self.on_bound: Callable[[], None] = lambda: None
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
@@ -67,6 +73,7 @@ class Handshake:
         self._engine_loop = services.engine_loop
         self._accounts = services.accounts
         self._info = services.info
+        self._entered = ""  # the account that counts this connection
         self._nonce = ""
         self._tls: TlsChannel | None = None
         self.is_encrypted = self.awaits_tls = False
@@ -92,8 +99,10 @@ class Handshake:
             self._set_timer(tls.timeout_s, self._time_out_tls)
 
     def close(self) -> None:
-        """Cancel the deadline of the current step."""
+        """Cancel the deadline of the current step, and leave the account."""
         self._engine_loop.timers.cancel(self._timer)
+        self._accounts.leave(self._entered)
+        self._entered = ""
 
     def detach(self) -> None:
         """Let go of the TLS channel, whose socket is gone."""
@@ -117,7 +126,7 @@ class Handshake:
         self._writer.send(PONG)
         if not self._connect_info_sent and self._connected and self._session.options.protocol >= 1:
             self._connect_info_sent = True
-            self._writer.send(info(self._info.encode_info(self._peer, self._nonce, self._session.account.name)))
+            self._writer.send(info(self._info.encode_info(self._peer, self._nonce, self._session)))
 
     # TLS
 
@@ -184,14 +193,19 @@ class Handshake:
             self.checking = True
             self._engine_loop.start_task(self._check_in_thread(options))
         else:
-            self._complete(options, authenticator.authenticate(options, self._nonce))
+            self._complete(options, authenticator.authenticate(options, self._nonce, self._certificate()))
+
+    def _certificate(self) -> Certificate | None:
+        return self._tls.certificate() if self._tls is not None else None
 
     async def _check_in_thread(self, options: ConnectOptions) -> None:
         """Compute a password hash without keeping the loop from its work."""
         authenticate = self._settings.authenticator.authenticate
         identity: Identity | None = None
         try:
-            identity = await self._engine_loop.loop.run_in_executor(None, authenticate, options, self._nonce)
+            identity = await self._engine_loop.loop.run_in_executor(
+                None, authenticate, options, self._nonce, self._certificate()
+            )
         except ConfigError as error:
             self._log.error(f"{self._peer} - {error}")
         self.checking = False
@@ -210,6 +224,8 @@ class Handshake:
         if options.protocol not in (0, 1):
             self._control.end("invalid client protocol", reason="Bad Client Protocol Version")
             return
+        if options.headers and self._settings.options.no_header_support:
+            options = replace(options, headers=False)
         if options.no_responders and not options.headers:
             self._control.end("no responders requires headers support", reason="No Responders Requires Headers")
             return
@@ -219,33 +235,48 @@ class Handshake:
         subscriber.headers = options.headers
         subscriber.echo = options.echo
         subscriber.no_responders = options.no_responders
-        self._bind(identity)
-        if options.verbose:
+        if self._bind(identity) and options.verbose:
             self._writer.send(OK)
 
-    def _bind(self, identity: Identity) -> None:
-        """Bind the session to the authenticated user, with the user's account and permissions."""
+    def _bind(self, identity: Identity) -> bool:
+        """Bind the session to the authenticated user; False when the user's account takes no more connections."""
         session = self._session
         self._engine_loop.timers.cancel(self._timer)
         if session.identity is not identity:
             account = self._accounts.get_or_create(identity.account)
             rules = identity.permissions
             permissions = PermissionCheck(rules, self._clock.now_ns) if rules is not None else None
+            if not self._enter(account.name):
+                self._log.error(f"{self._peer} - {_ACCOUNT_FULL}")
+                self._control.end(_ACCOUNT_FULL, reason="Maximum Account Connections Exceeded")
+                return False
             self._subscriptions.move(account, permissions)
             session.bind(identity, account, permissions)
+        session.limits = self._accounts.limits_of(session.account.name)
+        self.on_bound()
         session.update_guard()
+        return True
+
+    def _enter(self, account: str) -> bool:
+        """Count the connection in its account; False when the account has as many as it may."""
+        if account != self._entered:
+            if not self._accounts.enter(account):
+                return False
+            self._accounts.leave(self._entered)
+            self._entered = account
+        return True
 
     def is_authenticated(self) -> bool:
         """Whether the client may send anything: it is authenticated, or clients without credentials are let in."""
         if self._session.identity is None:
             default = self._settings.authenticator.default
-            if default is None:
-                return False
-            self._bind(default)
+            return default is not None and self._bind(default)
         return True
 
     def refuse(self, options: ConnectOptions | None = None) -> None:
         """End a connection whose client is not authenticated, or not any more."""
+        if self._control.closed:
+            return
         known = options is not None and self._settings.authenticator.knows(options.user)
         user = f' - User "{options.user}"' if options is not None and known else ""
         self._log.error(f"{self._peer} - authentication error{user}")

@@ -10,6 +10,7 @@ from jetlake.protocol.frames import Frame
 from jetlake.protocol.parser import ServerParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection.session import Session
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
 __all__ = ["ConnectionReader"]
@@ -87,6 +88,7 @@ class ConnectionReader:
     """Handles what a connection receives, a bounded share at a time, and pauses reading while more is waiting.
 
     Args:
+        session: the limits of the client's account.
         control: tells whether the connection has ended, and ends it after an internal error.
         writer: the connection's own; a client that fills its own queue reads that first.
         handle: handles a group of frames until a time; returns those that have to wait.
@@ -96,6 +98,7 @@ class ConnectionReader:
 
     def __init__(
         self,
+        session: Session,
         control: ConnectionControl,
         writer: ConnectionWriter,
         services: ConnectionServices,
@@ -103,6 +106,7 @@ class ConnectionReader:
         is_checking: Callable[[], bool],
         handle_violation: Callable[[ServerParser], None],
     ) -> None:
+        self._session = session
         self._control = control
         self._writer = writer
         self._settings = services.settings
@@ -130,9 +134,9 @@ class ConnectionReader:
         self._inbox.clear()
 
     def apply_limits(self) -> None:
-        """Take over the parser's limits from the options in force."""
+        """Take over the parser's limits from the options in force and the client's account."""
         options = self._settings.options
-        self._inbox.parser.max_payload = options.max_payload
+        self._inbox.parser.max_payload = self._session.payload_max(options.max_payload)
         self._inbox.parser.max_control_line = options.max_control_line
 
     # Shares

@@ -11,6 +11,7 @@ from jetlake.model.encoding.times import format_time
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.session import Session
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.version import API_LEVEL, COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 
@@ -47,12 +48,12 @@ class ServerInfo:
         """The server's name; its id unless the options name it."""
         return self._settings.options.server_name or self.id
 
-    def encode_info(self, peer: Peer, nonce: str, account: str | None = None) -> bytes:
+    def encode_info(self, peer: Peer, nonce: str, session: Session | None = None) -> bytes:
         """Encode the JSON of INFO for one client.
 
         Args:
             nonce: what a client with an nkey has to sign; empty = nothing.
-            account: the client's account, for the INFO that answers its CONNECT; None = another INFO.
+            session: the client's session, for the INFO that answers its CONNECT; None = another INFO.
         """
         options, authenticator = self._settings.options, self._settings.authenticator
         host, _, port = options.client_advertise.rpartition(":")
@@ -65,13 +66,13 @@ class ServerInfo:
             "go": _RUNTIME,
             "host": host or options.host,
             "port": int(port) if port.isdecimal() else self.port,
-            "headers": True,
-            "max_payload": options.max_payload,
+            "headers": not options.no_header_support,
+            "max_payload": options.max_payload if session is None else session.payload_max(options.max_payload),
             "client_id": peer.cid,
             "client_ip": peer.host,
             "api_lvl": API_LEVEL,
         }
-        if authenticator.required and (account is not None or authenticator.default is None):
+        if authenticator.required and (session is not None or not authenticator.has_default_user):
             fields["auth_required"] = True
         if options.tls is not None:
             fields["tls_available" if options.allow_non_tls else "tls_required"] = True
@@ -85,9 +86,11 @@ class ServerInfo:
             fields["nonce"] = nonce
         if self.lame_duck:
             fields["ldm"] = True
-        if account is not None:
+        if session is not None:
             fields["connect_info"] = True
-            fields["remote_account"] = account
+            fields["remote_account"] = session.account.name
+            if session.account.name == options.system_account:
+                fields["acc_is_sys"] = True
         return encode(fields)
 
     def identify(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jetlake.protocol.encoder import err
+from jetlake.server.config.options import ConnectionLimits
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.shell.access.auth import Identity
 from jetlake.server.shell.access.connect_options import ConnectOptions
@@ -24,17 +25,19 @@ class Session:
     Attributes:
         identity: the authenticated user; None before authentication.
         account: the account whose subjects the client uses.
+        limits: what the account allows its connections.
         permissions: what the user may publish and receive; None = everything.
         options: the client's CONNECT, without secrets.
         guarded: each publish has to be checked, traced or answered.
     """
 
-    __slots__ = ("_log", "_peer", "account", "guarded", "identity", "options", "permissions")
+    __slots__ = ("_log", "_peer", "account", "guarded", "identity", "limits", "options", "permissions")
 
     def __init__(self, peer: Peer, account: Account, log: Log) -> None:
         self.identity: Identity | None = None
         self.account = account
         self.permissions: PermissionCheck | None = None
+        self.limits = ConnectionLimits()
         self.options = ConnectOptions()
         self.guarded = True
         self._peer = peer
@@ -49,6 +52,11 @@ class Session:
         options = self.options
         is_plain = options.headers and not options.verbose and not options.pedantic
         self.guarded = self.permissions is not None or not is_plain or self._log.tracing
+
+    def payload_max(self, server_max: int) -> int:
+        """Return the largest message that the client may publish, in bytes of header and payload."""
+        limit = self.limits.max_payload
+        return limit if 0 <= limit < server_max else server_max
 
     def may_publish(self, subject: bytes) -> bool:
         """Whether the client may publish to this subject."""

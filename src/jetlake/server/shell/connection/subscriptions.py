@@ -50,8 +50,10 @@ class ClientSubscriptions:
         if not is_valid_subscribe(subject):
             send(err("Invalid Subject"))
             return
-        limit = self._settings.options.max_subscriptions
-        if limit > 0 and sid not in self._by_sid and len(self._by_sid) >= limit:
+        limit = session.limits.max_subscriptions
+        if limit < 0:
+            limit = self._settings.options.max_subscriptions or -1
+        if limit >= 0 and sid not in self._by_sid and len(self._by_sid) >= limit:
             send(err("maximum subscriptions exceeded"))
             return
         if session.options.verbose:

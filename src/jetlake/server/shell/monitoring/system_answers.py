@@ -7,9 +7,12 @@ from typing import Any
 
 from msgspec.json import encode
 
+from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.encoding.times import format_time
+from jetlake.server.config.options import Permissions
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import (
@@ -65,8 +68,23 @@ def _envelope(server: ServerView, name: str, content: dict[str, Any]) -> dict[st
 
 
 def _user(account: Account, origin: Subscriber | None) -> dict[str, Any]:
-    user = origin.client_info().get("user", "") if origin is not None else ""
-    return {"user": user, "account": account.name, "account_name": account.name}
+    identity = origin.session.identity if isinstance(origin, Connection) else None
+    report: dict[str, Any] = {"user": identity.user if identity is not None else ""}
+    report |= {"account": account.name, "account_name": account.name}
+    if identity is not None and identity.permissions is not None:
+        report["permissions"] = _permissions(identity.permissions)
+    return report
+
+
+def _permissions(permissions: Permissions) -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    for name, rules in (("publish", permissions.publish), ("subscribe", permissions.subscribe)):
+        lists = {"allow": rules.allow, "deny": rules.deny} if rules is not None else {}
+        report[name] = {key: subjects for key, subjects in lists.items() if subjects}
+    if permissions.responses is not None:
+        responses = permissions.responses
+        report["responses"] = {"max": responses.max, "ttl": nanoseconds(responses.expires_s)}
+    return report
 
 
 def _own_statistics(server: ServerView, account: Account, query: Query) -> dict[str, Any]:
