@@ -33,6 +33,7 @@
     │   ├── PullStatusError           the server refused a pull; carries status and description
     │   ├── SequenceGapError          deliveries are missing; carries the expected and the received sequence
     │   └── StreamReplacedError       the stream is not the one that the read began with
+    ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     ├── SparkError                    the Spark source or sink cannot go on; says what to do
@@ -68,6 +69,7 @@ __all__ = [
     "ERROR_TABLE",
     "ApiError",
     "AuthorizationError",
+    "BackupError",
     "BadHeaderError",
     "BadPayloadError",
     "BadRequestError",
@@ -488,6 +490,10 @@ class StreamReplacedError(ConsumeError):
         )
         self.stream = stream
         self.last_read = last_read
+
+
+class BackupError(JetlakeError):
+    """A backup or restore that ended before its archive was complete, or a folder that holds no backup."""
 
 
 class PublishWindowError(JetlakeError):

@@ -377,3 +377,19 @@ async def test_bash_completes_commands_and_the_names_that_the_server_has(orders)
     )
     out, _ = await bash.communicate()
     assert [line.split() for line in out.decode().splitlines()] == list(lines.values())
+
+
+async def test_backup_and_restore(shell, tmp_path):
+    await shell.run("stream add ORDERS --subjects 'orders.>'")
+    for number in range(3):
+        await shell.run(f"pub orders.{number} hello")
+    await shell.run("consumer add ORDERS worker --pull --defaults")
+    said = await shell.run(f"stream backup ORDERS {tmp_path}/a")
+    assert said.startswith(f"Stream ORDERS was backed up to {tmp_path}/a: 3 messages in ")
+    assert "already" in await shell.run(f"stream backup ORDERS {tmp_path}/a", status=EXIT_USAGE)
+    assert "cannot restore" in await shell.run(f"stream restore {tmp_path}/a", status=EXIT_FAILED)
+    said = await shell.run(f"stream restore {tmp_path}/a --name COPY --subjects copy.a,copy.b")
+    assert said == "Stream COPY was restored: 3 messages, 1 consumer\n"
+    assert (await shell.json("stream info COPY"))["config"]["subjects"] == ["copy.a", "copy.b"]
+    assert "holds no backup" in await shell.run(f"stream restore {tmp_path}/b", status=EXIT_FAILED)
+    assert (await shell.json(f"stream backup COPY {tmp_path}/c --no-consumers"))["messages"] == 3

@@ -79,6 +79,7 @@ class JetStream(Facade):
     create_or_update_stream = Wrapped(client.JetStream.create_or_update_stream, Stream)
     stream = Wrapped(client.JetStream.stream, Stream)
     delete_stream = Call(client.JetStream.delete_stream)
+    restore = Wrapped(client.JetStream.restore, Stream)
     streams = Call(client.JetStream.streams)
     stream_names = Call(client.JetStream.stream_names)
     create_consumer = Wrapped(client.JetStream.create_consumer, Consumer)

@@ -180,6 +180,7 @@ class Stream(Facade):
     update = Call(client.Stream.update)
     delete = Call(client.Stream.delete)
     purge = Call(client.Stream.purge)
+    backup = Call(client.Stream.backup)
     get = Call(client.Stream.get)
     get_batch = _Collect(client.Stream.get_batch)
     delete_message = Call(client.Stream.delete_message)

@@ -6,6 +6,7 @@ import click
 
 from jetlake.cli.commands import (
     account_commands,
+    backup_commands,
     bench_commands,
     consumer_commands,
     context_commands,
@@ -52,6 +53,8 @@ def app() -> None:
     """
 
 
+stream_commands.stream.add_command(backup_commands.backup)
+stream_commands.stream.add_command(backup_commands.restore)
 app.add_command(stream_commands.stream)
 app.add_command(consumer_commands.consumer)
 app.add_command(message_commands.pub)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "Bar",
     "age",
     "count",
     "duration",
@@ -193,3 +194,35 @@ def age(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.1f}{name}"
     return f"{seconds:.1f}s"
+
+
+class Bar:
+    """A progress bar on a terminal, silence elsewhere."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._progress: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(title, total=total)
+
+    def __enter__(self) -> Bar:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def advance(self, count: int) -> None:
+        """Move by so much."""
+        if self._progress is not None:
+            self._progress.advance(self._task, count)
+
+    def show(self, done: int, total: int) -> None:
+        """Move to a place; a total of 0 is not known."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, total=total or None)

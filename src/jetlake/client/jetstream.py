@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, Literal, Unpack, cast, overload
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
-from jetlake.client.api.config_options import ConsumerOptions, StreamOptions, configured
+from jetlake.client.api.config_options import ConsumerOptions, RestoreOptions, StreamOptions, configured, merged
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import MessageCallback
 from jetlake.client.kv.bucket import KeyValue
@@ -26,6 +27,7 @@ from jetlake.client.publish.publish_window import PendingAck
 from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.options import timeout_s
+from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
 from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
 from jetlake.model.account import AccountInfo
@@ -42,7 +44,7 @@ from jetlake.model.replies import (
     StreamUpdateReply,
 )
 from jetlake.model.requests import StreamCreateRequest, StreamListRequest
-from jetlake.model.stream import StreamConfig, StreamInfo
+from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 
 __all__ = ["JetStream"]
 
@@ -227,6 +229,40 @@ class JetStream:
             request=lambda offset: StreamListRequest(offset=offset, subject=subject),
             items=lambda page: page.streams,
         )
+
+    async def restore(
+        self,
+        source: BackupSource,
+        config: StreamConfig | None = None,
+        *,
+        progress: Progress | None = None,
+        **options: Unpack[RestoreOptions],
+    ) -> Stream:
+        """Make a stream of a backup, with its messages and consumers; all of it or nothing, on a jetlake server.
+
+        Args:
+            source: a folder with a backup of `Stream.backup` or the `nats` command, or a file that is open for reading
+                and holds the archive alone.
+            config: the new stream's configuration, which a file needs. Default: the one in the folder.
+            progress: called with the bytes sent so far, and how many there are.
+            options: what the new stream has otherwise: its `name`, `subjects`, `storage` and so on.
+
+        Raises:
+            BackupError: the folder holds no backup, or the server gave up.
+            ApiError: the server refuses the configuration, or the archive is broken.
+        """
+        archive, meta = await asyncio.to_thread(open_backup, source)
+        try:
+            base = config or (meta.config if meta is not None else None)
+            if base is None:
+                raise InvalidOptionError("a file holds the messages alone: give the stream's configuration too")
+            wanted = merged(base, cast("dict[str, Any]", options))
+            check_name("stream", wanted.name)
+            state = meta.state if meta is not None else StreamState()
+            return Stream(self._api, await restore(self._api, archive, wanted, state, progress))
+        finally:
+            if meta is not None:
+                archive.close()
 
     # Consumers, without a handle of their stream
 

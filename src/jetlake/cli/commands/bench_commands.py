@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,39 +60,13 @@ async def _bench_stream(js: JetStream, storage: Any) -> AsyncIterator[Stream]:
 async def _fill(js: JetStream, msgs: int, size: int) -> float:
     """Publish and wait for every acknowledgement; seconds that it took."""
     payload, began = b"x" * size, time.perf_counter()
-    with _Bar("Publishing", msgs) as bar:
+    with output.Bar("Publishing", msgs) as bar:
         for number in range(msgs):
             await js.publish_async(SUBJECT, payload)
             if number % 1000 == 999:
                 bar.advance(1000)
         await js.publish_async_complete()
     return time.perf_counter() - began
-
-
-class _Bar:
-    """A progress bar on a terminal, silence elsewhere."""
-
-    def __init__(self, title: str, total: int) -> None:
-        self._progress: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task(title, total=total)
-
-    def __enter__(self) -> _Bar:
-        if self._progress is not None:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def advance(self, count: int) -> None:
-        if self._progress is not None:
-            self._progress.advance(self._task, count)
 
 
 def _report(what: str, msgs: int, size: int, seconds: float, as_json: bool) -> None:
@@ -140,7 +113,7 @@ async def fetch(session: Session, msgs: int, size: int, storage: str, as_json: b
         await _fill(js, msgs, size)
         consumer = await stream.create_consumer("bench", max_ack_pending=-1)
         left, began = msgs, time.perf_counter()
-        with _Bar("Fetching", msgs) as bar:
+        with output.Bar("Fetching", msgs) as bar:
             while left > 0:
                 received = await consumer.fetch(min(batch, left))
                 for message in received:
@@ -159,7 +132,7 @@ async def consume(session: Session, msgs: int, size: int, storage: str, as_json:
         await _fill(js, msgs, size)
         consumer = await stream.create_consumer("bench", max_ack_pending=-1)
         left, began = msgs, time.perf_counter()
-        with _Bar("Consuming", msgs) as bar:
+        with output.Bar("Consuming", msgs) as bar:
             async with consumer.consume(max_messages=5000) as messages:
                 async for batch in messages.batches():
                     for message in batch:

@@ -25,7 +25,7 @@ from jetlake.model.stream import (
     SubjectTransform,
 )
 
-__all__ = ["ConsumerOptions", "DeliverPolicyName", "StreamOptions", "configured", "merged"]
+__all__ = ["ConsumerOptions", "DeliverPolicyName", "RestoreOptions", "StreamOptions", "configured", "merged"]
 
 DeliverPolicyName = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
 
@@ -109,6 +109,13 @@ class StreamOptions(TypedDict, total=False):
     """Batches may be published fast."""
     metadata: dict[str, str]
     """Free keys and values."""
+
+
+class RestoreOptions(StreamOptions, total=False):
+    """The options of a stream that is restored."""
+
+    name: str
+    """Name of the new stream. Default: that of the stream that was backed up."""
 
 
 class ConsumerOptions(TypedDict, total=False):

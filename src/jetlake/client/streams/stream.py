@@ -14,6 +14,7 @@ from jetlake.client.api.consumer_api import consumer_config, create_consumer
 from jetlake.client.ordered.ordered import OrderedConsumer
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.wire_values import publish_subject
+from jetlake.client.streams.backup import Backup, BackupTarget, Progress, take_backup
 from jetlake.client.streams.direct_get import HINT, get_batch
 from jetlake.client.streams.stored_message import StoredMessage, from_direct, from_reply
 from jetlake.errors import InvalidOptionError, NoRespondersError
@@ -134,6 +135,22 @@ class Stream:
         has_body = bool(subject or before or keep)
         reply = await self._api.call(StreamPurgeReply, "STREAM.PURGE", self.name, body=request if has_body else None)
         return reply.purged
+
+    async def backup(self, target: BackupTarget, *, consumers: bool = True, progress: Progress | None = None) -> Backup:
+        """Save the stream, as it is now, to a folder or file; `JetStream.restore` makes a stream of it again.
+
+        The archive is nats-server's, and the folder that of the `nats` command: any server can restore it.
+
+        Args:
+            target: a folder, which is made and may hold nothing else but files of other names; or a file that is open
+                for writing, which gets the archive alone.
+            consumers: save the consumers with their positions too.
+            progress: called with the bytes received so far and the size of the stream, of which an archive takes less.
+
+        Raises:
+            BackupError: the server ended the backup, or the folder can't be written.
+        """
+        return await take_backup(self._api, self.name, target, consumers=consumers, progress=progress)
 
     # Messages
 
