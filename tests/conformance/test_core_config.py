@@ -70,6 +70,7 @@ REFUSED = {
     "reserved account": "accounts { $G { } }",
     "bad subject": "authorization { users: [{user: a, permissions: { publish: 'a..b' }}] }",
     "bad nkey": "authorization { users: [{nkey: UABC}] }",
+    "tags": "server_tags: 5",
     "jetstream word": "jetstream: maybe",
     "missing certificate": "tls { cert_file: /nowhere/c.pem, key_file: /nowhere/k.pem }",
     "missing operator": "operator: /nowhere/x.jwt",

@@ -238,3 +238,11 @@ async def test_the_system_account_asks_about_the_server(start, connect):
     assert (await system.request("$SYS.REQ.SERVER.PING")).json["statsz"]["connections"] == 2
     other = await (await connect(server)).hello(user="a", **{"pass": "p"})
     assert (await other.request("$SYS.REQ.SERVER.PING.VARZ")).status == 503
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"), [('[ "cloud:aws", "Region:EU" ]', ["cloud:aws", "region:eu"]), ('"one"', ["one"])]
+)
+async def test_server_tags(start, written, shown):
+    server = await start(config=f"server_tags: {written}")
+    assert (await report(server, "/varz"))["tags"] == shown

@@ -194,6 +194,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """0 or -1 = any free port."""
     server_name: str = ""
     """Empty = the server's id."""
+    server_tags: tuple[str, ...] = ()
+    """Labels that `/varz` shows, in lower case; they place nothing on a single server."""
     client_advertise: str = ""
     """The address that INFO names instead of the one listened on."""
     http_host: str = ""

@@ -39,7 +39,6 @@ _IGNORED = (
     "mappings",
     "maps",
     "default_js_domain",
-    "server_tags",
     "server_metadata",
     "prof_port",
     "prof_block_rate",
@@ -113,6 +112,8 @@ def _read_addresses(section: Section, options: dict[str, Any]) -> None:
     for name in ("server_name", "client_advertise", "http_base_path"):
         if section.has(name):
             options[name] = section.string(name)
+    if section.has("server_tags"):
+        options["server_tags"] = tuple(tag.lower() for tag in section.strings("server_tags") or ())
     for https, listen_name, port_names in (
         (False, "http", ("http_port", "monitor_port")),
         (True, "https", ("https_port",)),

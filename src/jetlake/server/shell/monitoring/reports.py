@@ -149,6 +149,8 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
             "stats": jetstream_usage(server),
             "limits": {},
         }
+    if options.server_tags:
+        report["tags"] = options.server_tags
     return report
 
 
