@@ -44,11 +44,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The secret itself, for comparing."""
+        """Return the secret itself, for comparison."""
         return self._value
 
     def is_bcrypt(self) -> bool:
-        """Whether this is the bcrypt hash of the secret rather than the secret."""
+        """Return whether the value is a bcrypt hash of the secret."""
         return self._value.startswith(("$2a$", "$2b$", "$2x$", "$2y$"))
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ class SubjectPermissions(Struct, frozen=True, kw_only=True):
 
 
 class ResponsePermission(Struct, frozen=True, kw_only=True):
-    """Leave to publish to the reply subject of a message that was received."""
+    """Permission to publish to the reply subject of a received message."""
 
     max: int = 1
     """So many answers to each; negative = any number."""
@@ -80,7 +80,7 @@ class ResponsePermission(Struct, frozen=True, kw_only=True):
 
 
 class Permissions(Struct, frozen=True, kw_only=True):
-    """What a user may do."""
+    """A user's permissions."""
 
     publish: SubjectPermissions | None = None
     subscribe: SubjectPermissions | None = None
@@ -88,7 +88,7 @@ class Permissions(Struct, frozen=True, kw_only=True):
 
 
 class User(Struct, frozen=True, kw_only=True):
-    """Somebody who may connect: by name and password, or by the public half of an nkey."""
+    """A user, who connects with name and password, or with an nkey."""
 
     name: str
     """The user's name, or the public nkey."""
@@ -101,7 +101,7 @@ class User(Struct, frozen=True, kw_only=True):
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
-    """What one account may take of JetStream; -1 = as much as the server has."""
+    """JetStream limits of one account; -1 = only the server's own."""
 
     max_memory: int = -1
     max_storage: int = -1
@@ -114,7 +114,7 @@ class JetStreamLimits(Struct, frozen=True, kw_only=True):
 
 
 class ConnectionLimits(Struct, frozen=True, kw_only=True):
-    """What the connections of one account may take; -1 = as much as the server allows."""
+    """Connection limits of one account; -1 = only the server's own."""
 
     max_connections: int = -1
     max_subscriptions: int = -1
@@ -123,7 +123,7 @@ class ConnectionLimits(Struct, frozen=True, kw_only=True):
 
 
 class AccountOptions(Struct, frozen=True, kw_only=True):
-    """One tenant of the server."""
+    """An account, the server's unit of isolation."""
 
     name: str
     jetstream: JetStreamLimits | None = None
@@ -134,7 +134,7 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
 
 
 class TlsOptions(Struct, frozen=True, kw_only=True):
-    """Encryption of client connections."""
+    """TLS settings of client connections."""
 
     cert_file: str
     key_file: str
@@ -154,7 +154,7 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
 
 
 class JetStreamOptions(Struct, frozen=True, kw_only=True):
-    """JetStream of the whole server."""
+    """JetStream settings of the server."""
 
     store_dir: str
     """The data lies in the folder `jetstream` below."""
@@ -186,7 +186,7 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Everything a server can be told, as one value."""
+    """All options of a server, as one value."""
 
     # Where it listens
     host: str = "127.0.0.1"
@@ -313,5 +313,5 @@ class Options(Struct, frozen=True, kw_only=True):
         check_sharing(self.accounts)
 
     def replace(self, **changes: object) -> Options:
-        """The same options with some changed, checked again."""
+        """Return the options with some values changed, checked again."""
         return structs.replace(self, **changes)

@@ -16,7 +16,7 @@ __all__ = ["ConsumerJournal", "MemoryJournal"]
 
 
 class ConsumerJournal(Protocol):
-    """What a consumer tells, in the order in which it happens.
+    """The contract of a consumer's journal: deliveries and acknowledgements in their order.
 
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
@@ -31,7 +31,7 @@ class ConsumerJournal(Protocol):
     def failure(self) -> StoreError | None: ...
 
     def load(self) -> ConsumerState:
-        """Where the consumer stood at the last flush that came through; it is on disk when this returns.
+        """Load the state at the last flush that reached the disk; the state is synced when this returns.
 
         Raises:
             StoreError: the disk does not give the journal back, or it is another consumer's. Nothing was changed.
@@ -39,43 +39,43 @@ class ConsumerJournal(Protocol):
         ...
 
     def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
-        """Messages were delivered for the first time, in ascending order, with consecutive consumer sequences."""
+        """Record first deliveries, in ascending order, with consecutive consumer sequences."""
         ...
 
     def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
-        """One message was delivered, and this is how often by now."""
+        """Record a delivery with the message's number of deliveries so far."""
         ...
 
     def exhausted(self, stream_seq: int) -> None:
-        """A message was delivered as often as allowed and is no longer pending."""
+        """Record that a message reached its maximum of deliveries and is no longer pending."""
         ...
 
     def acked(self, stream_seq: int) -> None:
-        """A message is done."""
+        """Record an acknowledgement."""
         ...
 
     def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
-        """Everything up to here is acknowledged."""
+        """Record the ack floor: everything up to these sequences is acknowledged."""
         ...
 
     def position(self, consumer_seq: int, stream_seq: int) -> None:
-        """Deliveries have come to here, and what they passed is not pending (no acknowledgements are wanted)."""
+        """Record the position of a consumer without acknowledgements: nothing up to here is pending."""
         ...
 
     def replace(self, state: ConsumerState) -> None:
-        """Everything told so far is void: this is where the consumer stands (reset, purge)."""
+        """Replace everything recorded so far by this state, after a reset or a purge."""
         ...
 
     def needs_flush(self) -> bool:
-        """Whether something was told since the last flush."""
+        """Return whether something was recorded since the last flush."""
         ...
 
     def needs_sync(self) -> bool:
-        """Whether something was flushed that is not known to be on the disk."""
+        """Return whether a flush is not synced yet."""
         ...
 
     def flush(self) -> None:
-        """Write what was told, with one write.
+        """Write what was recorded since the last flush, with one write.
 
         Raises:
             StoreError: the disk refused; what was told is kept and tried again with the next flush.

@@ -1,4 +1,4 @@
-"""A consumer's journal in files: one record a flush, and a new file with the whole state when one has grown."""
+"""A consumer's journal in files: one record per flush, and a new file with the whole state when a file has grown."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class FileJournal:
         self._is_closed_safely = False
 
     def _told(self) -> bytes:
-        """What was told as entries. Deliveries come first: nothing is acknowledged before it is delivered."""
+        """Encode what was recorded. Deliveries come first: nothing is acknowledged before it is delivered."""
         entries = self._entries[:]
         if self._position is not None:
             entries.append(journal_format.position_entry(*self._position))
@@ -287,7 +287,7 @@ class FileJournal:
             self.discard()
 
     def _tell_safe(self) -> None:
-        """Spare the next start what it must do for a file of which nobody knows whether it is safe."""
+        """Mark the file as synced, which spares the next start a rewrite."""
         if self._is_closed_safely or not self._number:
             return
         with suppress(OSError):
@@ -325,7 +325,7 @@ class FileJournal:
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:
-        """The state that a file tells of; None when it does not even begin with one."""
+        """Load the state of a file; None when the file does not begin with one."""
         data = read_file(self._disk, self._path(number))
         key = journal_format.header_key(data, number)
         if key is None:
@@ -347,7 +347,7 @@ class FileJournal:
         return state
 
     def _begins_like_one(self, number: int) -> bool:
-        """Whether a file is a journal's, or of one that was about to be made, and no other file with such a name."""
+        """Return whether a file is a journal, complete or just begun, and not a foreign file with such a name."""
         handle = self._disk.open(self._path(number))
         try:
             data = self._disk.read(handle, len(journal_format.MAGIC), 0)
@@ -356,7 +356,7 @@ class FileJournal:
         return journal_format.MAGIC.startswith(data)
 
     def _take_over(self, number: int, others: list[int]) -> None:
-        """Go on in this file, once what it tells is safe; the others are obsolete."""
+        """Continue in this file, once its content is synced; older files are obsolete."""
         self._number = number
         self._obsolete = [self._path(other) for other in others if self._begins_like_one(other)]
         adopted, self._adopted = self._adopted, b""

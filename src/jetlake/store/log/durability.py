@@ -1,4 +1,4 @@
-"""What was handed to the operating system, and what of it is safe: the one part of a store that two threads share."""
+"""The durability of a log: which flushes are synced. The one part of a store that two threads share."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Durability:
         self._is_discarded = False
 
     def begin(self, last_sequence: int) -> None:
-        """Sequences up to here are in the log already."""
+        """Begin behind the last sequence that recovery found in the log."""
         self._last_sequence = last_sequence
 
     def wrote(self, segments: Iterable[Segment], last_sequence: int, *, new_names: bool = False) -> int:
-        """These segments were written to; the number of this flush."""
+        """Count a flush that wrote to these segments, and return its number."""
         with self._lock:
             self.flushed += 1
             for segment in segments:
@@ -69,29 +69,29 @@ class Durability:
         return self.flushed
 
     def renamed(self) -> None:
-        """A file got another name, or none."""
+        """Note that a file of the folder was renamed or removed, which the next sync makes durable."""
         self._names_changed += 1
 
     def forget(self, segment: Segment) -> None:
-        """The segment's file is gone."""
+        """Sync a segment no more: its file was removed."""
         with self._lock:
             self._dirty.pop(segment, None)
             self._names_changed += 1
 
     def is_safe(self, segment: Segment) -> bool:
-        """Whether all that was written to the segment is on the disk, and no sync is at work on it."""
+        """Return whether everything written to the segment is synced, and no sync is using its handle."""
         return segment.write_generation <= self.synced
 
     def names_are_safe(self) -> bool:
-        """Whether no name in the folder can change by a power cut."""
+        """Return whether the folder itself is synced, so that no file name can change by a power cut."""
         return self._names_changed == self._names_synced
 
     def needs_sync(self) -> bool:
-        """Whether something is not known to be safe."""
+        """Return whether a flush or a file name is not synced yet."""
         return self.flushed > self.synced or not self.names_are_safe()
 
     def check(self) -> None:
-        """Refuse what would have to be promised.
+        """Refuse writes after a failed sync.
 
         Raises:
             StoreError: a sync has failed.
@@ -100,7 +100,7 @@ class Durability:
             raise self.failure
 
     def sync(self) -> None:
-        """Make safe what was flushed before the call; may run beside the thread that flushes.
+        """Sync everything flushed before the call; may run beside the thread that flushes.
 
         Raises:
             StoreError: the disk failed, now or before.
@@ -145,7 +145,7 @@ class Durability:
             self.synced = flushed
 
     def mend(self) -> None:
-        """Let the next sync write anew what a failed one left in doubt.
+        """Let the next sync rewrite what a failed sync left in doubt.
 
         The system may have dropped what it could not write and take the next sync for a success: only bytes that are
         written again are certain to be on the disk after it.
@@ -159,12 +159,12 @@ class Durability:
         self._may_mend = True
 
     def discard(self) -> None:
-        """Write nothing more: another store may have the folder's name from now on."""
+        """Write nothing more: the folder's name may belong to another store from now on."""
         with self._end_lock:
             self._is_discarded = True
 
     def sync_names(self) -> None:
-        """Make the names in the folder safe, in this thread.
+        """Sync the folder in this thread.
 
         Raises:
             OSError: the disk refused.

@@ -14,7 +14,7 @@ _ZEROS_BYTES = 16 * 1024 * 1024
 
 
 class Tail:
-    """Pieces of a file that follow each other, the oldest of which go when there are too many bytes.
+    """The tail of a file in memory: consecutive pieces, the oldest of which are dropped above a size.
 
     Attributes:
         offsets: where in the file each piece begins.
@@ -28,7 +28,7 @@ class Tail:
         self._size = 0
 
     def keep(self, offset: int, data: bytes, max_bytes: int) -> None:
-        """Keep what was written at that offset, behind all that is here."""
+        """Append what was written at that offset."""
         self._pieces.append(data)
         self.offsets.append(offset)
         self._size += len(data)
@@ -42,7 +42,7 @@ class Tail:
         del self._pieces[:drop], self.offsets[:drop]
 
     def find(self, start: int, end: int) -> tuple[bytes, int] | None:
-        """Bytes that hold those between two written offsets, and where they begin; None when they are not here."""
+        """Return bytes that hold those between two offsets, and where they begin; None when they are not in memory."""
         offsets = self.offsets
         if not offsets or start < offsets[0]:
             return None
@@ -54,7 +54,7 @@ class Tail:
         return b"".join(self._pieces[place:last]), offsets[place]
 
     def clear(self) -> None:
-        """Keep nothing: what is asked for next is read from the disk."""
+        """Drop everything: the next read goes to the disk."""
         self.offsets.clear()
         self._pieces.clear()
         self._size = 0
@@ -91,7 +91,7 @@ class LogFile:
         return self.handle
 
     def close(self) -> None:
-        """Give the handle back; the next use opens the file again."""
+        """Close the file; the next use opens it again."""
         handle, self.handle = self.handle, None
         if handle is not None:
             self.disk.close(handle)
@@ -113,7 +113,7 @@ class LogFile:
         return self.disk.read(self.open(), size, offset)
 
     def read_all(self, size: int, start: int = 0) -> bytes:
-        """So much of the file, with zeros for what the disk does not give back.
+        """Read bytes of the file, with zeros for what the disk does not return.
 
         Raises:
             OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
@@ -136,7 +136,7 @@ class LogFile:
             return b"".join(pieces)
 
     def data_size(self) -> int:
-        """How long the file is without nothing at its end, be it a hole or zeros.
+        """Return the file's length without a hole or zeros at its end.
 
         Raises:
             OSError: the file cannot be opened, or the disk refused.

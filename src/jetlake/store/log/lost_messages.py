@@ -1,4 +1,4 @@
-"""The messages that the disk no longer gives back: told by their sequences until they are removed."""
+"""Lost messages: sequences whose records the disk no longer returns, reported until they are removed."""
 
 from __future__ import annotations
 

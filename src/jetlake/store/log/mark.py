@@ -25,7 +25,7 @@ _FLUSHED, _SYNCED = 0, 1
 
 
 class Mark(msgspec.Struct, gc=False, frozen=True):
-    """What the file says.
+    """The high-water marks of a stream.
 
     Attributes:
         key: the stream's; 0 when unknown.
@@ -41,7 +41,7 @@ class Mark(msgspec.Struct, gc=False, frozen=True):
 
 
 class MarkFile:
-    """Writes the mark; a disk that refuses is left in peace, since the log has already taken what matters."""
+    """The file of the high-water mark; write errors are ignored, since the log itself has taken the messages."""
 
     def __init__(self, disk: Disk, path: Path, key: int) -> None:
         self._disk = disk
@@ -51,11 +51,11 @@ class MarkFile:
         self._turns = [0, 0]
 
     def flushed(self, last_sequence: int) -> None:
-        """Remember up to where sequences were written."""
+        """Write the last sequence that was flushed."""
         self._write(_FLUSHED, last_sequence)
 
     def synced(self, last_sequence: int, safe_end: tuple[int, int]) -> None:
-        """Remember up to where they are safe, and up to where the log is."""
+        """Write the last sequence that was synced, and the position up to which the log is synced."""
         self._write(_SYNCED, last_sequence, safe_end)
 
     def _write(self, kind: int, last_sequence: int, safe_end: tuple[int, int] = (0, 0)) -> None:
@@ -71,7 +71,7 @@ class MarkFile:
             pass
 
     def read(self, key: int = 0) -> Mark:
-        """The newest whole slots; where there is none, the mark is zero.
+        """Read the newest valid slots; without one, the mark is zero.
 
         Args:
             key: the stream's, when it is known: slots of another stream count only when there are no others.
@@ -110,7 +110,7 @@ class MarkFile:
         self._key = key
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the file; the next write opens it again."""
         if self._handle is not None:
             self._disk.close(self._handle)
             self._handle = None

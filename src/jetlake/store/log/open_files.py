@@ -1,4 +1,4 @@
-"""Which files of a server's stores are open: handles are few, and streams and their segments may be many."""
+"""The open files of a server's stores: a bounded number of handles for any number of segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONNECTIONS_MIN = 16
 
 
 def files_max() -> int:
-    """How many segments of one server may be open: an eighth of what the process may open.
+    """Return how many segments of a server may be open: an eighth of the process's file descriptors.
 
     One that is written to has a mark beside it, so that this is a quarter of the handles; clients, journals and
     whatever else the process does have the rest.
@@ -33,7 +33,7 @@ def files_max() -> int:
 
 
 def connections_max() -> int | None:
-    """How many clients leave the store the files it may need; None for any number.
+    """Return how many client connections leave enough file descriptors to the store; None for any number.
 
     A quarter of what the process may open is for segments and their marks, an eighth for journals, folders and small
     files, and some for monitoring and the process itself.
@@ -43,7 +43,7 @@ def connections_max() -> int | None:
 
 
 class OpenFiles:
-    """Remembers which segments have a handle, and takes it from the one that used its own longest ago.
+    """The segments that have a handle; at the limit, the least recently used one is closed.
 
     All stores of a server share one; stores of different threads must not.
 
@@ -60,7 +60,7 @@ class OpenFiles:
         self._opened: OrderedDict[Segment, Callable[[Segment], None]] = OrderedDict()
 
     def use(self, segment: Segment, let_go: Callable[[Segment], None]) -> None:
-        """The segment has a handle, or is about to get one.
+        """Mark a segment as most recently used, before it opens its file or uses its handle.
 
         Args:
             let_go: gives the segment's handle back, whatever has to be done for that first; must not raise.
@@ -76,7 +76,7 @@ class OpenFiles:
             let_oldest_go(oldest)
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """These segments have no handle any more."""
+        """Drop segments that were closed."""
         for segment in segments:
             self._opened.pop(segment, None)
             if segment is self.newest:

@@ -1,4 +1,4 @@
-"""Bringing a store back from its files: what is there, what is gone, what is lost. It always comes to an end.
+"""Recovery of a store from its files: which messages are there, removed or lost. No damage keeps it from ending.
 
 The reasons are in decision 5 (docs/decisions).
 """
@@ -31,7 +31,7 @@ __all__ = ["Recovered", "recover"]
 
 
 class Recovered:
-    """What the files hold.
+    """The recovered content of a store's files.
 
     Attributes:
         key: the stream's key, a new one when there was nothing to learn it from.
@@ -75,7 +75,7 @@ def recover(
     snapshot_name: str,
     note: Callable[[str], None],
 ) -> Recovered:
-    """Learn what a store's folder holds: from the index snapshot, and from the log where that says nothing.
+    """Recover a store's folder from the index snapshot, and from the log where the snapshot is missing or stale.
 
     Args:
         listed: the segments that should be there; None when nobody knows.
@@ -204,7 +204,7 @@ class _Recovery:
     # The ways to take in a segment
 
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
-        """A segment that the snapshot does not know: read it all."""
+        """Read a whole segment that is not in the snapshot."""
         segment = self._new(file, self._position + 1)
         content = self._scan(segment, segment.first - 1 if file.header is not None else None)
         if file.header is None and not content.sequences:
@@ -236,7 +236,7 @@ class _Recovery:
             segment.first = last + 1
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:
-        """The last segment that the snapshot knows: read what was written since; None when it was damaged since."""
+        """Read what was written to the snapshot's last segment since; None when the segment was damaged since."""
         size = max(known.file.data_size(), known.size)
         if size > WINDOW_BYTES:
             return None
@@ -255,7 +255,7 @@ class _Recovery:
         return known
 
     def _read_again(self, file: SegmentFile, known: Segment, following: SegmentFile | None) -> Segment | None:
-        """A segment that was rewritten or damaged since the snapshot: what was dead then stays dead."""
+        """Read a segment that was rewritten or damaged since the snapshot; rows that were dead then stay dead."""
         segment = self._new(file, known.first)
         known.file.close()
         position = self._position
@@ -293,7 +293,7 @@ class _Recovery:
         return segment
 
     def _pass_over(self, segment: Segment, file: SegmentFile, content: Scan) -> None:
-        """A file that tells nothing: a power cut left no more of it than its name, or it is not the stream's."""
+        """Skip a file without content: a power cut left only its name, or it belongs to no segment of the stream."""
         self._found.unsynced.remove(segment)
         self._torn_bytes = content.torn_bytes
         if not file.is_unwritten:
@@ -359,7 +359,7 @@ class _Recovery:
             self._position = max(self._position, next_header.first_sequence - 1)
 
     def _first_behind(self, number: int) -> int | None:
-        """The first sequence of the segment that follows; None when there is none."""
+        """Return the first sequence of the following segment; None without one."""
         behind = {
             other: file.header.first_sequence
             for other, file in self._files.items()
@@ -385,7 +385,7 @@ class _Recovery:
         self._position = max(self._position, behind - 1)
 
     def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
-        """Rows of the snapshot that the file does not have; those that no tombstone explains are lost."""
+        """Note rows of the snapshot that the file lacks; those without a tombstone are lost."""
         subjects = self._found.subjects
         for row in known.live_rows(0, len(known.live)):
             sequence = known.sequence_of(row)
@@ -418,7 +418,7 @@ class _Recovery:
         found.incomplete = incomplete_groups(self._links, self._was_safe, above=max(mark.synced, self._known_sequence))
 
     def _was_safe(self, sequence: int) -> bool:
-        """Whether a sequence was removed, or its segment was removed or written anew, which happens to synced ones."""
+        """Return whether a sequence must have been synced: it was removed, or its segment was removed or rewritten."""
         if any(first <= sequence <= last for first, last in self._found.tombstones):
             return True
         segments = self._found.segments

@@ -1,4 +1,4 @@
-"""What was removed and is not yet in the log: due at once, or held back until what caused it is safe.
+"""Removals without a tombstone in the log: due at once, or held back until the append that caused them is synced.
 
 A message that makes room for another must not be gone when a power cut takes the other one: its tombstone is written
 only after the sync of the flush that wrote its cause.
@@ -28,25 +28,25 @@ class Removals:
         self.held_back: deque[tuple[int, int, int]] = deque()
 
     def add(self, first: int, last: int) -> None:
-        """A removal that somebody asked for."""
+        """Add a removal that a user or a limit asked for, due at once."""
         due = self.asked
         if due and due[-1][1] + 1 == first:
             first = due.pop()[0]
         due.append((first, last))
 
     def hold_back(self, first: int, last: int, cause: int) -> None:
-        """A removal that an append caused, which the flush `cause` wrote."""
+        """Hold back a removal that an append caused, until the flush `cause`, which wrote the append, is synced."""
         held_back = self.held_back
         if held_back and held_back[-1][0] == cause and held_back[-1][2] + 1 == first:
             first = held_back.pop()[1]
         held_back.append((cause, first, last))
 
     def are_due(self, synced: int) -> bool:
-        """Whether there is something to write when the flushes up to `synced` are safe."""
+        """Return whether a tombstone is due once the flushes up to `synced` are durable."""
         return bool(self.asked) or (bool(self.held_back) and self.held_back[0][0] <= synced)
 
     def due(self, synced: int) -> list[Range]:
-        """What is to be written when the flushes up to `synced` are safe."""
+        """Return the removals that are due once the flushes up to `synced` are durable."""
         found = self.asked[:]
         for cause, first, last in self.held_back:
             if cause > synced:
@@ -55,15 +55,15 @@ class Removals:
         return found
 
     def written(self, count: int) -> None:
-        """As many of those that were due are in the log."""
+        """Drop the first `count` removals that were due: their tombstones are written."""
         for _ in range(count - len(self.asked)):
             self.held_back.popleft()
         self.asked.clear()
 
     def undo_above(self, sequence: int) -> None:
-        """Sequences above this one were taken back: they were never there."""
+        """Drop removals above a sequence: the appends of those sequences were undone."""
         self.asked = [(first, min(last, sequence)) for first, last in self.asked if first <= sequence]
 
     def hold_any(self, first: int, last: int) -> bool:
-        """Whether a removal that is held back has to do with these sequences."""
+        """Return whether a held-back removal overlaps these sequences."""
         return any(low <= last and high >= first for _, low, high in self.held_back)

@@ -1,4 +1,4 @@
-"""One file of the log: its header, its rows, and how its bytes get in and out."""
+"""A segment of the log: the rows of one file, written and read as records."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ class Segment(Block):
     # Writing
 
     def header(self) -> SegmentHeader:
-        """What the file begins with."""
+        """Return the file's header."""
         return SegmentHeader(self.number, self.generation, self.key, self.first, self.high_water)
 
     def note_tombstone(self, first: int, last: int) -> None:
-        """Remember that a tombstone lies here."""
+        """Extend the range of sequences that the segment's tombstones cover."""
         low = self.tombstones_low
         self.tombstones_low = min(low, first) if low else first
         self.tombstones_high = max(self.tombstones_high, last)
@@ -154,7 +154,7 @@ class Segment(Block):
             self.hasher.update(data)
 
     def seal(self) -> None:
-        """Nothing more is written here: let go of what only a writer needs."""
+        """Seal a full segment: release what only a writer needs."""
         if self.hasher is not None:
             self.digest = self.hasher.intdigest()
             self.hasher = None
@@ -163,7 +163,7 @@ class Segment(Block):
         self.shrink()
 
     def shrink(self) -> None:
-        """Give back the room that the columns kept for growth."""
+        """Release the columns' spare capacity."""
         self.sizes = self.sizes[:]
         self.subject_ids = self.subject_ids[:]
         self.times = self.times[:]
@@ -265,7 +265,7 @@ class Segment(Block):
         return messages
 
     def _span(self, rows: list[int], place: int) -> int:
-        """Up to which place the rows lie close enough for one read."""
+        """Return the place up to which rows lie close enough for one read."""
         offsets, sizes = self.offsets, self.sizes
         begin = offsets[rows[place]]
         end = begin + sizes[rows[place]]
@@ -305,7 +305,7 @@ class Segment(Block):
         return messages
 
     def matches_digest(self, data: bytes) -> bool:
-        """Whether these are the bytes that were written."""
+        """Return whether the bytes have the file's digest."""
         if self.digest is None:
             return False
         return len(data) == self.size and int(xxh3_64_intdigest(data)) == self.digest

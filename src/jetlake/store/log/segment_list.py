@@ -36,7 +36,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Listed(msgspec.Struct, gc=False, frozen=True):
-    """What the list says: the stream's key, the first sequence of each segment by its number, and what is lost."""
+    """The list's content: the stream's key, each segment's first sequence by its number, and the lost sequences."""
 
     key: int
     segments: dict[int, int]
@@ -44,7 +44,7 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
 
 
 class _Change(msgspec.Struct, gc=False, frozen=True):
-    """What is to be written: entries behind those in the file, or all segments in a new file.
+    """A change to write: entries to append to the file, or all segments for a new file.
 
     Nobody waits for the news of a segment that is there: only what strikes one off must be safe.
     """
@@ -80,7 +80,7 @@ class SegmentList:
         self._lock = threading.Lock()
 
     def read(self) -> Listed | None:
-        """What the file says; None when there is none that is whole."""
+        """Read the list; None when the file is missing or damaged."""
         try:
             data = read_file(self._disk, self._path)
         except OSError:
@@ -112,7 +112,7 @@ class SegmentList:
         return Listed(key, dict(segments), lost)
 
     def use(self, key: int, segments: dict[int, int], lost: list[Range]) -> None:
-        """Take over what a start has found; the file says so after the next sync."""
+        """Take over what recovery found; the next sync writes it."""
         if not segments and not lost and not self._size:
             self._key = key
         elif (key, segments, lost) != (self._key, self._segments, self._lost) or not self._is_whole:
@@ -120,7 +120,7 @@ class SegmentList:
             self._changed += 1
 
     def lose(self, lost: list[Range]) -> None:
-        """These messages, and no others, are lost."""
+        """Replace the lost sequences."""
         with self._lock:
             self._lost = lost
             self._is_whole = False
@@ -133,7 +133,7 @@ class SegmentList:
             self._change(number, _BEGUN, first)
 
     def strike(self, number: int) -> None:
-        """Strike a segment off whose file is about to go."""
+        """Remove a segment from the list, before its file is removed."""
         if number not in self._struck:
             with self._lock:
                 self._segments.pop(number, None)
@@ -142,11 +142,11 @@ class SegmentList:
                 self._struck[number] = self._changed
 
     def is_struck(self, number: int) -> bool:
-        """Whether it is safe that the segment is not listed, so that its file may go."""
+        """Return whether the segment's removal from the list is synced, so that its file may be removed."""
         return self._struck.get(number, self._synced + 1) <= self._synced
 
     def forget(self, number: int) -> None:
-        """The file of a segment that was struck off is gone."""
+        """Forget a removed segment, whose file is gone."""
         self._struck.pop(number, None)
 
     def _change(self, number: int, kind: int, first: int) -> None:
@@ -156,11 +156,11 @@ class SegmentList:
     # Sync
 
     def needs_sync(self) -> bool:
-        """Whether the file does not say it all."""
+        """Return whether a change is not synced yet."""
         return self._changed > self._synced
 
     def take(self) -> _Change | None:
-        """What the file does not say yet; the segments among it must be safe before it is written."""
+        """Take the unwritten change; segments that it adds must be synced before `write`."""
         with self._lock:
             if self._changed == self._synced:
                 return None
@@ -171,7 +171,7 @@ class SegmentList:
             return _Change(self._changed, is_urgent, pending, segments, self._lost)
 
     def write(self, change: _Change) -> None:
-        """Make the file say what was taken, if the disk lets it; one thread at a time."""
+        """Write and sync a change, if the disk takes it; one thread at a time."""
         try:
             if change.segments is None:
                 size = self._append(change)
@@ -216,7 +216,7 @@ class SegmentList:
         return b"".join(_sealed(entry, offset + place * _ENTRY_SIZE, key) for place, entry in enumerate(entries))
 
     def _give_up(self, changed: int) -> None:
-        """Do without a list while the disk is full: segments that hold nothing must be able to go."""
+        """Remove the list while the disk is full, so that empty segments can be removed."""
         with suppress(OSError):
             self._disk.remove(self._path)
             self._disk.sync_folder(self._path.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 from jetlake.errors import JetlakeError, StoreError
@@ -236,13 +236,6 @@ class Stream(Generic[ConsumerType]):
             if consumer in caught_up:
                 caught_up.discard(consumer)
                 self.services.deliveries.make_ready(consumer)
-
-    def when_visible(self, action: Callable[[], None]) -> None:
-        """Run `action` once all messages stored so far are visible, at once when they are."""
-        if self.visible_sequence >= self.store.last_sequence:
-            action()
-        else:
-            self.services.commit.when_durable(self.store, lambda _error: action())
 
     def state(self) -> StreamState:
         """Return the state, without the lists of subjects and deleted sequences."""
