@@ -30,7 +30,7 @@ def ack_median_ms(port: int, others: int, seconds: float) -> float:
     busy = context.Process(target=_keep_busy, args=(port, names[1:], theirs))
     busy.start()
     ours.recv()
-    publisher = RawClient(port)
+    publisher = _publisher(port, names[0])
     frame = _frame(names[0])
     waits: list[float] = []
     deadline = time.perf_counter() + seconds
@@ -47,7 +47,7 @@ def ack_median_ms(port: int, others: int, seconds: float) -> float:
 def _keep_busy(port: int, names: list[str], channel: Connection) -> None:
     selector = selectors.DefaultSelector()
     for name in names:
-        client = RawClient(port)
+        client = _publisher(port, name)
         selector.register(client.socket, selectors.EVENT_READ, _frame(name))
         client.socket.sendall(_frame(name))
     channel.send(None)
@@ -59,5 +59,13 @@ def _keep_busy(port: int, names: list[str], channel: Connection) -> None:
             channel.poll(0.05)
 
 
+def _publisher(port: int, name: str) -> RawClient:
+    """A client that alone hears the acknowledgements of its stream."""
+    client = RawClient(port)
+    client.socket.sendall(b"SUB _ACK.%b 2\r\n" % name.encode())
+    client.ping()
+    return client
+
+
 def _frame(name: str) -> bytes:
-    return b"PUB %b _INBOX.b.x %d\r\n%b\r\n" % (name.encode(), len(_PAYLOAD), _PAYLOAD)
+    return b"PUB %b _ACK.%b %d\r\n%b\r\n" % (name.encode(), name.encode(), len(_PAYLOAD), _PAYLOAD)
