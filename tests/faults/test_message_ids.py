@@ -171,3 +171,69 @@ def test_no_record_goes_while_the_disk_does_not_take_its_id(operation):
     world.crash(power=True)
     answers = publish(world, b"j.1")
     assert all(answer.get("duplicate") for answer in answers)
+
+
+def test_the_id_of_a_message_that_was_never_stored_suppresses_nothing():
+    """The disk refuses the log and takes the ids; the sequences go to other messages."""
+    world = World(1)
+    create(world, "interest")
+    publish(world, b"j.1", count=1)
+
+    def fault(asked, path):
+        if asked == "write" and "/J/msgs/" in str(path):
+            raise OSError(errno.ENOSPC, "as asked", str(path))
+
+    world.disk.fault = fault
+    assert ["error" in answer for answer in publish(world, b"j.1", first=1, count=3)] == [True] * 3
+    assert world.engine.disk_failures(), "told until the disk takes something"
+    world.heal()
+    for _ in range(3):
+        world.send(b"j.1", b"without an id", lambda _: None)
+    world.settle()
+    world.crash(power=False)
+    answers = publish(world, b"j.1", count=4)
+    assert [answer.get("duplicate") for answer in answers] == [True, None, None, None]
+
+
+def test_ids_of_another_stream_are_left_alone():
+    world = World(1)
+    nobody(world)
+    files = {path: world.disk.content(path) for path in id_files(world)}
+    assert len(files) == 2, "ids, and the log of ids"
+    world.ask("STREAM.DELETE.J")
+    create(world, "interest")
+    publish(world, b"j.1", first=1000)
+    world.crash(power=False)
+    world.disk.kill()
+    (log,) = (path for path in files if path.suffix)
+    foreign = log.with_name("ids.0000000077")
+    world.disk.put(foreign, files[log])
+    world.disk.put(log.with_name("ids"), files[log.with_name("ids")])
+    notes = []
+    world.start()
+    stream = world.jetstream.streams["J"]
+    stream.home.id_log._note = notes.append
+    stream.home.id_log.load()
+    assert notes == [f"{foreign} is not of this stream, or damaged: it is left alone"]
+    assert not any(answer.get("duplicate") for answer in publish(world, b"j.1"))
+    assert all(answer.get("duplicate") for answer in publish(world, b"j.1", first=1000))
+    world.restart()
+    assert world.disk.content(foreign) == files[log]
+
+
+def test_ids_that_a_start_adopted_after_a_failed_sync_are_safe():
+    for seed in range(10):
+        world = World(seed)
+        world.disk.drops_failed_syncs = True
+        create(world, "interest")
+
+        def fault(asked, path):
+            if asked == "sync" and "/J/ids.0" in str(path):
+                raise OSError(errno.EIO, "as asked", str(path))
+
+        world.disk.fault = fault
+        publish(world, b"j.1", count=5)
+        world.crash(power=False)
+        assert all(answer.get("duplicate") for answer in publish(world, b"j.1", count=5)), "they were found"
+        world.crash(power=True)
+        assert all(answer.get("duplicate") for answer in publish(world, b"j.1", count=5)), seed

@@ -110,7 +110,8 @@ class FileStore(IndexedStore[Segment]):
         super().__init__(index, MessageRemover(index, log, self.flush), self._reader)
         self._disk = disk
         self._folder = folder
-        self._key = found.key
+        self.key = found.key
+        """The stream's, in all its files."""
         self._segments = segments
         self._snapshot_bytes = snapshot_bytes
         self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
@@ -152,7 +153,7 @@ class FileStore(IndexedStore[Segment]):
         safe = bisect_right(missing, found.safe_sequence)
         self._lost.begin(missing[:safe], found.lost_bytes)
         listed = {segment.number: segment.first for segment in found.segments if segment.size}
-        self._segments.use(self._key, listed, ranges_of(self._lost.sequences))
+        self._segments.use(self.key, listed, ranges_of(self._lost.sequences))
         self._log.dead = [segment for segment in index.blocks[:-1] if not segment.live_count]
         # Said in the log, so that the next start does not take them for lost.
         for first, last in ranges_of(missing[safe:]):
@@ -239,7 +240,7 @@ class FileStore(IndexedStore[Segment]):
     def _snapshot(self) -> IndexSnapshot:
         """How things stand; nothing may be waiting."""
         snapshot = IndexSnapshot()
-        snapshot.key = self._key
+        snapshot.key = self.key
         snapshot.last_sequence = self._index.last_sequence
         snapshot.last_time_ns = self._index.last_time_ns
         snapshot.lost = self._lost.sequences

@@ -97,7 +97,9 @@ class _StreamHome:
         self._consumers = folder.consumers(note)
         self._files = folder.open_store(note=note, report=report)
         self.store: MessageStore = self._files
-        self.id_log: IdLog | None = IdLog(folder.disk, folder.path)
+        self.id_log: IdLog | None = IdLog(
+            folder.disk, folder.path, key=self._files.key, flush_messages=self._files.flush, note=note
+        )
         self.missing: set[str] = set()
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
@@ -134,19 +136,19 @@ class _StreamHome:
         self._save(_POSITIONS, msgspec.msgpack.encode(positions))
 
     def _load(self, name: str) -> bytes | None:
-        """Read a small file; None when it is missing, empty when it is damaged."""
+        """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
         try:
             data = read_file(self._folder.disk, self._folder.path / name)
         except OSError:
             return None
         body = data[_CHECKSUM_BYTES:]
-        return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body) else b""
+        return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body, self._files.key) else b""
 
     def _save(self, name: str, body: bytes) -> None:
         path = self._folder.path / name
         try:
             self._folder.make()
-            replace_file(self._folder.disk, path, xxh3_64_digest(body) + body)
+            replace_file(self._folder.disk, path, xxh3_64_digest(body, self._files.key) + body)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
 

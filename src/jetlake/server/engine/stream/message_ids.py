@@ -191,12 +191,13 @@ class MessageIds:
         now_ns = self._clock.now_ns()
         horizon_ns = self._horizon_ns(now_ns)
         kept = self._log.load() if self._log is not None else []
-        found = {
-            sequence: (message_id, time_ns)
-            for message_id, sequence, time_ns in (*saved.entries, *kept)
+        found: dict[int, tuple[bytes, int]] = {}
+        for entries in (saved.entries, kept):
             # A higher sequence belongs to a message that was lost in a crash.
-            if time_ns >= horizon_ns and sequence <= store.last_sequence
-        }
+            entries[:] = [entry for entry in entries if entry[2] >= horizon_ns and entry[1] <= store.last_sequence]
+            found |= {sequence: (message_id, time_ns) for message_id, sequence, time_ns in entries}
+        if self._log is not None:
+            self._log.adopt(kept)
         for sequence, time_ns, header in store.headers_since(now_ns - window.window_ns):
             if sequence > saved.last_sequence and (message_id := find_value(header, MSG_ID)):
                 found[sequence] = (message_id, time_ns)
@@ -218,12 +219,19 @@ class MessageIds:
         self._timers.cancel(self._sweep_timer)
         self._sweep_timer = None
 
-    def close_log(self) -> None:
-        """Flush and close the id log."""
+    def close_log(self, *, is_deleted: bool = False) -> None:
+        """Flush and close the id log; that of a deleted stream is only closed."""
         log = self._log
         if log is not None:
             self._commit.forget(log)
-            with suppress(StoreError):
-                log.flush()
-                log.sync()
+            if not is_deleted:
+                with suppress(StoreError):
+                    log.flush()
+                    log.sync()
             log.close()
+
+    def forget_undone(self, first_sequence: int) -> None:
+        """Forget the ids of undone messages, from the sequence on."""
+        self.window.forget_from(first_sequence)
+        if self._log is not None:
+            self._log.forget_from(first_sequence)

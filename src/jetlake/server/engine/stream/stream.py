@@ -181,7 +181,7 @@ class Stream(Generic[ConsumerType]):
         removal = self.home.delete()
         self.copying.close(deleted=True)
         self._detach()
-        self.ids.close_log()
+        self.ids.close_log(is_deleted=True)
         self._usage.set_reserved(0)
         self._usage.set_used(0)
         return removal
@@ -342,6 +342,7 @@ class Stream(Generic[ConsumerType]):
         """Forget messages that the store could not write, whose sequences go to other messages."""
         self.visible_sequence = min(self.visible_sequence, self.store.last_sequence)
         self.services.commit.fail(self.store, error)
+        self.services.commit.failed(self.store, error)
         self._forget_undone()
 
     def _forget_undone(self) -> None:
@@ -350,7 +351,7 @@ class Stream(Generic[ConsumerType]):
         During a purge the recount waits for its end: consumers would pass messages whose removal the log may not have.
         """
         first_undone = self.store.last_sequence + 1
-        self.ids.window.forget_from(first_undone)
+        self.ids.forget_undone(first_undone)
         self.lifetimes.forget_from(first_undone)
         self._usage.set_used(self.store.bytes)
         if not self.is_purging:
