@@ -68,8 +68,10 @@ def _test(flags: dict[str, Any]) -> int:
     """Handle `-t`: check the configuration."""
     try:
         assembled = assemble(flags)
-        if assembled.options.tls is not None:
-            server_context(assembled.options.tls)
+        websocket = assembled.options.websocket
+        for tls in (assembled.options.tls, websocket.tls if websocket is not None else None):
+            if tls is not None:
+                server_context(tls)
     except JetlakeError as error:
         sys.stderr.write(f"jetlake serve: {error}\n")
         return 1

@@ -32,6 +32,7 @@ class Running:
         self.folder = Path(tempfile.mkdtemp(prefix="jetlake-conformance-"))
         self.port = 0
         self.monitor_port = 0
+        self.websocket_url = ""
         self._config = config.replace("STORE_DIR", str(self.folder / "data"))
         self._flags = list(flags)
         if config:
@@ -95,6 +96,7 @@ class InProcess(Running):
         await self.server.start()
         self.port = self.server.port
         self.monitor_port = self.server.monitoring.port
+        self.websocket_url = self.server.websocket_url
 
     async def stop(self):
         if self.server is not None:
@@ -136,6 +138,7 @@ class Process(Running):
         ports = await self._ports()
         self.port = int(ports["nats"][0].rsplit(":", 1)[1])
         self.monitor_port = int(ports["monitoring"][0].rsplit(":", 1)[1])
+        self.websocket_url = ports.get("websocket", [""])[0]
 
     async def _ports(self):
         deadline = asyncio.get_running_loop().time() + START_S

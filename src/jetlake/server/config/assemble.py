@@ -76,10 +76,13 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
     settings = {**_DEFAULTS, **settings}
     if not path and "jetstream" not in settings:
         settings["jetstream"] = JetStreamOptions(store_dir=settings.get("store_dir", DEFAULT_STORE_DIR))
+    options = options_from_settings(settings)
+    if "websocket_port" in flags:
+        options = options.with_websocket(flags["websocket_port"])
     for setting in flags:
         if setting.startswith("ignored:"):
             warnings.append(f"--{setting.removeprefix('ignored:')} is ignored: this server does not have it")
-    return Assembled(options=options_from_settings(settings), warnings=tuple(warnings), doubts=tuple(doubts))
+    return Assembled(options=options, warnings=tuple(warnings), doubts=tuple(doubts))
 
 
 def options_from_settings(settings: Mapping[str, Any]) -> Options:

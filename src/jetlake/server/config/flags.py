@@ -45,6 +45,14 @@ FLAGS = (
     _flag("Server", "pid_file", "P pid", Kind.TEXT, "<file>", "File to store the PID"),
     _flag("Server", "http_port", "m http_port", Kind.NUMBER, "<port>", "Use port for HTTP monitoring"),
     _flag("Server", "https_port", "ms https_port", Kind.NUMBER, "<port>", "Use port for HTTPS monitoring"),
+    _flag(
+        "Server",
+        "websocket_port",
+        "websocket_port",
+        Kind.NUMBER,
+        "<port>",
+        "Use port for clients over WebSocket, -1 for any free one; with the server's TLS, or in the clear",
+    ),
     _flag("Server", "config", "c config", Kind.TEXT, "<file>", "Configuration file"),
     _flag("Server", "test", "t", Kind.SWITCH, "", "Test the configuration and exit"),
     _flag(

@@ -22,6 +22,7 @@ __all__ = [
     "SubjectPermissions",
     "TlsOptions",
     "User",
+    "WebSocketOptions",
 ]
 
 GLOBAL_ACCOUNT = "$G"
@@ -98,6 +99,8 @@ class User(Struct, frozen=True, kw_only=True):
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     """None = everything is allowed."""
+    connection_types: tuple[str, ...] | None = None
+    """How the user may connect: `STANDARD`, `WEBSOCKET`; None = in any way."""
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
@@ -151,6 +154,65 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     """With handshake_first: INFO goes out in the clear when the client has said nothing for so long; 0 = never."""
     min_version: str = ""
     """The least TLS version, `1.2` or `1.3`; empty = the library's own."""
+
+
+class WebSocketOptions(Struct, frozen=True, kw_only=True):
+    """The listener for clients that speak WebSocket."""
+
+    host: str = ""
+    """Empty = the address of the other clients."""
+    port: int = 0
+    """0 or -1 = any free port."""
+    advertise: str = ""
+    """The address that INFO names instead of the one listened on."""
+    tls: TlsOptions | None = None
+    no_tls: bool = False
+    """Without `tls`: clients may connect in the clear."""
+    compression: bool = False
+    """Compress messages for clients that offer it."""
+    same_origin: bool = False
+    """A page may connect only if it came from the host and port that it connects to."""
+    allowed_origins: tuple[str, ...] = ()
+    """The origins from which a page may connect; empty = any."""
+    handshake_timeout_s: float = 2.0
+    """The upgrade must be over by then."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers of the answer to the upgrade."""
+    user_cookie: str = ""
+    """The cookie with the user's name, for a client whose CONNECT names none; likewise the next two."""
+    password_cookie: str = ""
+    token_cookie: str = ""
+    user: User | None = None
+    """The only user of this listener; None = those of the server."""
+    token: Secret | None = None
+    """The token of this listener; None = that of the server."""
+    no_auth_user: str = ""
+    """The user of clients without credentials; empty = that of the server."""
+    auth_timeout_s: float | None = None
+    ping_interval_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.port <= 65535:
+            raise ConfigError(f"websocket port must be between -1 and 65535, not {self.port}")
+        if self.tls is None and not self.no_tls:
+            raise ConfigError("websocket requires TLS configuration")
+        if self.user is not None and self.token is not None:
+            raise ConfigError("websocket authorization cannot have a user/pass and token")
+        for seconds in (self.handshake_timeout_s, self.auth_timeout_s, self.ping_interval_s):
+            if seconds is not None and seconds <= 0:
+                raise ConfigError(f"websocket timeouts and ping_interval must be above zero, not {seconds} s")
+        for name, _ in self.headers:
+            if name.lower().startswith("sec-websocket-"):
+                raise ConfigError(f'websocket: invalid header "{name}", "Sec-WebSocket-" prefix not allowed')
+        for origin in self.allowed_origins:
+            if not is_origin(origin):
+                raise ConfigError(f'unable to parse allowed origin: "{origin}" is not like "https://host:port"')
+
+
+def is_origin(text: str) -> bool:
+    """Whether the text names a scheme and a host."""
+    scheme, separator, rest = text.partition("://")
+    return bool(separator and scheme.isalpha() and rest and not set(rest) & set("%/?#@ "))
 
 
 class JetStreamOptions(Struct, frozen=True, kw_only=True):
@@ -237,6 +299,8 @@ class Options(Struct, frozen=True, kw_only=True):
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
     """With `tls`: clients may also go on in the clear."""
+    websocket: WebSocketOptions | None = None
+    """None = no WebSocket."""
 
     # JetStream
     jetstream: JetStreamOptions | None = None
@@ -304,6 +368,8 @@ class Options(Struct, frozen=True, kw_only=True):
             )
         if self.token is not None and self.users:
             raise ConfigError("Cannot have a user/pass and token")
+        if self.websocket is not None and self.users and (self.websocket.user or self.websocket.token):
+            raise ConfigError("websocket authorization is not compatible with the presence of users/nkeys")
         known = {GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *(account.name for account in self.accounts)}
         if self.system_account not in known:
             raise ConfigError("error resolving system account: account missing")
@@ -311,6 +377,11 @@ class Options(Struct, frozen=True, kw_only=True):
             if user.account not in known:
                 raise ConfigError(f"account {user.account!r} of user {user.name!r} is not defined")
         check_sharing(self.accounts)
+
+    def with_websocket(self, port: int) -> Options:
+        """The same options with a WebSocket listener on this port, with the TLS of other clients or in the clear."""
+        present = self.websocket or WebSocketOptions(tls=self.tls, no_tls=self.tls is None)
+        return self.replace(websocket=structs.replace(present, port=port))
 
     def replace(self, **changes: object) -> Options:
         """Return the options with some values changed, checked again."""

@@ -20,6 +20,7 @@ from jetlake.server.config.options import (
 )
 from jetlake.server.config.section import Findings, Section
 from jetlake.server.config.users import read_accounts, read_authorization
+from jetlake.server.config.websocket_section import read_websocket
 
 __all__ = ["read_config", "read_file"]
 
@@ -33,8 +34,6 @@ _IGNORED = (
     "leafnodes",
     "leaf",
     "gateway",
-    "websocket",
-    "ws",
     "mqtt",
     "mappings",
     "maps",
@@ -188,6 +187,9 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
         options["tls"] = _read_tls(tls)
     if section.has("allow_non_tls"):
         options["allow_non_tls"] = section.boolean("allow_non_tls")
+    websocket = section.section("websocket", "ws")
+    if websocket is not None:
+        options["websocket"] = read_websocket(websocket, _read_tls)
 
 
 def _read_tls(section: Section) -> TlsOptions:

@@ -82,18 +82,27 @@ def _user(value: Value, account: str, defaults: Permissions | None, findings: Fi
     permissions = _permissions(section.find("permissions", "permission", "authorization"), findings) or defaults
     section.refuse(_INSECURE, "proxy_required")
     kinds = section.strings("allowed_connection_types", "connection_types", "clients")
-    if kinds is not None and "STANDARD" not in (kind.upper() for kind in kinds):
-        raise ConfigError(f"{value.place}: allowed_connection_types must include STANDARD: {_NOT_BUILT} otherwise")
+    connection_types = tuple(kind.upper() for kind in kinds) if kinds is not None else None
+    if connection_types is not None and not set(connection_types) & {"STANDARD", "WEBSOCKET"}:
+        raise ConfigError(f"{value.place}: allowed_connection_types must include STANDARD or WEBSOCKET: {_NOT_BUILT}")
     section.finish()
     if nkey:
         if name or password:
             raise ConfigError(f"{value.place}: Nkey users do not take usernames or passwords")
         if not is_user_nkey(nkey):
             raise ConfigError(f"{value.place}: Not a valid public nkey for a user")
-        return User(name=nkey, is_nkey=True, account=account, permissions=permissions)
+        return User(
+            name=nkey, is_nkey=True, account=account, permissions=permissions, connection_types=connection_types
+        )
     if not name:
         raise ConfigError(f"{value.place}: User entry requires a user")
-    return User(name=name, password=Secret(password), account=account, permissions=permissions)
+    return User(
+        name=name,
+        password=Secret(password),
+        account=account,
+        permissions=permissions,
+        connection_types=connection_types,
+    )
 
 
 def _permissions(value: Value | None, findings: Findings) -> Permissions | None:

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from random import Random
 
-from jetlake.server.shell.access.auth import Authenticator
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.engine_loop import EngineLoop
@@ -97,10 +96,10 @@ class ConnectionTable:
 
     # What the server calls
 
-    def apply_settings(self, previous: Authenticator) -> None:
+    def apply_settings(self) -> None:
         """Let every connection take over the settings of a reload, and end the newest of those that are too many."""
         for connection in list(self.open.values()):
-            connection.apply_settings(self._settings.authenticator, previous)
+            connection.apply_settings()
         limit = self._limit()
         for connection in list(self.open.values())[limit:] if limit >= 0 else ():
             self._log.error(f"{connection} - {_CONNECTIONS_FULL}")

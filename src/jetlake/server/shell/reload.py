@@ -25,6 +25,7 @@ _FIXED = (
     "log_time_utc",
     "pid_file",
     "ports_file_dir",
+    "websocket",
 )
 # Clients rely on what INFO says about TLS.
 _TLS_FIXED = "config reload not supported for switching TLS on or off; restart the server"

@@ -24,12 +24,15 @@ def write_pid_file(options: Options) -> None:
         _write(Path(options.pid_file), str(os.getpid()).encode())
 
 
-def write_ports_file(options: Options, port: int, monitoring: tuple[str, int] | None) -> None:
+def write_ports_file(
+    options: Options, port: int, monitoring: tuple[str, int] | None, websocket_port: int | None
+) -> None:
     """Write the URLs for clients and of monitoring into the folder that the options name.
 
     Args:
         port: the port for clients.
         monitoring: host and port of monitoring; None where there is none.
+        websocket_port: the port for clients over WebSocket; None where there is none.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -38,6 +41,9 @@ def write_ports_file(options: Options, port: int, monitoring: tuple[str, int] | 
         ports = {"nats": _urls("tls" if options.tls is not None else "nats", options.host, port)}
         if monitoring is not None:
             ports["monitoring"] = _urls("https" if options.https else "http", *monitoring)
+        if websocket_port is not None and options.websocket is not None:
+            scheme = "wss" if options.websocket.tls is not None else "ws"
+            ports["websocket"] = _urls(scheme, options.websocket.host or options.host, websocket_port)
         _write(_ports_file(options.ports_file_dir), encode(ports))
 
 

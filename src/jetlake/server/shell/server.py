@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jetlake.server.shell.jetstream import JetStreamService
     from jetlake.server.shell.monitoring.http import Monitoring
     from jetlake.server.shell.monitoring.pages import Pages
+    from jetlake.server.shell.websocket.listener import WebSocketListener
 
 __all__ = ["Server"]
 
@@ -44,6 +45,8 @@ class Server:
         store_dir: where streams are kept; None = a temporary folder that goes with the server.
         host: the address to listen on; default the loopback interface.
         port: the port to listen on; default any free one, to be read from `port` or `url`.
+        websocket_port: the port for clients over WebSocket, with the TLS of the options or in the clear; 0 = any free
+            one, to be read from `websocket_url`; default no WebSocket.
         jetstream: whether there is JetStream; default yes.
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
@@ -56,6 +59,7 @@ class Server:
         *,
         host: str | None = None,
         port: int | None = None,
+        websocket_port: int | None = None,
         jetstream: bool | None = None,
         options: Options | None = None,
         clock: Clock | None = None,
@@ -67,6 +71,8 @@ class Server:
             given = given.replace(host=host)
         if port is not None:
             given = given.replace(port=port)
+        if websocket_port is not None:
+            given = given.with_websocket(websocket_port)
         self.wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
         self.jetstream_folder = ""
         self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
@@ -96,6 +102,7 @@ class Server:
             report_defect=self._defects.report,
         )
         self._listener = TcpListener()
+        self.websocket: WebSocketListener | None = None
         self._jetstream: JetStreamService | None = None
         self.monitoring: Monitoring | None = None
         self.pages: Pages | None = None
@@ -133,6 +140,11 @@ class Server:
         scheme = "tls" if self.options.tls is not None else "nats"
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
         return f"{scheme}://{host}:{self.port}"
+
+    @property
+    def websocket_url(self) -> str:
+        """The URL for clients on this machine that speak WebSocket; empty where nobody listens for them."""
+        return self.websocket.url if self.websocket is not None else ""
 
     @property
     def engine(self) -> Engine | None:
@@ -175,7 +187,8 @@ class Server:
             write_pid_file(self.options)
             monitoring = self.monitoring
             address = (monitoring.host, monitoring.port) if monitoring is not None else None
-            write_ports_file(self.options, self.port, address)
+            websocket_port = self.websocket.settings.port if self.websocket is not None else None
+            write_ports_file(self.options, self.port, address, websocket_port)
         except BaseException:
             await self._release()
             raise
@@ -211,16 +224,26 @@ class Server:
 
     async def _start_listening(self) -> None:
         options = self.options
+        if options.websocket is not None:
+            await self._start_websocket()
         await self._listener.start(options.host, max(options.port, 0), self.make_connection)
-        self.info.port = port = self._listener.port
+        self.settings.port = port = self._listener.port
         address = f"[{options.host}]:{port}" if ":" in options.host else f"{options.host}:{port}"
         self.log.info(f"Listening for client connections on {address}")
         if options.tls is not None:
             self.log.info("TLS required for client connections")
 
-    def make_connection(self) -> Connection:
-        """Make the connection for a new socket."""
-        return Connection(self._services, self._connection_table)
+    async def _start_websocket(self) -> None:
+        try:
+            from jetlake.server.shell.websocket.listener import WebSocketListener
+        except ModuleNotFoundError:
+            raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
+        self.websocket = WebSocketListener(self._services, self.make_connection)
+        await self.websocket.start()
+
+    def make_connection(self, services: ConnectionServices | None = None) -> Connection:
+        """Make the connection for a new socket; a listener with settings of its own gives its services."""
+        return Connection(services or self._services, self._connection_table)
 
     # Stop
 
@@ -239,6 +262,8 @@ class Server:
     async def _retire(self) -> None:
         """Accept no more clients and close JetStream; connections stay."""
         self._listener.close()
+        if self.websocket is not None:
+            self.websocket.close()
         if self._jetstream is not None:
             await self._jetstream.stop()
         self.engine_loop.flush_dirty()
@@ -295,10 +320,11 @@ class Server:
         from jetlake.server.shell.reload import check_reload
 
         changed = check_reload(self.options, options)
-        previous = self.settings.authenticator
         self.settings.apply(options.replace(jetstream=self.options.jetstream), self.clock.now_ns())
         self.log.debugging, self.log.tracing = options.debug, options.trace
         self._account_table.apply(options)
-        self._connection_table.apply_settings(previous)
+        if self.websocket is not None:
+            self.websocket.apply_settings()
+        self._connection_table.apply_settings()
         self.engine_loop.schedule()
         return changed

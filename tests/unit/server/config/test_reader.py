@@ -205,7 +205,7 @@ def test_tls():
     assert read("tls { cert_file: c, key_file: k, handshake_first: auto }")[0].tls.handshake_first_fallback_s == 0.05
 
 
-@pytest.mark.parametrize("key", ["cluster", "leafnodes", "gateway", "websocket", "mqtt"])
+@pytest.mark.parametrize("key", ["cluster", "leafnodes", "gateway", "mqtt"])
 def test_what_is_not_built_is_accepted_with_one_line(key):
     options, findings = read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")
     assert options.port == 1

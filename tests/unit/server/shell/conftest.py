@@ -24,8 +24,8 @@ class Transport:
     def set_write_buffer_limits(self, high, low):
         pass
 
-    def get_extra_info(self, name):
-        return self._peer
+    def get_extra_info(self, name, default=None):
+        return self._peer if name == "peername" else default
 
     def get_write_buffer_size(self):
         return self.buffered

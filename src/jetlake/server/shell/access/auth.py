@@ -31,6 +31,10 @@ class Identity(Struct, frozen=True, kw_only=True):
 class Authenticator:
     """The check of credentials, made anew by each reload.
 
+    Args:
+        options: the options with the users or the token.
+        connection_type: how clients connect; users who may not connect in this way are unknown.
+
     Attributes:
         required: clients must authenticate, or fall back to `no_auth_user`.
         default: the user of clients without credentials; None = such clients are refused.
@@ -38,16 +42,20 @@ class Authenticator:
         uses_nonce: INFO carries a nonce to be signed.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, connection_type: str = "STANDARD") -> None:
         self._token = options.token
-        self._users = {user.name: user for user in options.users}
-        self.required = bool(self._users) or self._token is not None
+        self._users = {
+            user.name: user
+            for user in options.users
+            if user.connection_types is None or connection_type in user.connection_types
+        }
+        self.required = bool(options.users) or self._token is not None
         self.uses_nonce = any(user.is_nkey for user in options.users)
         self.has_default_user = bool(options.no_auth_user)
         self.default: Identity | None = None
         if not self.required:
             self.default = Identity()
-        elif options.no_auth_user:
+        elif options.no_auth_user in self._users:
             self.default = _identity(self._users[options.no_auth_user], "")
         elif self._users and _is_system_only(options):
             self.default = Identity()

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, convert, field
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 __all__ = ["BadConnectError", "ConnectOptions"]
 
@@ -41,6 +42,11 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     def has_credentials(self) -> bool:
         """Whether the client offers any credentials."""
         return bool(self.user or self.password or self.auth_token or self.nkey or self.sig or self.jwt)
+
+    def completed_by(self, credentials: dict[str, str]) -> ConnectOptions:
+        """Fill in credentials that the CONNECT does not have."""
+        missing = {name: value for name, value in credentials.items() if not getattr(self, name)}
+        return replace(self, **missing) if missing else self
 
     def without_secrets(self) -> ConnectOptions:
         """Copy the options that may be kept after authentication."""

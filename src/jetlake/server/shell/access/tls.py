@@ -8,7 +8,7 @@ from jetlake.errors import ConfigError, JetlakeError
 from jetlake.server.config.options import TlsOptions
 from jetlake.server.shell.access.certificate import Certificate
 
-__all__ = ["TLS_HANDSHAKE", "TlsChannel", "TlsError", "server_context"]
+__all__ = ["TLS_HANDSHAKE", "TlsChannel", "TlsError", "certificate_of", "describe_tls", "server_context"]
 
 TLS_HANDSHAKE = 0x16
 """The first byte of a client that begins TLS; no verb of the protocol begins with it."""
@@ -52,6 +52,19 @@ def _reason(error: Exception, path: str) -> str:
     if isinstance(error, ssl.SSLError):
         return f"{path}: {error.reason or error}"
     return f"{path}: {error.strerror}" if isinstance(error, OSError) else f"{path}: {error}"
+
+
+def certificate_of(channel: ssl.SSLObject) -> Certificate | None:
+    """Return the client's certificate; None when it showed none, or none was verified."""
+    fields = channel.getpeercert()
+    return Certificate(fields) if fields else None
+
+
+def describe_tls(channel: ssl.SSLObject) -> dict[str, str]:
+    """Name version and cipher, with the keys of monitoring."""
+    cipher = channel.cipher()
+    version = (channel.version() or "").removeprefix("TLSv")
+    return {"tls_version": version, "tls_cipher_suite": cipher[0] if cipher else ""}
 
 
 class TlsChannel:
@@ -119,11 +132,8 @@ class TlsChannel:
 
     def certificate(self) -> Certificate | None:
         """Return the client's certificate; None when it showed none, or none was verified."""
-        fields = self._object.getpeercert()
-        return Certificate(fields) if fields else None
+        return certificate_of(self._object)
 
     def describe(self) -> dict[str, str]:
         """Name version and cipher, with the keys of monitoring."""
-        cipher = self._object.cipher()
-        version = (self._object.version() or "").removeprefix("TLSv")
-        return {"tls_version": version, "tls_cipher_suite": cipher[0] if cipher else ""}
+        return describe_tls(self._object)

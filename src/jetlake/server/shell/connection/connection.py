@@ -8,7 +8,6 @@ from typing import Any, Protocol, cast
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.encoder import err
 from jetlake.server.engine.routing.subscription import Subscriber, Subscription
-from jetlake.server.shell.access.auth import Authenticator
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
@@ -65,6 +64,7 @@ class Connection(asyncio.Protocol, Subscriber):
         self._log = services.log
         self._engine_loop = services.engine_loop
         self._info = services.info
+        self._settings = services.settings
         self._report_defect = services.report_defect
         self.peer = peer = Peer()
         self.headers = False  # until CONNECT
@@ -102,6 +102,9 @@ class Connection(asyncio.Protocol, Subscriber):
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]).removeprefix("::ffff:"), int(address[1])
+        self.peer.client_type = transport.get_extra_info("client_type") or self.peer.client_type
+        self.peer.forwarded_for = transport.get_extra_info("forwarded_for") or ""
+        self.handshake.take_over(transport)
         refusal = self._registry.admit(self)
         if refusal is not None:
             self.handshake.send_first_info()
@@ -167,7 +170,7 @@ class Connection(asyncio.Protocol, Subscriber):
             "rtt": self.pings.rtt_ns,
             "server": self._info.name,
             "kind": "Client",
-            "client_type": "nats",
+            "client_type": self.peer.client_type,
         }
         return {key: value for key, value in fields.items() if value not in ("", 0)}
 
@@ -189,14 +192,15 @@ class Connection(asyncio.Protocol, Subscriber):
 
     # Reload
 
-    def apply_settings(self, authenticator: Authenticator, previous: Authenticator) -> None:
+    def apply_settings(self) -> None:
         """Take over the settings of a reload; the connection of a user who is not known any more ends."""
         self.writer.apply_limits()
         self.send = self.writer.send  # type: ignore[method-assign]
         self._reader.apply_limits()
         identity = self.session.identity
         if identity is not None:
-            self.handshake.reauthorize(authenticator.recognize(identity, previous))
+            settings = self._settings
+            self.handshake.reauthorize(settings.authenticator.recognize(identity, settings.previous_authenticator))
 
     # The end
 

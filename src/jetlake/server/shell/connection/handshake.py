@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from jetlake.server.shell.access.auth import Identity
 from jetlake.server.shell.access.certificate import Certificate
 from jetlake.server.shell.access.connect_options import BadConnectError, ConnectOptions
 from jetlake.server.shell.access.permissions import PermissionCheck
-from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError
+from jetlake.server.shell.access.tls import TLS_HANDSHAKE, TlsChannel, TlsError, certificate_of, describe_tls
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
@@ -45,6 +46,7 @@ class Handshake:
         tls_description: version and cipher, for monitoring; empty without TLS.
         on_checked: called when a check in a thread has let the client in.
         on_bound: called when the session has got its user, and the limits of the user's account.
+        cookies: credentials that came before CONNECT, by their names there.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Handshake:
         self.tls_description: dict[str, str] = {}
         self.on_checked: Callable[[], None] = lambda: None
         self.on_bound: Callable[[], None] = lambda: None
+        self.cookies: dict[str, str] = {}
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
@@ -76,18 +79,27 @@ class Handshake:
         self._entered = ""  # the account that counts this connection
         self._nonce = ""
         self._tls: TlsChannel | None = None
+        self._certificate_below: Certificate | None = None
         self.is_encrypted = self.awaits_tls = False
         self._info_sent = False
         self._connected = False  # CONNECT was accepted
         self._connect_info_sent = False
         self._timer: Timer | None = None
 
+    def take_over(self, transport: asyncio.BaseTransport) -> None:
+        """Take what the transport below knows of the client: credentials in cookies, and TLS."""
+        self.cookies = transport.get_extra_info("cookies") or {}
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            self.tls_description = describe_tls(ssl_object)
+            self._certificate_below = certificate_of(ssl_object)
+
     def start(self) -> None:
         """Send INFO, or wait for TLS where TLS comes first."""
         if self._settings.authenticator.uses_nonce:
             self._nonce = urlsafe_b64encode(os.urandom(11)).decode().rstrip("=")
         tls = self._settings.options.tls
-        if tls is None:
+        if tls is None or self.tls_description:
             self.send_first_info()
             self._expect_authentication()
             return
@@ -113,20 +125,20 @@ class Handshake:
     def send_first_info(self) -> None:
         """Send INFO at once: the client waits for it."""
         self._info_sent = True
-        self._writer.send(info(self._info.encode_info(self._peer, self._nonce)))
+        self._writer.send(info(self._info.encode_info(self._settings, self._peer, self._nonce)))
         self._writer.flush()
 
     def send_info(self) -> None:
         """Send INFO again, to a client that understands it, because something about the server has changed."""
         if self._connected and self._session.options.protocol >= 1:
-            self._writer.send(info(self._info.encode_info(self._peer, self._nonce)))
+            self._writer.send(info(self._info.encode_info(self._settings, self._peer, self._nonce)))
 
     def answer_ping(self) -> None:
         """Send PONG, and behind the first one the INFO that names the client's account."""
         self._writer.send(PONG)
         if not self._connect_info_sent and self._connected and self._session.options.protocol >= 1:
             self._connect_info_sent = True
-            self._writer.send(info(self._info.encode_info(self._peer, self._nonce, self._session)))
+            self._writer.send(info(self._info.encode_info(self._settings, self._peer, self._nonce, self._session)))
 
     # TLS
 
@@ -183,7 +195,7 @@ class Handshake:
         """Handle CONNECT: take over its options, and authenticate the client."""
         session, authenticator = self._session, self._settings.authenticator
         try:
-            options = session.options.changed_by(json)
+            options = session.options.changed_by(json).completed_by(self.cookies)
         except BadConnectError:
             self._control.end(reason="Parse Error")
             return
@@ -196,7 +208,7 @@ class Handshake:
             self._complete(options, authenticator.authenticate(options, self._nonce, self._certificate()))
 
     def _certificate(self) -> Certificate | None:
-        return self._tls.certificate() if self._tls is not None else None
+        return self._tls.certificate() if self._tls is not None else self._certificate_below
 
     async def _check_in_thread(self, options: ConnectOptions) -> None:
         """Compute a password hash without keeping the loop from its work."""

@@ -29,14 +29,12 @@ class ServerInfo:
     Attributes:
         id: the server's public nkey.
         start_ns: when the server was made.
-        port: the port for clients; 0 before the server listens.
         lame_duck: the server closes its connections and stops.
     """
 
     def __init__(self, id: str, clock: Clock, settings: Settings, engine_loop: EngineLoop) -> None:
         self.id = id
         self.start_ns = clock.now_ns()
-        self.port = 0
         self.lame_duck = False
         self._clock = clock
         self._settings = settings
@@ -48,14 +46,20 @@ class ServerInfo:
         """The server's name; its id unless the options name it."""
         return self._settings.options.server_name or self.id
 
-    def encode_info(self, peer: Peer, nonce: str, session: Session | None = None) -> bytes:
+    @property
+    def port(self) -> int:
+        """The port for clients; 0 before the server listens."""
+        return self._settings.port
+
+    def encode_info(self, settings: Settings, peer: Peer, nonce: str, session: Session | None = None) -> bytes:
         """Encode the JSON of INFO for one client.
 
         Args:
+            settings: what the client is served with.
             nonce: what a client with an nkey has to sign; empty = nothing.
             session: the client's session, for the INFO that answers its CONNECT; None = another INFO.
         """
-        options, authenticator = self._settings.options, self._settings.authenticator
+        options, authenticator = settings.options, settings.authenticator
         host, _, port = options.client_advertise.rpartition(":")
         fields: dict[str, Any] = {
             "server_id": self.id,
@@ -65,7 +69,7 @@ class ServerInfo:
             "proto": PROTOCOL,
             "go": _RUNTIME,
             "host": host or options.host,
-            "port": int(port) if port.isdecimal() else self.port,
+            "port": int(port) if port.isdecimal() else settings.port,
             "headers": not options.no_header_support,
             "max_payload": options.max_payload if session is None else session.payload_max(options.max_payload),
             "client_id": peer.cid,

@@ -81,6 +81,29 @@ def _head(server: ServerView) -> dict[str, Any]:
     return {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
 
 
+def _websocket(server: ServerView) -> dict[str, Any]:
+    """Report the WebSocket listener, with the keys of nats-server: those that say nothing are left out."""
+    listener = server.websocket
+    options = listener.settings.options if listener is not None else None
+    if listener is None or options is None or options.websocket is None:
+        return {}
+    websocket = options.websocket
+    fields: dict[str, Any] = {
+        "host": options.host,
+        "port": listener.settings.port,
+        "advertise": websocket.advertise,
+        "no_auth_user": websocket.no_auth_user,
+        "handshake_timeout": int(websocket.handshake_timeout_s * _SECOND_NS),
+        "auth_timeout": websocket.auth_timeout_s,
+        "no_tls": websocket.tls is None,
+        "tls_timeout": websocket.tls.timeout_s if websocket.tls is not None else 0,
+        "same_origin": websocket.same_origin,
+        "allowed_origins": list(websocket.allowed_origins),
+        "compression": websocket.compression,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
 def server_report(server: ServerView, query: Query) -> dict[str, Any]:
     """Report `/varz`: the server as a whole."""
     options = server.settings.options
@@ -114,7 +137,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
         "gateway": {},
         "leaf": {},
         "mqtt": {},
-        "websocket": {},
+        "websocket": _websocket(server),
         "jetstream": {},
         "tls_timeout": options.tls.timeout_s if options.tls is not None else 2,
         "write_deadline": int(options.write_deadline_s * _SECOND_NS),
@@ -223,7 +246,7 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> dic
     report: dict[str, Any] = {
         "cid": connection.peer.cid,
         "kind": "Client",
-        "type": "nats",
+        "type": connection.peer.client_type,
         "ip": connection.peer.host,
         "port": connection.peer.port,
         "start": format_time(connection.start_ns),

@@ -14,7 +14,7 @@ from jetlake.server.shell.connection.server_info import ServerInfo
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.statistics import ServerStatistics
 
-__all__ = ["MonitoringView", "ServerView"]
+__all__ = ["MonitoringView", "ServerView", "WebSocketView"]
 
 
 class MonitoringView(Protocol):
@@ -23,6 +23,12 @@ class MonitoringView(Protocol):
     host: str
     port: int
     requests: Counter[str]
+
+
+class WebSocketView(Protocol):
+    """The settings of the WebSocket listener."""
+
+    settings: Settings
 
 
 class ServerView(Protocol):
@@ -55,6 +61,11 @@ class ServerView(Protocol):
     @property
     def defects(self) -> int:
         """The number of internal errors."""
+        ...
+
+    @property
+    def websocket(self) -> WebSocketView | None:
+        """The WebSocket listener; None where there is none."""
         ...
 
     @property

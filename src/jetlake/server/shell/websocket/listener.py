@@ -1,0 +1,103 @@
+"""The WebSocket listener: its address, and the settings that its connections are served with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from jetlake.server.config.options import Options, WebSocketOptions
+from jetlake.server.shell.access.settings import Settings
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.listener import TcpListener
+from jetlake.server.shell.websocket.protocol import Client, WebSocketProtocol
+
+__all__ = ["WebSocketListener"]
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class WebSocketListener:
+    """Accepts clients over WebSocket; above the frames they are clients like all others.
+
+    Attributes:
+        settings: what these clients are served with: the server's settings, with the listener's own where it has some.
+
+    Args:
+        services: what the server gives its connections.
+        make_connection: makes a connection with the services given to it.
+
+    Raises:
+        ConfigError: a certificate that the options name cannot be used.
+    """
+
+    def __init__(self, services: ConnectionServices, make_connection: Callable[[ConnectionServices], Client]) -> None:
+        self._server_settings = services.settings
+        options = services.settings.options
+        self.settings = Settings(_served(options), services.settings.loaded_ns, "WEBSOCKET")
+        self._services = structs.replace(services, settings=self.settings)
+        self._make_connection = make_connection
+        self._listener = TcpListener()
+        self._upgrading: set[WebSocketProtocol] = set()
+
+    @property
+    def url(self) -> str:
+        """The URL for clients on this machine."""
+        options = self.settings.options
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(options.host, options.host)
+        return f"{_scheme(options.websocket)}://{host}:{self.settings.port}"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        options = self.settings.options
+        websocket = options.websocket
+        assert websocket is not None
+        context = self.settings.tls_context
+        await self._listener.start(options.host, max(websocket.port, 0), self._make_protocol, context)
+        self.settings.port = self._listener.port
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        log = self._services.log
+        log.info(f"Listening for websocket clients on {_scheme(websocket)}://{host}:{self.settings.port}")
+        if websocket.tls is None and options.host not in _LOOPBACK:
+            log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    def _make_protocol(self) -> WebSocketProtocol:
+        return WebSocketProtocol(self._services, lambda: self._make_connection(self._services), self._upgrading)
+
+    def apply_settings(self) -> None:
+        """Take over the settings of a reload."""
+        self.settings.apply(_served(self._server_settings.options), self._server_settings.loaded_ns)
+
+    def close(self) -> None:
+        """Accept no more clients, and drop those whose upgrade is not over."""
+        self._listener.close()
+        for protocol in list(self._upgrading):
+            protocol.hang_up()
+
+
+def _scheme(options: WebSocketOptions | None) -> str:
+    return "wss" if options is not None and options.tls is not None else "ws"
+
+
+def _served(options: Options) -> Options:
+    """Return the options as these clients see them: TLS and credentials may be the listener's own."""
+    websocket = options.websocket
+    assert websocket is not None
+    changes: dict[str, object] = {
+        "host": websocket.host or options.host,
+        "client_advertise": websocket.advertise,
+        "tls": websocket.tls,
+        "allow_non_tls": False,
+        "no_auth_user": websocket.no_auth_user or options.no_auth_user,
+        "auth_timeout_s": websocket.auth_timeout_s or options.auth_timeout_s,
+        "ping_interval_s": websocket.ping_interval_s or options.ping_interval_s,
+    }
+    if websocket.user is not None or websocket.token is not None:
+        changes["users"] = (websocket.user,) if websocket.user is not None else ()
+        changes["token"] = websocket.token
+        changes["websocket"] = structs.replace(websocket, user=None, token=None)
+    return options.replace(**changes)

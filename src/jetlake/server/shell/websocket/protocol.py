@@ -1,0 +1,230 @@
+"""The protocol of a WebSocket's socket: the upgrade within its time, then frames, unpacked in bounded pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.websocket.core import WebSocketCore
+from jetlake.server.shell.websocket.transport import WebSocketTransport
+from jetlake.server.shell.websocket.upgrade import forwarded_address, read_cookies
+
+__all__ = ["Client", "WebSocketProtocol"]
+
+# Received bytes are unpacked in pieces: what a piece may inflate to is bounded, and so is the time one client takes
+# before the others get theirs.
+_PIECE_BYTES = 4096
+_SHARE_S = 0.001
+
+# Sockets that may be in their upgrade at the same time; more are dropped.
+_UPGRADING_MAX = 1000
+
+_SECOND_NS = 1_000_000_000
+
+# Why a connection ended, and the close code that says it; all others are internal errors.
+_NORMAL, _GOING_AWAY, _PROTOCOL_ERROR, _POLICY, _TOO_BIG, _INTERNAL = 1000, 1001, 1002, 1008, 1009, 1011
+_CLOSE_CODES = {
+    "Client Closed": _NORMAL,
+    "Server Shutdown": _GOING_AWAY,
+    "Stale Connection": _GOING_AWAY,
+    "Read Error": _GOING_AWAY,
+    "Parse Error": _PROTOCOL_ERROR,
+    "Unknown Protocol Operation": _PROTOCOL_ERROR,
+    "Bad Client Protocol Version": _PROTOCOL_ERROR,
+    "Message Header Violation": _PROTOCOL_ERROR,
+    "Maximum Payload Violation": _TOO_BIG,
+    "Authentication Failure": _POLICY,
+    "Authentication Timeout": _POLICY,
+    "No Responders Requires Headers": _POLICY,
+    "Slow Consumer (Pending Bytes)": _POLICY,
+    "Slow Consumer (Write Deadline)": _POLICY,
+    "maximum connections exceeded": _POLICY,
+    "maximum control line exceeded": _POLICY,
+}
+
+
+class Client(Protocol):
+    """A client's connection, as the socket below it knows it."""
+
+    close_reason: str
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class WebSocketProtocol(asyncio.Protocol):
+    """One socket of the WebSocket listener.
+
+    Args:
+        services: what the listener gives its connections.
+        make_connection: makes the connection of an upgraded socket.
+        upgrading: the sockets that are not upgraded yet, this one among them until it is.
+    """
+
+    def __init__(
+        self,
+        services: ConnectionServices,
+        make_connection: Callable[[], Client],
+        upgrading: set[WebSocketProtocol],
+    ) -> None:
+        self._services = services
+        self._make_connection = make_connection
+        self._upgrading = upgrading
+        options = services.settings.options
+        assert options.websocket is not None
+        self._options = options.websocket
+        self._core = WebSocketCore(self._options, options.max_payload, is_encrypted=self._options.tls is not None)
+        self._socket: asyncio.Transport | None = None
+        self._client: Client | None = None
+        self._input: deque[bytes] = deque()
+        self._client_reads = True
+        self._can_write = True
+        self._is_scheduled = False
+        self._timer: Timer | None = None
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast("asyncio.Transport", transport)
+        if len(self._upgrading) >= _UPGRADING_MAX:
+            self.hang_up()
+            return
+        self._upgrading.add(self)
+        engine_loop, clock = self._services.engine_loop, self._services.clock
+        deadline_ns = clock.now_ns() + int(self._options.handshake_timeout_s * _SECOND_NS)
+        self._timer = engine_loop.timers.schedule(deadline_ns, lambda _now_ns: self.hang_up())
+        engine_loop.schedule()
+
+    def data_received(self, data: bytes) -> None:
+        self._input.append(data)
+        if not self._is_scheduled:
+            self._unpack()
+
+    def pause_writing(self) -> None:
+        # A client that does not take its pongs gets no more of them.
+        self._can_write = False
+        if self._client is not None:
+            self._client.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        if self._client is not None:
+            self._client.resume_writing()
+        self._unpack()
+
+    def eof_received(self) -> bool:
+        if self._client is not None:
+            self._client.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_upgrade()
+        self._input.clear()
+        if self._client is not None:
+            self._client.connection_lost(exc)
+        self._socket = None
+
+    # Reading
+
+    def _unpack(self) -> None:
+        """Unpack received bytes for a bounded time, as far as the client reads."""
+        self._is_scheduled = False
+        loop = self._services.engine_loop.loop
+        deadline_s = loop.time() + _SHARE_S
+        socket = self._socket
+        while self._input and socket is not None and self._client_reads and self._can_write:
+            self._receive(self._next_piece(), socket)
+            socket = self._socket
+            if self._input and loop.time() >= deadline_s:
+                self._is_scheduled = True
+                loop.call_soon(self._unpack)
+                break
+        if socket is None or socket.is_closing():
+            return
+        if self._input:
+            socket.pause_reading()
+        elif self._client_reads and self._can_write:
+            socket.resume_reading()
+
+    def _next_piece(self) -> bytes:
+        first = self._input.popleft()
+        if len(first) > _PIECE_BYTES:
+            self._input.appendleft(first[_PIECE_BYTES:])
+            return first[:_PIECE_BYTES]
+        return first
+
+    def _receive(self, piece: bytes, socket: asyncio.Transport) -> None:
+        if self._core.ended:
+            return
+        core = self._core
+        data = core.receive(piece)
+        if answer := core.to_send():
+            socket.write(answer)
+        client = self._client or self._enter(socket)
+        if data and client is not None:
+            client.data_received(data)
+        if core.ended:
+            self._end(socket)
+
+    def _set_reading(self, is_reading: bool) -> None:
+        self._client_reads = is_reading
+        socket = self._socket
+        if socket is None or socket.is_closing():
+            return
+        if not is_reading:
+            socket.pause_reading()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._services.engine_loop.loop.call_soon(self._unpack)
+
+    # The upgrade
+
+    def _enter(self, socket: asyncio.Transport) -> Client | None:
+        """Hand the upgraded socket to a connection; None before the upgrade."""
+        request = self._core.request
+        if request is None:
+            return None
+        self._end_upgrade()
+        extra: dict[str, object] = {
+            "client_type": "websocket",
+            "cookies": read_cookies(request.headers, self._options),
+            "forwarded_for": forwarded_address(request.headers),
+        }
+        transport = WebSocketTransport(
+            socket, self._core, extra, close_frame=self._close_frame, set_reading=self._set_reading
+        )
+        self._client = self._make_connection()
+        self._client.connection_made(transport)
+        return self._client
+
+    def _end_upgrade(self) -> None:
+        self._upgrading.discard(self)
+        self._services.engine_loop.timers.cancel(self._timer)
+
+    # The end
+
+    def _end(self, socket: asyncio.Transport) -> None:
+        """Close the socket after the client's close frame, a violation of the protocol, or a refused upgrade."""
+        self._input.clear()
+        if self._core.violation:
+            self._services.log.debug(f"WebSocket closed: {self._core.violation}")
+        if self._client is not None:
+            self._client.eof_received()
+        socket.close()
+
+    def hang_up(self) -> None:
+        """Close the socket without a word."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    def _close_frame(self) -> bytes:
+        reason = self._client.close_reason if self._client is not None else ""
+        return self._core.close(_CLOSE_CODES.get(reason, _INTERNAL), reason)

@@ -1,0 +1,82 @@
+"""The transport that a connection sees above a WebSocket: bytes of the NATS protocol in frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jetlake.server.shell.websocket.core import WebSocketCore
+
+__all__ = ["WebSocketTransport"]
+
+
+class WebSocketTransport(asyncio.Transport):
+    """A socket with frames around what is written to it.
+
+    Args:
+        socket: the transport of the socket, with TLS where there is some.
+        core: makes the frames.
+        extra: what is known of the client beyond the socket, by the names of `get_extra_info`.
+        close_frame: returns the close frame, with the code of the connection's end.
+        set_reading: called with whether the connection wants to read.
+    """
+
+    def __init__(
+        self,
+        socket: asyncio.Transport,
+        core: WebSocketCore,
+        extra: dict[str, Any],
+        *,
+        close_frame: Callable[[], bytes],
+        set_reading: Callable[[bool], None],
+    ) -> None:
+        super().__init__(extra)
+        self._socket = socket
+        self._core = core
+        self._close_frame = close_frame
+        self._set_reading = set_reading
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        found = super().get_extra_info(name)
+        return found if found is not None else self._socket.get_extra_info(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._core.is_open:
+            self._socket.write(self._core.frame(bytes(data)))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        self._set_reading(False)
+
+    def resume_reading(self) -> None:
+        self._set_reading(True)
+
+    def is_closing(self) -> bool:
+        return self._socket.is_closing()
+
+    def can_write_eof(self) -> bool:
+        return self._socket.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._say_goodbye()
+        self._socket.write_eof()
+
+    def close(self) -> None:
+        self._say_goodbye()
+        self._socket.close()
+
+    def abort(self) -> None:
+        self._socket.abort()
+
+    def _say_goodbye(self) -> None:
+        if frame := self._close_frame():
+            self._socket.write(frame)

@@ -1,0 +1,201 @@
+"""A WebSocket without a socket: times, bounds and back-pressure."""
+
+import asyncio
+import zlib
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from jetlake.server.config.options import WebSocketOptions
+from jetlake.server.shell.websocket.listener import WebSocketListener
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+)
+DEFLATE = b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
+HELLO = b'CONNECT {"verbose":false,"pedantic":false}\r\nPING\r\n'
+COMPRESSED = 0x40
+
+
+def masked(data, opcode=Opcode.BINARY):
+    return Frame(opcode, data).serialize(mask=True)
+
+
+@pytest.fixture
+def open_socket(make_server, connect):
+    """A function that opens a socket of a listener with these options, over a transport that only remembers."""
+
+    def open_socket(upgrade=UPGRADE, *, max_payload=1000, **options):
+        server = make_server(websocket=WebSocketOptions(no_tls=True, **options), max_payload=max_payload)
+        server.websocket = WebSocketListener(server._services, server.make_connection)
+        transport = type(connect(server).transport)()
+        protocol = server.websocket._make_protocol()
+        protocol.connection_made(transport)
+        if upgrade:
+            protocol.data_received(upgrade + b"\r\n")
+        return server, protocol, transport
+
+    return open_socket
+
+
+async def written(transport):
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    data = b"".join(transport.written)
+    transport.written.clear()
+    return data
+
+
+async def test_an_upgrade_that_takes_too_long_is_dropped(open_socket, clock):
+    server, protocol, transport = open_socket(b"", handshake_timeout_s=3)
+    protocol.data_received(UPGRADE)
+    clock.advance(2.9)
+    assert not transport.aborted
+    clock.advance(0.2)
+    assert transport.aborted
+    assert len(server.connections) == 1  # that of the fixture
+
+
+async def test_after_the_upgrade_the_time_is_the_clients_own(open_socket, clock):
+    _, protocol, transport = open_socket()
+    protocol.data_received(masked(HELLO))
+    clock.advance(60)
+    assert not transport.aborted
+    assert b"PONG" in await written(transport)
+
+
+async def test_the_frames_of_the_upgrades_own_read_are_not_lost(open_socket):
+    _, protocol, transport = open_socket(b"")
+    protocol.data_received(UPGRADE + b"\r\n" + masked(HELLO))
+    assert b"PONG" in await written(transport)
+
+
+async def test_a_stopping_server_drops_sockets_in_their_upgrade(open_socket):
+    server, _, transport = open_socket(b"")
+    server.websocket.close()
+    assert transport.aborted
+
+
+async def test_sockets_in_their_upgrade_are_counted(open_socket, monkeypatch):
+    from jetlake.server.shell.websocket import protocol as module
+
+    monkeypatch.setattr(module, "_UPGRADING_MAX", 2)
+    server, _, first = open_socket(b"")
+    others = [type(first)() for _ in range(2)]
+    for transport in others:
+        server.websocket._make_protocol().connection_made(transport)
+    assert [transport.aborted for transport in (first, *others)] == [False, False, True]
+
+
+async def test_a_message_beyond_the_limit_is_refused_by_its_first_bytes(open_socket):
+    _, protocol, transport = open_socket()
+    await written(transport)
+    head = masked(bytes(2 * 1024 * 1024))[:14]
+    protocol.data_received(head)
+    data = await written(transport)
+    assert data[:4] == b"\x88" + data[1:2] + (1009).to_bytes(2)
+    assert transport.closed
+
+
+async def test_fragments_count_together(open_socket):
+    _, protocol, transport = open_socket()
+    await written(transport)
+    fragment = Frame(Opcode.CONT, bytes(500_000), fin=False).serialize(mask=True)
+    # Part of a payload that is never complete, so that the connection only keeps it.
+    protocol.data_received(Frame(Opcode.BINARY, b"PUB a 900\r\n", fin=False).serialize(mask=True))
+    for _ in range(3):
+        protocol.data_received(fragment)
+        await written(transport)
+    assert transport.closed
+
+
+async def test_a_compression_bomb_inflates_to_no_more_than_the_limit(open_socket):
+    _, protocol, transport = open_socket(UPGRADE + DEFLATE, compression=True)
+    await written(transport)
+    bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = (bomb.compress(bytes(50 * 1024 * 1024)) + bomb.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    frame = bytearray(Frame(Opcode.BINARY, packed).serialize(mask=True))
+    frame[0] |= COMPRESSED
+    protocol.data_received(bytes(frame))
+    for _ in range(100):
+        if transport.closed:
+            break
+        await asyncio.sleep(0)
+    data = await written(transport)
+    assert (1009).to_bytes(2) in data
+    assert transport.closed
+
+
+async def test_many_small_bombs_wait_for_the_client_to_read(open_socket):
+    """Each is within the limit; together they would be far beyond it if the connection did not hold them back."""
+    _, protocol, transport = open_socket(UPGRADE + DEFLATE, compression=True)
+    received = []
+    client = protocol._client
+    handle = client.data_received
+
+    def receive(data):
+        received.append(len(data))
+        if len(data) > 100_000:
+            protocol._set_reading(False)
+        else:
+            handle(data)
+
+    client.data_received = receive
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    packed = (packer.compress(bytes(1_000_000)) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    frame = bytearray(Frame(Opcode.BINARY, packed).serialize(mask=True))
+    frame[0] |= COMPRESSED
+    protocol.data_received(bytes(frame) * 200)
+    await asyncio.sleep(0)
+    assert sum(received) < 5_000_000
+    assert not transport.is_reading
+    before = sum(received)
+    protocol._set_reading(True)
+    await asyncio.sleep(0)
+    assert before < sum(received) < before + 10_000_000
+
+
+async def test_a_flood_of_pings_leaves_the_loop_to_others(open_socket):
+    _, protocol, transport = open_socket()
+    await written(transport)
+    flood = masked(b"", Opcode.PING) * 40_000
+    protocol.data_received(flood)
+    assert not transport.is_reading
+    first = sum(map(len, transport.written))
+    assert 0 < first < 2 * 40_000
+    for _ in range(100_000):
+        if transport.is_reading:
+            break
+        await asyncio.sleep(0)
+    assert sum(map(len, transport.written)) == 2 * 40_000
+
+
+async def test_a_client_that_takes_no_pongs_is_not_read_from(open_socket):
+    _, protocol, transport = open_socket()
+    await written(transport)
+    protocol.pause_writing()
+    protocol.data_received(masked(b"x", Opcode.PING))
+    assert (transport.written, transport.is_reading) == ([], False)
+    protocol.resume_writing()
+    assert transport.written == [b"\x8a\x01x"]
+    assert transport.is_reading
+
+
+async def test_a_slow_consumer_is_cut_off(open_socket, clock):
+    server, protocol, transport = open_socket()
+    protocol.pause_writing()
+    clock.advance(10.1)
+    assert transport.aborted
+    assert server.statistics.slow_consumers == 1
+
+
+async def test_what_comes_after_the_end_is_ignored(open_socket):
+    server, protocol, transport = open_socket()
+    protocol.data_received(masked(HELLO))
+    protocol.data_received(masked(b"", Opcode.CLOSE) + masked(b"PUB a 1\r\nx\r\n"))
+    assert transport.closed
+    protocol.data_received(masked(HELLO))
+    protocol.connection_lost(None)
+    assert protocol not in server.websocket._upgrading
+    assert server.defects == 0
