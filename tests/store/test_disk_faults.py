@@ -351,10 +351,11 @@ def test_a_failing_compaction_changes_nothing(disk: FaultyDisk) -> None:
     store.flush()
     store.sync()
     before = state(store)
-    for operation in ("open", "write", "sync", "replace", "sync_folder", "truncate"):
+    for operation in ("open", "write", "sync", "replace", "truncate"):
         disk.fault = failing(errno.ENOSPC, operation)
         with pytest.raises(StoreError, match="no space left"):
-            store.compact_step()
+            while store.compact_step():
+                pass
         disk.fault = None
         assert state(store) == before
     while store.compact_step():

@@ -123,8 +123,6 @@ class FileStore(IndexedStore[Segment]):
         self.append_run = log.append_run
         self.begin_group = log.begin_group
         self.needs_flush = log.needs_flush
-        self.needs_sync = log.durability.needs_sync
-        self.sync = log.sync
         self.mend = log.mend
         self.headers_since = self._reader.headers_since
         self._adopt(found)
@@ -211,15 +209,25 @@ class FileStore(IndexedStore[Segment]):
         if self._log.dead:
             self._compactor.drop_dead_segments()
 
-    def compact_step(self) -> bool:
+    def sync(self) -> None:
+        self._log.sync()
+        self._compactor.write()
+
+    def needs_sync(self) -> bool:
+        return self._log.durability.needs_sync() or self._compactor.waits_for_write()
+
+    def compact_step(self, *, sync_here: bool = True) -> bool:
         log = self._log
         if self.failure is not None or self._closed:
             return False
         self.flush()
         if self._index_file.go_on():
             return True
-        if self._compactor.waits_for_sync():
-            log.sync()
+        if self._compactor.waits_for_sync() or self._compactor.waits_for_write():
+            if sync_here:
+                self.sync()
+            return True
+        if self._compactor.go_on():
             return True
         for segment in self._index.blocks:
             if segment is self._index.active or not segment.size:
@@ -228,7 +236,7 @@ class FileStore(IndexedStore[Segment]):
                 self._reader.check(segment)
                 return True
             if self._compactor.is_worth_rewriting(segment):
-                self._compactor.rewrite(segment)
+                self._compactor.begin_rewrite(segment)
                 return True
         if log.written_bytes > max(self._snapshot_bytes, self._index.bytes // 2) and not log.removals.held_back:
             log.sync()
@@ -268,6 +276,7 @@ class FileStore(IndexedStore[Segment]):
 
     def _close_files(self) -> None:
         self._index_file.cancel()
+        self._compactor.cancel()
         self._log.close_files()
 
     def discard(self) -> None:

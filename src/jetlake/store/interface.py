@@ -345,8 +345,11 @@ class MessageStore(Protocol):
         """The sequences between the first and the last that have no message."""
         ...
 
-    def compact_step(self) -> bool:
+    def compact_step(self, *, sync_here: bool = True) -> bool:
         """Do a bounded piece of house-keeping (compaction, checks); True when there is more to do.
+
+        Args:
+            sync_here: sync in this thread where the next piece needs it; otherwise `needs_sync` tells.
 
         Raises:
             StoreError: the disk refused; nothing is lost.

@@ -203,7 +203,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     def begin_group(self, count: int) -> None:
         pass
 
-    def compact_step(self) -> bool:
+    def compact_step(self, *, sync_here: bool = True) -> bool:
         return False
 
     def delete(self) -> None:

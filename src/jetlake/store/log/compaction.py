@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
-
-from xxhash import xxh3_64_intdigest
+import threading
+from functools import partial
 
 from jetlake.errors import StoreError
-from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.open_files import OpenFiles
-from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack
+from jetlake.store.log.rewrite import Rewrite
 from jetlake.store.log.segment import Segment
-from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.log.segment_list import SegmentList
-from jetlake.store.sequence_ranges import merged
+from jetlake.store.steps import Steps
 
 __all__ = ["Compactor"]
 
@@ -52,6 +49,9 @@ class Compactor:
         self._index_file = index_file
         self._open_files = open_files
         self._rewrite_bytes_min = rewrite_bytes_min
+        self._rewrite: Rewrite | None = None
+        self._steps: Steps[None]
+        self._write_lock = threading.Lock()
 
     # Removing
 
@@ -113,13 +113,13 @@ class Compactor:
     def _is_needed(self, segment: Segment, first: int, last: int) -> bool:
         """Whether an older file needs a tombstone of this segment, for records it still holds or never held.
 
-        One that was rewritten explains itself.
+        One that was rewritten explains itself, but not what came behind it and has been dropped since.
         """
         for place, other in enumerate(self._index.blocks):
             if other is segment or other.first > last:
                 return False
-            explains_itself = other.generation > 0 and not other.dead_records
-            if not explains_itself and self._index.starts[place + 1] > first:
+            following = self._index.starts[place + 1]
+            if following > first and not other.explains_itself(min(last, following - 1)):
                 return True
         return False
 
@@ -136,124 +136,71 @@ class Compactor:
             and segment.size > self._rewrite_bytes_min
             and self._durability.is_safe(segment)
             and not self._is_held_back(segment)
-            and self._may_forget(segment)
-            # A rewritten segment would say that its lost messages were removed.
-            and not self._lost.any_between(segment.first, self._index.last_of(segment))
+            and self._may_replace(segment)
         )
 
-    def rewrite(self, segment: Segment) -> None:
-        """Write a segment anew without what died in it.
+    def begin_rewrite(self, segment: Segment) -> None:
+        """Begin to write a segment anew without what died in it."""
+        last = self._index.last_of(segment)
+        self._rewrite = Rewrite(segment, last, self._index.last_time_ns, partial(self._is_needed, segment))
+        self._steps = self._rewrite.build()
+
+    def go_on(self) -> bool:
+        """Take the next step of the rewrite that was begun; False when there is none.
+
+        Once it is built, `write` has to follow before the next step can be taken.
 
         Raises:
             StoreError: the disk refused; the segment is as it was.
         """
-        self._log.use((segment,))
+        rewrite = self._rewrite
+        if rewrite is None:
+            return False
+        segment = rewrite.segment
         try:
-            data = segment.file.read_all(segment.size)
-            tombstones = _tombstones_in(segment, data)
-            foreign = [(first, end) for first, end in merged(tombstones) if self._is_needed(segment, first, end)]
-            if foreign != tombstones:
-                self._index_file.drop()
-            # The tombstones of a file that is gone may go when it cannot come back.
-            self._durability.sync_names()
-            _rewrite(segment, data, self._index.last_of(segment), foreign, self._index.last_time_ns)
-            segment.write_generation = 0
-            self._durability.renamed()
-            self._durability.sync_names()
+            if not self._may_go_on(rewrite):
+                self.cancel()
+            elif rewrite.is_written:
+                self._put_in_place(rewrite)
+                self._rewrite = None
+            elif not rewrite.is_built:
+                self._log.use((segment,))
+                next(self._steps, None)
         except OSError as error:
+            self.cancel()
             raise StoreError.of(f"rewrite segment {segment.number}", error) from error
+        return True
 
+    def _may_go_on(self, rewrite: Rewrite) -> bool:
+        segment, index = rewrite.segment, self._index
+        if segment is index.active or segment not in index.blocks or rewrite.is_outdated():
+            return False
+        return self._may_replace(segment)
 
-def _tombstones_in(segment: Segment, data: bytes) -> list[tuple[int, int]]:
-    """The ranges of all tombstones of a segment whose bytes these are."""
-    if not segment.tombstones_low:
-        return []
-    ends = {offset: offset + size for offset, size in zip(segment.offsets, segment.sizes, strict=True) if size}
-    found: list[tuple[int, int]] = []
-    at = HEADER_SIZE
-    while 0 <= at < len(data):
-        end = ends.get(at)
-        if end is None:
-            record = unpack(data, at, segment.seed)
-            if record is None:
-                at = find_record(data, at + 1, segment.seed, segment.tombstones_high)
-                continue
-            end = record.end
-            if record.is_tombstone:
-                found.append(tombstone_range(record))
-        at = end
-    return found
+    def _may_replace(self, segment: Segment) -> bool:
+        """Whether records of the segment may go, and none of its messages is lost: those would count as removed."""
+        return self._may_forget(segment) and not self._lost.any_between(segment.first, self._index.last_of(segment))
 
+    def _put_in_place(self, rewrite: Rewrite) -> None:
+        if rewrite.drops_tombstones:
+            self._index_file.drop()
+        rewrite.put_in_place()
+        self._durability.renamed()
 
-def _rewrite(segment: Segment, data: bytes, last: int, foreign: list[tuple[int, int]], time_ns: int) -> None:
-    """Put a new file in the place of the segment's and its rows in the place of those here.
+    def waits_for_write(self) -> bool:
+        """Whether a rewritten segment waits to be written."""
+        return self._rewrite is not None and self._rewrite.is_built and not self._rewrite.is_written
 
-    What is left out is told by tombstones in its place, so that a later reader knows that nothing is missing. The new
-    name is not yet safe when this returns: that is left to whoever syncs the folder.
+    def write(self) -> None:
+        """Write a rewritten segment to its file; may run in another thread."""
+        # One at a time: a rewrite that is begun anew has the same file.
+        with self._write_lock:
+            rewrite = self._rewrite
+            if rewrite is not None and rewrite.is_built:
+                rewrite.write(self._durability.sync_names)
 
-    Args:
-        data: the segment's bytes, known to be good.
-        last: the last sequence that is the segment's.
-        foreign: tombstones for other segments that have to stay, as (first, last).
-        time_ns: for the tombstones.
-
-    Raises:
-        OSError: the disk refused; the segment is as it was.
-    """
-    offsets, sizes = segment.offsets, segment.sizes
-    rows = segment.live_rows(0, len(segment.live))
-    segment_header = segment.header()
-    parts = [b""]
-    new_offsets: array[int] = array("I")
-    sequences: array[int] = array("Q")
-    at = HEADER_SIZE
-    before = segment.first - 1
-    for row in rows:
-        sequence = segment.sequence_of(row)
-        if sequence > before + 1:
-            tombstone = pack_tombstone(before + 1, sequence - 1, time_ns, segment.seed)
-            parts.append(tombstone)
-            at += len(tombstone)
-        parts.append(data[offsets[row] : offsets[row] + sizes[row]])
-        new_offsets.append(at)
-        sequences.append(sequence)
-        at += sizes[row]
-        before = sequence
-    gone = [(before + 1, last)] if last > before else []
-    parts += [pack_tombstone(first, end, time_ns, segment.seed) for first, end in gone + foreign]
-    generation = segment.generation + 1
-    parts[0] = segment_header.at_generation(generation).pack()
-    content = b"".join(parts)
-    _replace(segment, content)
-
-    segment.generation = generation
-    segment.sizes = array("I", [sizes[row] for row in rows])
-    segment.subject_ids = array("I", [segment.subject_ids[row] for row in rows])
-    segment.times = array("q", [segment.times[row] for row in rows])
-    segment.live = bytearray(b"\x01") * len(rows)
-    segment.offsets = new_offsets
-    segment.sequences = sequences
-    segment.size = segment.end = len(content)
-    segment.digest = int(xxh3_64_intdigest(content))
-    segment.hasher = None
-    segment.verified = True
-    segment.dead_records = False
-    segment.tombstones_low = segment.tombstones_high = 0
-    for first, end in foreign:
-        segment.note_tombstone(first, end)
-    segment.worth_below = segment.live_bytes // 2
-
-
-def _replace(segment: Segment, content: bytes) -> None:
-    disk = segment.file.disk
-    aside = segment.file.path.with_name(segment.file.path.name + ASIDE_SUFFIX)
-    handle = disk.open(aside, create=True)
-    try:
-        disk.truncate(handle, 0)
-        disk.write(handle, content, 0)
-        disk.sync(handle)
-    finally:
-        disk.close(handle)
-    disk.replace(aside, segment.file.path)
-    segment.file.close()
-    segment.file.tail.clear()
+    def cancel(self) -> None:
+        """Give up the rewrite that was begun."""
+        rewrite, self._rewrite = self._rewrite, None
+        if rewrite is not None:
+            rewrite.cancel()

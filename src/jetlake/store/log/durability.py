@@ -164,12 +164,13 @@ class Durability:
             self._is_discarded = True
 
     def sync_names(self) -> None:
-        """Sync the folder in this thread.
+        """Sync the folder; may run beside the thread that changes the names in it.
 
         Raises:
             OSError: the disk refused.
         """
         with self._sync_lock:
             if not self.names_are_safe():
+                changed = self._names_changed
                 self._disk.sync_folder(self._folder)
-                self._names_synced = self._names_changed
+                self._names_synced = changed

@@ -40,6 +40,7 @@ class Segment(Block):
         file: where the records are written.
         number: its place in the log.
         generation: how often it was rewritten.
+        explained: up to which sequence the last rewrite told what is gone; 0 when that is not known.
         offsets: where each row's record begins.
         size: how much of the file is written and known to be good.
         end: the same with what waits to be written.
@@ -58,6 +59,7 @@ class Segment(Block):
         "dead_records",
         "digest",
         "end",
+        "explained",
         "file",
         "generation",
         "hasher",
@@ -82,6 +84,7 @@ class Segment(Block):
         self.number = number
         self.seed = seed_of(key, number)
         self.generation = 0
+        self.explained = 0
         self.high_water = max(first - 1, 0)
         self.offsets: array[int] = array("I")
         self.size = 0
@@ -96,6 +99,12 @@ class Segment(Block):
         self.write_generation = 0
         self.birth_generation = 0
         self.worth_below = -1
+
+    def explains_itself(self, last: int) -> bool:
+        """Whether the file tells of everything up to this sequence that is gone from it, without other files."""
+        if not self.generation or self.dead_records:
+            return False
+        return last <= self.explained or (bool(self.live) and last <= self.sequence_of(len(self.live) - 1))
 
     # Writing
 

@@ -12,7 +12,7 @@ __all__ = ["Cleanup"]
 
 # Compaction starts this long after a removal, and goes on in small steps while there is more to do.
 _PAUSE_NS = 1_000_000_000
-_STEP_PAUSE_NS = 20_000_000
+_STEP_PAUSE_NS = 5_000_000
 
 
 class Cleanup:
@@ -57,7 +57,7 @@ class Cleanup:
         self._timer = None
         store = self._store
         try:
-            more = store.compact_step()
+            more = store.compact_step(sync_here=False)
         except StoreError:
             # Only disk space is lost, and the next removal tries again; unless a sync failed.
             self._services.commit.failed(store, store.failure)
@@ -65,6 +65,8 @@ class Cleanup:
         if store.durable and store.needs_flush():
             self._services.commit.mark(store)
         if more:
+            if store.needs_sync():
+                self._services.commit.mark_now(store)
             self.schedule(_STEP_PAUSE_NS)
 
     def close(self) -> None:

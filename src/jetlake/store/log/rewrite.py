@@ -1,0 +1,223 @@
+"""The rewrite of a segment: its new file is built in steps, written by the thread that syncs, then put in place."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain, compress
+
+from xxhash import xxh3_64_intdigest
+
+from jetlake.store.files.atomic_file import ASIDE_SUFFIX
+from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack
+from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment_header import HEADER_SIZE
+from jetlake.store.sequence_ranges import Range
+from jetlake.store.steps import Steps
+
+__all__ = ["Rewrite"]
+
+_RECORDS_PER_STEP = 512
+
+
+class Rewrite:
+    """A segment without what was dead in it when the rewrite began.
+
+    What is left out is told by tombstones in its place, so that a later reader knows that nothing is missing. Messages
+    may be removed while the rewrite goes on: their records are in the new file, as dead ones, and their tombstones
+    where every removal is written.
+
+    Args:
+        segment: full, verified and safe on the disk.
+        last: the last sequence that is the segment's.
+        time_ns: for the tombstones.
+        is_needed: tells whether a tombstone, as (first, last), is needed for other segments and has to stay.
+
+    Attributes:
+        is_built: the new file can be written.
+        is_written: the new file is on the disk, or `error` tells why not.
+        drops_tombstones: a tombstone for other segments is left out.
+    """
+
+    def __init__(self, segment: Segment, last: int, time_ns: int, is_needed: Callable[[int, int], bool]) -> None:
+        self.segment = segment
+        self.is_built = self.is_written = self.drops_tombstones = False
+        self.error: OSError | None = None
+        self._last = last
+        self._time_ns = time_ns
+        self._is_needed = is_needed
+        # Columns are replaced when a block is cleared of dead rows; only `live` changes in its place.
+        self._live = bytes(segment.live)
+        self._offsets, self._sizes, self._sequences = segment.offsets, segment.sizes, segment.sequences
+        self._subject_ids, self._times = segment.subject_ids, segment.times
+        self._began = (segment.size, segment.generation, segment.write_generation)
+        self._parts: list[bytes] = []
+        self._new_offsets: array[int] = array("I")
+        self._new_sequences: array[int] = array("Q")
+        self._foreign: list[Range] = []
+        self._size = self._digest = 0
+        self._aside = segment.file.path.with_name(segment.file.path.name + ASIDE_SUFFIX)
+        self._handle: int | None = None
+        self._lock = threading.Lock()  # whoever takes the handle closes it
+
+    def build(self) -> Steps[None]:
+        """Build the content of the new file, and open it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        segment = self.segment
+        data = segment.file.read_all(segment.size)
+        yield
+        for group in self._tombstones_in(data):
+            kept = [found for found in group if self._is_needed(*found)]
+            self.drops_tombstones |= len(kept) < len(group)
+            self._foreign += kept
+            yield
+        yield from self._copy_living(data)
+        parts, seed = self._parts, segment.seed
+        for at in range(0, len(self._foreign), _RECORDS_PER_STEP):
+            group = self._foreign[at : at + _RECORDS_PER_STEP]
+            parts += [pack_tombstone(first, last, self._time_ns, seed) for first, last in group]
+            yield
+        parts[0] = segment.header().at_generation(segment.generation + 1).pack()
+        self._handle = segment.file.disk.open(self._aside, create=True)
+        self.is_built = True
+
+    def _tombstones_in(self, data: bytes) -> Iterator[list[Range]]:
+        """The ranges of all tombstones in the segment's bytes, those of a bounded number of records at a time."""
+        segment = self.segment
+        if not segment.tombstones_low:
+            return
+        group: list[Range] = []
+        at, seen = HEADER_SIZE, 0
+        # What lies between the rows' records is a tombstone, or the record of a row that was cleared away.
+        records = compress(zip(self._offsets, self._sizes, strict=True), self._sizes)
+        for offset, size in chain(records, [(len(data), 0)]):
+            while 0 <= at < offset:
+                record = unpack(data, at, segment.seed)
+                if record is None:
+                    at = find_record(data, at + 1, segment.seed, segment.tombstones_high)
+                    continue
+                at = record.end
+                if record.is_tombstone:
+                    group.append(tombstone_range(record))
+                seen += 1
+                if seen % _RECORDS_PER_STEP == 0:
+                    yield group
+                    group = []
+            if at < 0:
+                break
+            at = offset + size
+            seen += 1
+            if seen % _RECORDS_PER_STEP == 0:
+                yield group
+                group = []
+        yield group
+
+    def _copy_living(self, data: bytes) -> Steps[None]:
+        """Copy the records that live, with a tombstone in the place of each gap between them."""
+        segment, offsets, sizes = self.segment, self._offsets, self._sizes
+        parts = self._parts = [b""]
+        at = HEADER_SIZE
+        before = segment.first - 1
+        sequences = range(segment.first, segment.first + len(sizes)) if self._sequences is None else self._sequences
+        for count, row in enumerate(compress(range(len(sizes)), self._live), 1):
+            sequence = sequences[row]
+            if sequence > before + 1:
+                tombstone = pack_tombstone(before + 1, sequence - 1, self._time_ns, segment.seed)
+                parts.append(tombstone)
+                at += len(tombstone)
+            parts.append(data[offsets[row] : offsets[row] + sizes[row]])
+            self._new_offsets.append(at)
+            self._new_sequences.append(sequence)
+            at += sizes[row]
+            before = sequence
+            if count % _RECORDS_PER_STEP == 0:
+                yield
+        if self._last > before:
+            parts.append(pack_tombstone(before + 1, self._last, self._time_ns, segment.seed))
+
+    def write(self, sync_names: Callable[[], None]) -> None:
+        """Write the new file and sync it; may run in another thread.
+
+        Args:
+            sync_names: makes the names in the folder safe: tombstones of a file that is gone may go when it cannot come
+                back.
+        """
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        disk = self.segment.file.disk
+        try:
+            try:
+                sync_names()
+                content = b"".join(self._parts)
+                self._size, self._digest = len(content), int(xxh3_64_intdigest(content))
+                disk.truncate(handle, 0)
+                disk.write(handle, content, 0)
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        except OSError as error:
+            self.error = error
+        self.is_written = True
+
+    def cancel(self) -> None:
+        """Give up a rewrite that is not in place; if its file cannot be removed, the next start does that."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            self.segment.file.disk.close(handle)
+        if self.is_built:
+            with suppress(OSError):
+                self.segment.file.disk.remove(self._aside)
+
+    def is_outdated(self) -> bool:
+        """Whether the segment's file was changed since the rewrite began."""
+        segment = self.segment
+        return self._began != (segment.size, segment.generation, segment.write_generation)
+
+    def put_in_place(self) -> None:
+        """Put the new file in the place of the segment's, and its rows in the place of the segment's rows.
+
+        The new name is not yet safe when this returns: that is left to whoever syncs the folder.
+
+        Raises:
+            OSError: the disk refused; the segment is as it was.
+        """
+        segment = self.segment
+        if self.error is not None:
+            raise self.error
+        live = self._live_now()
+        segment.file.disk.replace(self._aside, segment.file.path)
+        segment.file.close()
+        segment.file.tail.clear()
+        segment.generation += 1
+        segment.sizes = array("I", compress(self._sizes, self._live))
+        segment.subject_ids = array("I", compress(self._subject_ids, self._live))
+        segment.times = array("q", compress(self._times, self._live))
+        segment.live = live
+        segment.offsets = self._new_offsets
+        segment.sequences = self._new_sequences
+        segment.size = segment.end = self._size
+        segment.digest = self._digest
+        segment.hasher = None
+        segment.verified = True
+        segment.dead_records = segment.live_count < len(live)
+        segment.tombstones_low = min((first for first, _ in self._foreign), default=0)
+        segment.tombstones_high = max((last for _, last in self._foreign), default=0)
+        segment.worth_below = segment.live_bytes // 2
+        segment.write_generation = 0
+        segment.explained = self._last
+
+    def _live_now(self) -> bytearray:
+        """Which of the rows in the new file still live."""
+        segment = self.segment
+        if segment.sequences is self._sequences:
+            return bytearray(compress(segment.live, self._live))
+        left = set(compress(segment.sequence_slice(0, len(segment.live)), segment.live))
+        return bytearray(map(left.__contains__, self._new_sequences))

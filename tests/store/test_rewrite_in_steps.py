@@ -1,0 +1,132 @@
+"""A segment is rewritten in steps: whatever happens between two of them, nothing comes back and nothing is lost."""
+
+import threading
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faulty_disk import FaultyDisk
+from jetlake.store.file_store import FileStore
+from jetlake.store.log import rewrite
+
+FOLDER = Path("/msgs")
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    monkeypatch.setattr(rewrite, "_RECORDS_PER_STEP", 3)
+
+
+def open_store(disk):
+    return FileStore(disk, FOLDER, segment_bytes=2000, tail_bytes=500, random_bytes=Random(1).randbytes)
+
+
+def fill(store, count=60):
+    for number in range(count):
+        store.append(b"s.%d" % (number % 5), b"", b"%d" % number * 10, 1000 + number)
+    store.flush()
+    store.sync()
+
+
+def content(store):
+    messages = store.read(1, None, 10_000, 1 << 30).messages
+    return [(message.sequence, message.subject, message.payload) for message in messages], store.lost
+
+
+def remove(store, random):
+    """Remove some messages, in one of the ways in which messages go; the removal is on the disk afterwards."""
+    sequences = [message.sequence for message in store.read(1, None, 10_000, 1 << 30).messages]
+    for sequence in random.sample(sequences, min(len(sequences), random.randint(1, 20))):
+        store.remove(sequence, erase=random.random() < 0.1)
+    if random.random() < 0.1:
+        store.purge(below=random.choice([1, *sequences]))
+    store.flush()
+    store.sync()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_removals_syncs_and_crashes_between_the_steps(seed):
+    random = Random(seed)
+    disk = FaultyDisk(Random(seed))
+    store = open_store(disk)
+    rewritten = 0
+    for _ in range(5):
+        fill(store)
+        for _ in range(3):
+            remove(store, random)
+        for _ in range(random.randint(0, 120)):
+            generations = sum(segment.generation for segment in store._index.blocks)
+            store.compact_step(sync_here=False)
+            rewritten += sum(segment.generation for segment in store._index.blocks) > generations
+            if random.random() < 0.3:
+                store.sync()
+            if random.random() < 0.1:
+                remove(store, random)
+        expected = content(store)
+        assert not expected[1]
+        if random.random() < 0.3:
+            store.close()
+        disk.cut_power() if random.random() < 0.5 else disk.kill()
+        store = open_store(disk)
+        assert content(store) == expected
+    assert rewritten, "no segment was ever rewritten"
+
+
+def begun(disk):
+    """A store in the middle of a rewrite, whose first segment is mostly dead."""
+    store = open_store(disk)
+    fill(store)
+    for sequence in range(2, 34):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    while store._compactor._rewrite is None:
+        assert store.compact_step(sync_here=False)
+    return store
+
+
+def test_a_rewrite_takes_many_steps_and_syncs_in_none_of_them():
+    disk = FaultyDisk(Random(0))
+    store = begun(disk)
+    here, syncs = threading.get_ident(), []
+    disk.fault = lambda operation, path: (
+        syncs.append((operation, threading.get_ident())) if "sync" in operation else None
+    )
+    steps = 0
+    while not store._index.blocks[0].generation:
+        assert store.compact_step(sync_here=False)
+        steps += 1
+        if store.needs_sync():
+            thread = threading.Thread(target=store.sync)
+            thread.start()
+            thread.join()
+    assert steps >= 5
+    assert syncs and all(thread != here for _, thread in syncs)
+
+
+def test_what_is_erased_in_the_middle_is_in_no_file_afterwards():
+    disk = FaultyDisk(Random(0))
+    store = begun(disk)
+    store.compact_step(sync_here=False)
+    secret = store.get(1).payload
+    store.remove(1, erase=True)
+    store.flush()
+    store.sync()
+    while store.compact_step():
+        pass
+    assert store._index.blocks[0].generation
+    store.close()
+    assert all(secret not in disk.content(path) for path in disk.files())
+
+
+def test_a_store_that_closes_in_the_middle_gives_every_handle_back():
+    disk = FaultyDisk(Random(0))
+    store = begun(disk)
+    while not store._compactor.waits_for_write():
+        store.compact_step(sync_here=False)
+    expected = content(store)
+    store.close()
+    assert disk._handles == {}
+    assert not [path for path in disk.files() if path.suffix == ".tmp"]
+    assert content(open_store(disk)) == expected
