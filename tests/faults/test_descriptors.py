@@ -12,7 +12,7 @@ import pytest
 JETLAKE = Path(sys.executable).parent / "jetlake"
 
 
-@pytest.mark.parametrize(("limit", "connections"), [(400, 58), (90, 16)])
+@pytest.mark.parametrize(("limit", "connections"), [(400, 58), (90, 16), (72, 16)])
 def test_clients_leave_the_store_its_descriptors(tmp_path, limit, connections):
     command = f"ulimit -n {limit}; exec {JETLAKE} serve -a 127.0.0.1 -p -1 -js -sd {tmp_path}"
     server = subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
@@ -31,7 +31,16 @@ def test_clients_leave_the_store_its_descriptors(tmp_path, limit, connections):
         for number in range(30):
             config = json.dumps({"name": f"S{number}", "subjects": [f"s.{number}"]})
             assert "error" not in first.ask(f"$JS.API.STREAM.CREATE.S{number}", config)
-            assert first.ask(f"s.{number}", "x")["seq"] == 1
+            stored = first.ask(f"s.{number}", "x")
+            assert stored["seq"] == 1, stored
+        # Everybody at once, so that as many streams are synced at a time as ever are.
+        taken = [client for client in clients if client not in turned_away]
+        for turn in range(4):
+            for client in taken[:16]:
+                client.send_to_all(30)
+            for client in taken[:16]:
+                answers = client.answers(30)
+                assert all("seq" in answer for answer in answers), (turn, answers)
     finally:
         for client in clients:
             client.socket.close()
@@ -46,6 +55,7 @@ class Client:
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._file = self.socket.makefile("rb")
+        self._inbox = b"inbox.%d" % self.socket.getsockname()[1]
         self._file.readline()  # INFO
         self.socket.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
 
@@ -58,10 +68,25 @@ class Client:
             pass
         return True
 
+    def send_to_all(self, count):
+        """Publish to so many streams with one write."""
+        data = b"".join(b"PUB s.%d %b 1\r\nx\r\n" % (number, self._inbox) for number in range(count))
+        self.socket.sendall(b"SUB %b 9\r\n" % self._inbox + data)
+
+    def answers(self, count):
+        """What comes back to `send_to_all`."""
+        found = [self._read_answer() for _ in range(count)]
+        self.socket.sendall(b"UNSUB 9\r\n")
+        return found
+
     def ask(self, subject, body):
         """The JSON that comes back."""
         self.socket.sendall(
             b"SUB reply 1\r\nUNSUB 1 1\r\nPUB %b reply %d\r\n%b\r\n" % (subject.encode(), len(body), body.encode())
         )
-        self._file.readline()
+        return self._read_answer()
+
+    def _read_answer(self):
+        while not (line := self._file.readline()).startswith(b"MSG"):
+            assert line, "the server closed the connection"  # whatever else comes is a PING
         return json.loads(self._file.readline())

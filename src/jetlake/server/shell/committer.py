@@ -55,12 +55,20 @@ class Committer:
     Args:
         commit: the engine's; touched on the loop only.
         finished: called on the loop after the waiters of one or more syncs were released.
+        files_max: how many files the stores may have open; no more of them are synced at a time.
     """
 
-    def __init__(self, commit: Commit, loop: asyncio.AbstractEventLoop, finished: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        commit: Commit,
+        loop: asyncio.AbstractEventLoop,
+        finished: Callable[[], None],
+        files_max: int = _THREADS_MAX,
+    ) -> None:
         self.latency = LatencyHistogram()
         self._commit = commit
         self._loop = loop
+        self._threads_max = min(files_max, _THREADS_MAX)
         self._finished = finished
         self._work: SimpleQueue[Syncable | None] = SimpleQueue()
         self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
@@ -72,7 +80,7 @@ class Committer:
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
-        count_max = _QUICK_THREADS_MAX if self._usual_s < _QUICK_S else _THREADS_MAX
+        count_max = _QUICK_THREADS_MAX if self._usual_s < _QUICK_S else self._threads_max
         if self._busy < count_max:
             for syncable in self._commit.begin(count_max - self._busy):
                 self._busy += 1

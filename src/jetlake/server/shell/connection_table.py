@@ -76,7 +76,8 @@ class ConnectionTable:
     @property
     def is_crowded(self) -> bool:
         """Whether too many sockets of refused clients are still open."""
-        return len(self._sockets) > self._limit() + _LINGERING_MAX
+        limit = self._limit()
+        return len(self._sockets) > limit + min(_LINGERING_MAX, max(limit // 4, 1))
 
     def closed(self, connection: Connection) -> None:
         """Move an ended connection to the recent ones; its counters go on in the totals."""

@@ -23,6 +23,7 @@ from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.version import API_LEVEL
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.log.open_files import files_max
 from jetlake.store.store_folder import StoreFolder
 
 __all__ = ["JetStreamService", "jetstream_folder"]
@@ -101,7 +102,7 @@ class JetStreamService:
         engine = self._recover(server_name, options, options.jetstream)
         engine_loop = self._engine_loop
         engine_loop.engine = engine
-        engine_loop.committer = Committer(engine.commit, engine_loop.loop, engine_loop.schedule)
+        engine_loop.committer = Committer(engine.commit, engine_loop.loop, engine_loop.schedule, files_max())
         engine_loop.schedule()
 
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
