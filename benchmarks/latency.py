@@ -8,8 +8,9 @@ acknowledges; nats-server does so (`sync_interval: always`) in the shapes whose 
 comes. The ratios are nats-server's longest wait by ours: above 1 is better. Of ours the table also has the longest
 turn of the loop that `/metrics` tells of, as the bound of its bucket, and how many turns were above 50 ms.
 
-The shape `acks` is another question: the median wait of a publisher for its acknowledgement, alone and beside
-publishers on 5 and 20 other streams, of both servers with `sync_interval: always`; the ratios are of the medians.
+The shape `acks` is another question: how long a publisher waits for its acknowledgement and a requester for an answer,
+one by one, alone and beside publishers on other streams, of both servers with `sync_interval: always`. Its ratios are
+those of the median, the 99th and the 99.9th percentile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-from _acks import OTHERS, ack_median_ms
+from _acks import OTHERS, percentiles_ms, publish_waits, request_waits
 from _harness import Report, parse_arguments
 from _latency_shapes import SHAPES, Shape
 from _raw_client import RawClient
@@ -143,16 +144,27 @@ def _turn_figures(before: dict[float, int], after: dict[float, int]) -> dict[str
     return {"longest turn": longest * 1e3, "turns > 50": total - new[TURN_MAX_S]}
 
 
-def measure_acks(report: Report, seconds: float) -> None:
-    """A lone publisher's wait for its acknowledgement, and that beside busy streams; both servers always sync."""
-    waits: dict[str, list[float]] = {}
+def measure_answers(report: Report, seconds: float) -> None:
+    """One-by-one publishes and requests, alone and beside busy streams; both servers always sync."""
+    figures: dict[str, dict[str, dict[str, float]]] = {}
     for kind in (PEER, OURS):
         with server(kind, durable=True) as running:
-            waits[kind] = [ack_median_ms(running.port, others, seconds) for others in OTHERS]
-    for others, peer, ours in zip(OTHERS, waits[PEER], waits[OURS], strict=True):
-        name = f"ack-beside-{others}" if others else "ack-alone"
-        report.add(f"{name} (both always sync)", {"ns median": peer, "ours median": ours})
-        print(f"{name}: {report.compare(name, ours, peer, lower_is_better=True):.2f}", file=sys.stderr, flush=True)
+            for others in OTHERS:
+                beside = f"beside-{others}" if others else "alone"
+                waits = percentiles_ms(publish_waits(running.port, others, seconds))
+                figures.setdefault(f"ack-{beside}", {})[kind] = waits
+            for others in (OTHERS[0], OTHERS[-1]):
+                beside = f"beside-{others}" if others else "alone"
+                waits = percentiles_ms(request_waits(running.port, others, seconds))
+                figures.setdefault(f"request-{beside}", {})[kind] = waits
+    for name, by_kind in figures.items():
+        peer, ours = by_kind[PEER], by_kind[OURS]
+        columns = {f"ns {column}": value for column, value in peer.items()}
+        columns |= {f"ours {column}": value for column, value in ours.items()}
+        report.add(f"{name} (both always sync)", columns)
+        for column in peer:
+            ratio = report.compare(f"{name}-{column}", ours[column], peer[column], lower_is_better=True)
+            print(f"{name}-{column}: {ratio:.2f}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -162,7 +174,7 @@ def main() -> None:
     share = QUICK_SHARE if arguments.quick else 1
     report = Report(QUESTION, arguments)
     if arguments.only in (None, ACKS):
-        measure_acks(report, ACKS_S / share)
+        measure_answers(report, ACKS_S / share)
     for name in [arguments.only] if arguments.only else list(SHAPES):
         if name == ACKS:
             continue
