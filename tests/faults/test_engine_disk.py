@@ -182,6 +182,23 @@ def test_a_failed_sync_is_reported_once_and_names_its_owner(world, path):
     assert told.startswith(f"{owner}: ")
 
 
+def test_a_journal_that_somebody_removed_is_told(world):
+    publish(world)
+    world.settle()
+    world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":1,"no_wait":true}', lambda _: None)
+    world.settle()
+    world.disk.kill()
+    (path,) = (path for path in world.disk.files() if "/consumers/all/" in str(path) and path.suffix == ".journal")
+    world.disk.remove(path)
+    world.start()
+    assert world.engine.store_faults() == ["consumer all of stream S of account $G lost its journal and began anew"]
+    world.send(b"$JS.API.CONSUMER.MSG.NEXT.S.all", b'{"batch":1,"no_wait":true}', lambda _: None)
+    world.settle()
+    assert list(world.streams[0].consumers["all"].pending) == [1], "messages come again"
+    world.restart()
+    assert world.engine.store_faults() == []
+
+
 def test_a_disk_that_fails_at_the_start_is_reported(world):
     publish(world)
     world.disk.kill()

@@ -31,6 +31,10 @@ def open_journal(disk: FaultyDisk, grown_bytes: int = 1 << 20) -> tuple[FileJour
     return journal, journal.load()
 
 
+def journals(disk: FaultyDisk) -> list[Path]:
+    return [path for path in disk.files() if path.suffix == ".journal"]
+
+
 def test_a_new_journal_begins_at_nothing(disk: FaultyDisk) -> None:
     journal, state = open_journal(disk)
     assert state == ConsumerState()
@@ -111,7 +115,7 @@ def test_a_journal_that_has_grown_begins_anew(disk: FaultyDisk) -> None:
             journal.sync()
         assert sum(len(disk.content(path)) for path in disk.files()) < 8000
     journal.close()
-    assert len(disk.files()) == 1
+    assert len(journals(disk)) == 1
     assert disk.open_handles() == 0
     _, found = open_journal(disk)
     assert found == state
@@ -121,7 +125,7 @@ def test_a_sync_leaves_the_files_of_the_next_consumer_alone(disk: FaultyDisk) ->
     journal, state = open_journal(disk, grown_bytes=1)
     journal.state_source = lambda: state
     sequence = 0
-    while len(disk.files()) < 2:
+    while len(journals(disk)) < 2:
         sequence += 1
         journal.delivered_run(sequence, [sequence], 100)
         journal.flush()
@@ -296,6 +300,27 @@ def test_a_journal_that_was_closed_is_known_to_be_safe(disk: FaultyDisk) -> None
     journal, state = open_journal(disk)
     assert list(state.pending) == [2, 3]
     assert disk.operations > before + 1, "nobody knows whether the acknowledgement is safe"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_journal_that_is_gone_is_missed(disk: FaultyDisk, clean: bool) -> None:
+    journal, _ = open_journal(disk)
+    journal.delivered_run(1, [1, 2, 3], 5)
+    journal.flush()
+    journal.sync()
+    if clean:
+        journal.close()
+    disk.kill()
+    disk.remove(FOLDER / "0000000001.journal")
+    notes: list[str] = []
+    journal = FileJournal(disk, FOLDER, note=notes.append)
+    assert journal.load() == ConsumerState()
+    assert journal.is_lost
+    assert notes == [f"No journal in {FOLDER} is there any more: the consumer begins anew, and messages come again"]
+    journal.delivered_run(1, [1], 5)
+    journal.close()
+    journal, state = open_journal(disk)
+    assert (list(state.pending), journal.is_lost) == ([1], False)
 
 
 def failing(operation: str) -> object:

@@ -175,15 +175,16 @@ class Engine:
         ]
         for account, jetstream in self.jetstreams.items():
             for stream in jetstream.streams.values():
+                owner = f"stream {stream.name} of account {account}"
+                faults += [f"consumer in {folder} of {owner} is set aside" for folder in sorted(stream.home.missing)]
                 faults += [
-                    f"consumer in {folder} of stream {stream.name} of account {account} is set aside"
-                    for folder in sorted(stream.home.missing)
+                    f"consumer {consumer.name} of {owner} lost its journal and began anew"
+                    for consumer in stream.consumers.values()
+                    if consumer.journal.file.is_lost
                 ]
                 if lost := stream.store.lost:
                     sequences = told(ranges_of(lost))
-                    faults.append(
-                        f"stream {stream.name} of account {account} lost {len(lost):,} messages: sequences {sequences}"
-                    )
+                    faults.append(f"{owner} lost {len(lost):,} messages: sequences {sequences}")
         return faults
 
     def _report(self, text: str) -> None:

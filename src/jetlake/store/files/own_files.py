@@ -51,7 +51,7 @@ class Layout:
 
 MESSAGE_FILES = Layout(r"([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?")
 """A stream's `msgs`."""
-CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.tmp)?")
+CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.tmp)?|begun")
 """The folder of one consumer."""
 CONSUMERS = Layout(r"(?!)", {"*": CONSUMER_FILES})
 """A stream's `consumers`."""

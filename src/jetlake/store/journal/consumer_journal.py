@@ -22,9 +22,11 @@ class ConsumerJournal(Protocol):
         durable: whether answers to acknowledgements have to wait for `sync`.
         failure: set when a sync fails: nothing more is written before `mend` and another sync.
         state_source: gives the whole present state when the journal wants to begin anew.
+        is_lost: whether `load` found nothing of a journal that was there.
     """
 
     durable: bool
+    is_lost: bool
     state_source: Callable[[], ConsumerState] | None
 
     @property
@@ -105,6 +107,8 @@ class ConsumerJournal(Protocol):
 
 class MemoryJournal(Volatile):
     """The journal of a consumer that need not survive: it remembers nothing."""
+
+    is_lost = False
 
     def __init__(self) -> None:
         self.state_source: Callable[[], ConsumerState] | None = None

@@ -19,6 +19,8 @@ __all__ = ["FileJournal"]
 
 _SUFFIX = ".journal"
 _FILE = re.compile(r"\d{10}\.journal")
+_BEGUN = "begun"
+"""An empty file: there was a journal."""
 _GROWN_BYTES = 256 * 1024
 
 
@@ -33,7 +35,7 @@ class FileJournal:
         grown_bytes: a new file begins when one is this long, and four times as long as the state it began with.
         random_bytes: makes the key of a new journal.
         owner: names the stream and consumer, so that another's journal is not believed.
-        note: told when there are files and none tells where the consumer stood.
+        note: told when a journal was there and no file tells where the consumer stood.
         before_write: called before a file is made.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
@@ -78,6 +80,7 @@ class FileJournal:
         # The lock guards what the thread that syncs touches as well.
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._is_begun = False  # whether the file that says so is there
         self._number = 0
         self._taken: set[int] = set()  # the numbers of files that were found
         self._handle: int | None = None
@@ -86,6 +89,7 @@ class FileJournal:
         self._flushed_generation = 0
         self._synced_generation = 0
         self.failure: StoreError | None = None
+        self.is_lost = False
         self._is_mended = False
         self._is_discarded = False
         self._adopted = b""  # what a file holds of which nobody knows whether it is safe
@@ -256,10 +260,19 @@ class FileJournal:
                 raise self.failure from error
             self.failure = None
             self._synced_generation = generation
+            if is_new and not self._is_begun:
+                self._tell_begun()
             with self._lock:
                 if not self._is_discarded:
                     # Files of these names are another consumer's from then on.
                     self._remove(obsolete)
+
+    def _tell_begun(self) -> None:
+        """Leave a sign that there is a journal, now that it is safe: a start misses one that is not there."""
+        self._is_begun = True
+        with self._lock, suppress(OSError):
+            if not self._is_discarded:
+                self._disk.close(self._disk.open(self._folder / _BEGUN, create=True))
 
     def _sync_file(self, path: Path, handle: int | None) -> None:
         if handle is None:
@@ -313,6 +326,7 @@ class FileJournal:
             names = self._disk.names(self._folder)
             numbers = sorted(int(name.removesuffix(_SUFFIX)) for name in names if _FILE.fullmatch(name))
             self._taken = set(numbers)
+            self._is_begun = _BEGUN in names
             for number in reversed(numbers):
                 state = self._load_file(number)
                 if state is not None:
@@ -320,8 +334,10 @@ class FileJournal:
                     return state
         except OSError as error:
             raise StoreError.of("read the consumer's journal", error) from error
-        if numbers:
-            self._note(f"No journal in {self._folder} can be read: the consumer begins anew, and messages come again")
+        if numbers or self._is_begun:
+            self.is_lost = True
+            reason = "can be read" if numbers else "is there any more"
+            self._note(f"No journal in {self._folder} {reason}: the consumer begins anew, and messages come again")
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:
