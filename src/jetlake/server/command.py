@@ -118,11 +118,13 @@ async def _serve(
         server = Server(options=options, log=log)
         if pages is not None:
             server.pages = pages(server)
+        if "config" in flags:
+            server.load_options = lambda: assemble(flags).options
     except JetlakeError as error:
         log.fatal(f"Can't start: {error}")
         return 1
     _log_start(server, assembled, log)
-    _handle_signals(server, flags, log)
+    _handle_signals(server, log)
     try:
         await server.start()
     except (JetlakeError, OSError) as error:
@@ -154,7 +156,7 @@ def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:
 # Signals
 
 
-def _handle_signals(server: Server, flags: dict[str, Any], log: LineLog) -> None:
+def _handle_signals(server: Server, log: LineLog) -> None:
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
 
@@ -166,7 +168,7 @@ def _handle_signals(server: Server, flags: dict[str, Any], log: LineLog) -> None
 
     loop.add_signal_handler(signal.SIGINT, stop, "interrupt")
     loop.add_signal_handler(signal.SIGTERM, stop, "terminated")
-    loop.add_signal_handler(signal.SIGHUP, _reload, server, flags, log)
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, log)
     loop.add_signal_handler(signal.SIGUSR1, log.reopen)
     loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
     # The parent process may have blocked signals until these handlers exist.
@@ -180,21 +182,12 @@ async def _stop(server: Server) -> None:
     await server.stop()
 
 
-def _reload(server: Server, flags: dict[str, Any], log: LineLog) -> None:
+def _reload(server: Server, log: LineLog) -> None:
     log.info('Trapped "hangup" signal')
-    if "config" not in flags:
-        log.error(
-            "Failed to reload server configuration: can only reload config when a file is provided using -c or --config"
-        )
-        return
     try:
-        changed = server.reload(assemble(flags).options)
+        server.reload_configuration()
     except JetlakeError as error:
         log.error(f"Failed to reload server configuration: {error}")
-        return
-    for name in changed:
-        log.info(f"Reloaded: {name}")
-    log.info("Reloaded server configuration")
 
 
 def _send_signal(text: str) -> int:

@@ -22,10 +22,14 @@ class AccountTable:
     Args:
         random: picks the members of queue groups.
         now_ns: the time.
+
+    Attributes:
+        on_created: called with each account that a reload adds.
     """
 
     def __init__(self, options: Options, random: Random, now_ns: Callable[[], int]) -> None:
         self.by_name: dict[str, Account] = {}
+        self.on_created: Callable[[Account], None] = lambda _account: None
         self._random = random
         self._now_ns = now_ns
         self._limits: dict[str, ConnectionLimits] = {}
@@ -41,6 +45,7 @@ class AccountTable:
         account = self.by_name.get(name)
         if account is None:
             account = self.by_name[name] = Account(name, random=self._random)
+            self.on_created(account)
         return account
 
     def limits_of(self, name: str) -> ConnectionLimits:

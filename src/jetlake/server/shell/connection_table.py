@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from random import Random
+from typing import Protocol
 
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
-from jetlake.server.shell.statistics import ServerStatistics
+from jetlake.server.shell.statistics import MessageTotals, ServerStatistics
 
-__all__ = ["ConnectionTable"]
+__all__ = ["ConnectionObserver", "ConnectionTable"]
 
 # Connections that have ended and are still shown on request.
 _CLOSED_KEPT = 1000
@@ -25,17 +26,31 @@ _PAUSE_MAX_S = 1.0
 _CONNECTIONS_FULL = "maximum connections exceeded"
 
 
+class ConnectionObserver(Protocol):
+    """Someone who follows the clients of a server."""
+
+    def connected(self, connection: Connection) -> None:
+        """Note a client that was authenticated."""
+        ...
+
+    def closed(self, connection: Connection) -> None:
+        """Note a connection that has ended."""
+        ...
+
+
 class ConnectionTable:
     """The connections of a server, each numbered when it comes.
 
     Attributes:
         open: the connections by number.
         recent: the latest that have ended.
+        observer: told of clients that come and go; None = nobody.
     """
 
     def __init__(self, settings: Settings, log: Log, statistics: ServerStatistics, engine_loop: EngineLoop) -> None:
         self.open: dict[int, Connection] = {}
         self.recent: deque[Connection] = deque(maxlen=_CLOSED_KEPT)
+        self.observer: ConnectionObserver | None = None
         self._settings = settings
         self._log = log
         self._statistics = statistics
@@ -83,13 +98,18 @@ class ConnectionTable:
         """Move an ended connection to the recent ones; its counters go on in the totals."""
         if self.open.pop(connection.peer.cid, None) is None:
             return
-        totals = self._statistics.closed
-        totals.in_msgs += connection.in_msgs
-        totals.in_bytes += connection.in_bytes
-        totals.out_msgs += connection.out_msgs
-        totals.out_bytes += connection.out_bytes
+        statistics, name = self._statistics, connection.session.account.name
+        statistics.closed.add(connection)
+        statistics.closed_by_account.setdefault(name, MessageTotals()).add(connection)
         self.recent.append(connection)
+        if self.observer is not None:
+            self.observer.closed(connection)
         self._engine_loop.schedule()
+
+    def connected(self, connection: Connection) -> None:
+        """Tell the observer of a client that was authenticated."""
+        if self.observer is not None:
+            self.observer.connected(connection)
 
     def disconnected(self, connection: Connection) -> None:
         """Forget the socket of a connection."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from jetlake.server.shell.connection_table import ConnectionTable
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log, open_log
-from jetlake.server.shell.monitoring.system_requests import answer_system_requests
 from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file
 from jetlake.server.shell.statistics import Defects, ServerStatistics
+from jetlake.server.shell.system.events import SystemEvents
+from jetlake.server.shell.system.requests import SystemRequests
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -104,6 +106,9 @@ class Server:
         self._listener = TcpListener()
         self.websocket: WebSocketListener | None = None
         self._jetstream: JetStreamService | None = None
+        self._events = SystemEvents(self, self._account_table.get_or_create(given.system_account))
+        self.load_options: Callable[[], Options] | None = None
+        """Reads the configuration anew, for a reload over the system account; None = there is no file."""
         self.monitoring: Monitoring | None = None
         self.pages: Pages | None = None
         self.running = False
@@ -182,7 +187,7 @@ class Server:
                 await self._start_monitoring()
             if self.wants_jetstream:
                 self._start_jetstream()
-            answer_system_requests(self)
+            self._start_system_account()
             await self._start_listening()
             write_pid_file(self.options)
             monitoring = self.monitoring
@@ -194,6 +199,14 @@ class Server:
             raise
         self.running = True
         self.log.info("Server is ready")
+
+    def _start_system_account(self) -> None:
+        requests = SystemRequests(self)
+        self._account_table.on_created = requests.listen
+        for account in self.accounts.values():
+            requests.listen(account)
+        self._connection_table.observer = self._events
+        self._events.start()
 
     async def _start_monitoring(self) -> None:
         from jetlake.server.shell.monitoring.http import Monitoring
@@ -251,6 +264,7 @@ class Server:
         """Stop cleanly: answer waiting pulls, put everything on disk, let the last bytes leave, close."""
         if not self.running:
             return
+        self._events.shut_down()
         self.running = False
         self.engine_loop.cancel_tasks()
         await self._retire()
@@ -296,6 +310,7 @@ class Server:
         """Accept no more clients, tell the connected ones to go elsewhere, end them one by one, and stop."""
         if not self.info.lame_duck and self.running:
             self.info.lame_duck = True
+            self._events.lame_duck()
             self.engine_loop.start_task(self._leave())
 
     async def _leave(self) -> None:
@@ -310,6 +325,20 @@ class Server:
     def clock_moved(self) -> None:
         """Run what is due after the clock was set by a test."""
         self.engine_loop.clock_moved()
+
+    def reload_configuration(self) -> list[str]:
+        """Read the configuration file again, take over what has changed, and name it.
+
+        Raises:
+            JetlakeError: there is no file, it makes no sense, or an option has changed that needs a restart.
+        """
+        if self.load_options is None:
+            raise ConfigError("can only reload config when a file is provided using -c or --config")
+        changed = self.reload(self.load_options())
+        for name in changed:
+            self.log.info(f"Reloaded: {name}")
+        self.log.info("Reloaded server configuration")
+        return changed
 
     def reload(self, options: Options) -> list[str]:
         """Take over new options as far as a running server can, and name what has changed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from jetlake.server.shell.log import Log
 
@@ -17,6 +18,25 @@ class MessageTotals:
     def __init__(self) -> None:
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
 
+    def add(self, other: Counted) -> None:
+        """Add the counts of another part."""
+        self.in_msgs += other.in_msgs
+        self.in_bytes += other.in_bytes
+        self.out_msgs += other.out_msgs
+        self.out_bytes += other.out_bytes
+
+
+class Counted(Protocol):
+    """Something whose messages are counted."""
+
+    out_msgs: int
+    out_bytes: int
+
+    @property
+    def in_msgs(self) -> int: ...
+    @property
+    def in_bytes(self) -> int: ...
+
 
 class ServerStatistics:
     """Counts since the server's start.
@@ -24,18 +44,28 @@ class ServerStatistics:
     Attributes:
         total_connections: clients that ever connected.
         closed: the messages and bytes of connections that have ended.
+        closed_by_account: the same by the account's name.
         slow_consumers: clients cut off because they read too slowly.
         stale_connections: clients cut off because they answered no ping.
         stalled: how often a publisher was not read from because its messages piled up.
         pressured_sends: sends to connections that had too much unwritten already.
     """
 
-    __slots__ = ("closed", "pressured_sends", "slow_consumers", "stale_connections", "stalled", "total_connections")
+    __slots__ = (
+        "closed",
+        "closed_by_account",
+        "pressured_sends",
+        "slow_consumers",
+        "stale_connections",
+        "stalled",
+        "total_connections",
+    )
 
     def __init__(self) -> None:
         self.total_connections = self.slow_consumers = self.stale_connections = 0
         self.stalled = self.pressured_sends = 0
         self.closed = MessageTotals()
+        self.closed_by_account: dict[str, MessageTotals] = {}
 
 
 class Defects:

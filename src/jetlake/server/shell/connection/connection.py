@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
@@ -31,6 +32,10 @@ class ConnectionRegistry(Protocol):
 
     def admit(self, connection: Connection) -> str | None:
         """Number a new connection; the text of the error when there is no room for it."""
+        ...
+
+    def connected(self, connection: Connection) -> None:
+        """Note that the client was authenticated."""
         ...
 
     def closed(self, connection: Connection) -> None:
@@ -88,6 +93,7 @@ class Connection(asyncio.Protocol, Subscriber):
         )
         self.handshake.on_checked = self._reader.resume_after_check
         self.handshake.on_bound = self._reader.apply_limits
+        self.handshake.on_connected = partial(registry.connected, self)
 
     def __str__(self) -> str:
         return str(self.peer)

@@ -47,6 +47,7 @@ class Handshake:
         on_checked: called when a check in a thread has let the client in.
         on_bound: called when the session has got its user, and the limits of the user's account.
         cookies: credentials that came before CONNECT, by their names there.
+        on_connected: called once, when the client's first CONNECT was accepted.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Handshake:
         self.on_checked: Callable[[], None] = lambda: None
         self.on_bound: Callable[[], None] = lambda: None
         self.cookies: dict[str, str] = {}
+        self.on_connected: Callable[[], None] = lambda: None
         self._peer = peer
         self._session = session
         self._subscriber = subscriber
@@ -128,10 +130,12 @@ class Handshake:
         self._writer.send(info(self._info.encode_info(self._settings, self._peer, self._nonce)))
         self._writer.flush()
 
-    def send_info(self) -> None:
-        """Send INFO again, to a client that understands it, because something about the server has changed."""
+    def send_info(self, *, lame_duck: bool = False) -> None:
+        """Send INFO again, to a client that understands it: the server has changed, or the client is to leave."""
         if self._connected and self._session.options.protocol >= 1:
-            self._writer.send(info(self._info.encode_info(self._settings, self._peer, self._nonce)))
+            self._writer.send(
+                info(self._info.encode_info(self._settings, self._peer, self._nonce, lame_duck=lame_duck))
+            )
 
     def answer_ping(self) -> None:
         """Send PONG, and behind the first one the INFO that names the client's account."""
@@ -241,14 +245,17 @@ class Handshake:
         if options.no_responders and not options.headers:
             self._control.end("no responders requires headers support", reason="No Responders Requires Headers")
             return
-        self._connected = True
+        is_first, self._connected = not self._connected, True
         self._session.options = options.without_secrets()
         subscriber = self._subscriber
         subscriber.headers = options.headers
         subscriber.echo = options.echo
         subscriber.no_responders = options.no_responders
-        if self._bind(identity) and options.verbose:
-            self._writer.send(OK)
+        if self._bind(identity):
+            if options.verbose:
+                self._writer.send(OK)
+            if is_first:
+                self.on_connected()
 
     def _bind(self, identity: Identity) -> bool:
         """Bind the session to the authenticated user; False when the user's account takes no more connections."""
@@ -292,6 +299,8 @@ class Handshake:
         known = options is not None and self._settings.authenticator.knows(options.user)
         user = f' - User "{options.user}"' if options is not None and known else ""
         self._log.error(f"{self._peer} - authentication error{user}")
+        if options is not None:
+            self._session.options = options.without_secrets()
         self._control.end("Authorization Violation", reason="Authentication Failure")
 
     def reauthorize(self, identity: Identity | None) -> None:

@@ -51,13 +51,16 @@ class ServerInfo:
         """The port for clients; 0 before the server listens."""
         return self._settings.port
 
-    def encode_info(self, settings: Settings, peer: Peer, nonce: str, session: Session | None = None) -> bytes:
+    def encode_info(
+        self, settings: Settings, peer: Peer, nonce: str, session: Session | None = None, *, lame_duck: bool = False
+    ) -> bytes:
         """Encode the JSON of INFO for one client.
 
         Args:
             settings: what the client is served with.
             nonce: what a client with an nkey has to sign; empty = nothing.
             session: the client's session, for the INFO that answers its CONNECT; None = another INFO.
+            lame_duck: this client is asked to leave, also when the server stays.
         """
         options, authenticator = settings.options, settings.authenticator
         host, _, port = options.client_advertise.rpartition(":")
@@ -88,7 +91,7 @@ class ServerInfo:
                 fields["domain"] = options.jetstream.domain
         if nonce:
             fields["nonce"] = nonce
-        if self.lame_duck:
+        if self.lame_duck or lame_duck:
             fields["ldm"] = True
         if session is not None:
             fields["connect_info"] = True
@@ -104,10 +107,13 @@ class ServerInfo:
     def describe_sender(self) -> dict[str, Any]:
         """Describe the server as the sender of a report, with the number and the time of the report."""
         self._sent += 1
+        options = self._settings.options
         has_jetstream = self._engine_loop.engine is not None
         return {
             **self.identify(),
             "ver": COMPATIBLE_VERSION,
+            "feature_flags": {"js_ack_fc_v2": options.ack_subject_v2},
+            **({"domain": options.jetstream.domain} if options.jetstream and options.jetstream.domain else {}),
             "jetstream": has_jetstream,
             **({"flags": _HAS_JETSTREAM} if has_jetstream else {}),
             "seq": self._sent,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
     from jetlake.server.engine.stream.stream import Stream
 
-__all__ = ["health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
+__all__ = ["account_report", "health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
 
 _LIMIT_DEFAULT = 1024
 
@@ -101,22 +101,19 @@ def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
             for (account, folder), reason in engine.storage.set_aside.items()
         ]
     name = query.text("acc")
-    with_consumers = query.flag("consumers")
-    with_streams = query.flag("streams") or with_consumers
-    if name or query.flag("accounts") or with_streams:
+    if name or query.flag("accounts") or query.flag("streams") or query.flag("consumers"):
         chosen = sorted(each for each in engine.jetstreams if not name or each == name)
         offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
         report["account_details"] = [
-            _account(server, engine.jetstreams[each], with_streams, with_consumers, query.flag("config"))
-            for each in chosen[offset : offset + limit]
+            account_report(server, engine.jetstreams[each], query) for each in chosen[offset : offset + limit]
         ]
     report["total"] = len(engine.jetstreams)
     return report
 
 
-def _account(
-    server: ServerView, jetstream: JetStream, with_streams: bool, with_consumers: bool, with_config: bool
-) -> dict[str, Any]:
+def account_report(server: ServerView, jetstream: JetStream, query: Query) -> dict[str, Any]:
+    """Report the JetStream of one account, and on request its streams and the consumers of those."""
+    with_consumers, with_config = query.flag("consumers"), query.flag("config")
     info = jetstream.info()
     report: dict[str, Any] = {
         "name": jetstream.account.name,
@@ -129,7 +126,7 @@ def _account(
         "ha_assets": 0,
         "api": {"level": API_LEVEL, "total": info.api.total, "errors": info.api.errors},
     }
-    if with_streams:
+    if query.flag("streams") or with_consumers:
         report["stream_detail"] = [
             _stream(server, stream, with_consumers, with_config) for _, stream in sorted(jetstream.streams.items())
         ]

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from jetlake.server.engine.routing.account import Account
 
 __all__ = [
+    "account_detail",
+    "account_row",
     "account_statistics_report",
     "accounts_report",
     "connections_report",
+    "cpu_percent",
     "format_uptime",
     "gateways_report",
     "leafs_report",
@@ -40,6 +43,7 @@ __all__ = [
 
 _LIMIT_DEFAULT = 1024
 _SECOND_NS = 1_000_000_000
+_NO_PEERS = {kind: {"msgs": 0, "bytes": 0} for kind in ("gateways", "routes", "leafs")}
 
 
 def format_uptime(duration_ns: int) -> str:
@@ -147,7 +151,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
         "mem": resident_bytes(),
         "cores": os.cpu_count() or 1,
         "gomaxprocs": 1,
-        "cpu": _cpu_percent(server),
+        "cpu": cpu_percent(server),
         "connections": len(server.connections),
         "total_connections": server.statistics.total_connections,
         "routes": 0,
@@ -177,7 +181,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
     return report
 
 
-def _cpu_percent(server: ServerView) -> float:
+def cpu_percent(server: ServerView) -> float:
     """Compute the processor time since the start, as a share of one core."""
     elapsed_s = max(uptime_ns(server) / _SECOND_NS, 0.001)
     return round(100 * time.process_time() / elapsed_s, 1)
@@ -347,8 +351,13 @@ def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
     account = server.accounts.get(name)
     if account is None:
         raise BadQueryError(f"Account {name} does not exist")
-    report["account_detail"] = {
-        "account_name": name,
+    return {**report, "account_detail": account_detail(server, account)}
+
+
+def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
+    """Report one account."""
+    return {
+        "account_name": account.name,
         "update_time": format_time(server.settings.loaded_ns),
         "expired": False,
         "complete": True,
@@ -358,30 +367,34 @@ def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
         "subscriptions": account.interest_count,
         "sublist_stats": _routing([account]),
     }
-    return report
 
 
 def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any]:
     """Report `/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
-    rows = []
-    for account in server.accounts.values():
-        connections = _connections_of(server, account)
-        if connections or query.flag("unused"):
-            totals = _sum_messages(connections)
-            rows.append(
-                {
-                    "acc": account.name,
-                    "name": account.name,
-                    "conns": len(connections),
-                    "leafnodes": 0,
-                    "total_conns": len(connections),
-                    "num_subscriptions": account.interest_count,
-                    "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"]},
-                    "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"]},
-                    "slow_consumers": 0,
-                }
-            )
+    rows = [
+        account_row(server, account)
+        for account in server.accounts.values()
+        if query.flag("unused") or _connections_of(server, account)
+    ]
     return {**_head(server), "account_statz": rows}
+
+
+def account_row(server: ServerView, account: Account) -> dict[str, Any]:
+    """Report the connections of one account and their messages, those of ended connections included."""
+    connections = _connections_of(server, account)
+    closed = server.statistics.closed_by_account.get(account.name)
+    totals = _sum_messages([*connections, *([closed] if closed is not None else [])])
+    return {
+        "acc": account.name,
+        "name": account.name,
+        "conns": len(connections),
+        "leafnodes": 0,
+        "total_conns": len(connections),
+        "num_subscriptions": account.interest_count,
+        "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"], **_NO_PEERS},
+        "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"], **_NO_PEERS},
+        "slow_consumers": 0,
+    }
 
 
 def _connections_of(server: ServerView, account: Account) -> list[Connection]:
