@@ -130,9 +130,9 @@ async def test_bytes_are_those_of_headers_and_payloads(server, connect):
     assert await counts() == [[16, sent + 36, 13, got], [0, 0, 4, 56]]
     create = {"stream_name": "S", "config": {"ack_policy": "none", "deliver_subject": "to.a"}}
     await a.subscribe("to.a", 6)
-    got += len((await a.request("$JS.API.CONSUMER.CREATE.S", create)).payload)
-    await a.messages(12)
-    assert await counts() == [[17, sent + 36 + len(json.dumps(create)), 26, got + 36], [0, 0, 4, 56]]
+    await a.publish("$JS.API.CONSUMER.CREATE.S", json.dumps(create), reply="acks.create")
+    got += sum(len(message.payload) for message in await a.messages(13))
+    assert await counts() == [[17, sent + 36 + len(json.dumps(create)), 26, got], [0, 0, 4, 56]]
 
 
 @pytest.mark.parametrize("query", ["sort=bogus", "limit=x", "offset=-x", "auth=perhaps"])
