@@ -15,6 +15,7 @@ from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.interface import StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction import Compactor
+from jetlake.store.log.compressor import Compressor
 from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.index_snapshot import IndexSnapshot
 from jetlake.store.log.log import Log
@@ -67,6 +68,7 @@ class FileStore(IndexedStore[Segment]):
     """
 
     durable = True
+    compresses = False
 
     def __init__(
         self,
@@ -118,6 +120,7 @@ class FileStore(IndexedStore[Segment]):
         self._compactor = Compactor(
             disk, index, log, self._lost, segments, self._index_file, open_files, segment_bytes // 64
         )
+        self._compressor = Compressor(disk, index, log)
         self._closed = False
         self.append = log.append
         self.append_run = log.append_run
@@ -212,9 +215,13 @@ class FileStore(IndexedStore[Segment]):
     def sync(self) -> None:
         self._log.sync()
         self._compactor.write()
+        self._compressor.write()
 
     def needs_sync(self) -> bool:
-        return self._log.durability.needs_sync() or self._compactor.waits_for_write()
+        return self._log.durability.needs_sync() or self._waits_for_write()
+
+    def _waits_for_write(self) -> bool:
+        return self._compactor.waits_for_write() or self._compressor.waits_for_write()
 
     def compact_step(self, *, sync_here: bool = True) -> bool:
         log = self._log
@@ -223,7 +230,7 @@ class FileStore(IndexedStore[Segment]):
         self.flush()
         if self._index_file.go_on():
             return True
-        if self._compactor.waits_for_sync() or self._compactor.waits_for_write():
+        if self._compactor.waits_for_sync() or self._waits_for_write():
             if sync_here:
                 self.sync()
             return True
@@ -238,6 +245,8 @@ class FileStore(IndexedStore[Segment]):
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)
                 return True
+        if self.compresses and self._compressor.go_on():
+            return True
         if log.written_bytes > max(self._snapshot_bytes, self._index.bytes // 2) and not log.removals.held_back:
             log.sync()
             self._index_file.begin(self._snapshot())
@@ -277,6 +286,7 @@ class FileStore(IndexedStore[Segment]):
     def _close_files(self) -> None:
         self._index_file.cancel()
         self._compactor.cancel()
+        self._compressor.cancel()
         self._log.close_files()
 
     def discard(self) -> None:

@@ -59,12 +59,14 @@ class StoreHooks(msgspec.Struct):
         on_purged: called once after many messages went in one go.
         may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
             or by a rewrite without them; it is asked again after False.
+        on_full: called when a file is full, so that house-keeping can compress it.
         on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
     """
 
     on_removed: Callable[[int, bytes, int], None] | None = None
     on_purged: Callable[[], None] | None = None
     may_forget: Callable[[int, int], bool] | None = None
+    on_full: Callable[[], None] | None = None
     on_undone: Callable[[StoreError], None] | None = None
 
 
@@ -111,12 +113,14 @@ class MessageStore(Protocol):
         lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
         lost_bytes: how many bytes of the files could not be understood.
         durable: whether acknowledgements have to wait for `sync`.
+        compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
         failure: set when a sync fails: nothing more is taken before `mend` and another sync.
         hooks: what the store calls when messages go.
         in_steps: the calls that take long.
     """
 
     durable: bool
+    compresses: bool
     hooks: StoreHooks
     in_steps: StepwiseStore
 

@@ -186,6 +186,7 @@ class _MemoryLog:
 class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     """A store that forgets: nothing to flush, nothing to sync. A message takes 16 bytes and what it consists of."""
 
+    compresses = False
     lost: list[int] = []
     lost_bytes = 0
 

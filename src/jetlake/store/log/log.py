@@ -362,6 +362,8 @@ class Log:
     def _seal_full(self) -> None:
         for segment in self._to_seal:
             segment.seal()
+        if self._to_seal and (on_full := self._index.hooks.on_full) is not None:
+            on_full()
         self._to_seal.clear()
 
     def _take_back(self, sizes: list[int]) -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jetlake.store.files.atomic_file import ASIDE_SUFFIX
 from jetlake.store.files.disk import Disk
+from jetlake.store.log.segment_header import HEADER_SIZE
 
-__all__ = ["LogFile", "Tail"]
+if TYPE_CHECKING:  # Loaded with the first compressed file, as the library that reads it.
+    from jetlake.store.log.compressed_blocks import CompressedBlocks
+
+__all__ = ["SECOND_ASIDE_SUFFIX", "LogFile", "Tail", "table_of"]
+
+SECOND_ASIDE_SUFFIX = f".2{ASIDE_SUFFIX}"
+"""Of a file that is compressed or no longer compressed and not in place; a rewrite may have one of its own."""
+
+_COMPRESSED = b"JLCB"
 
 _PIECE = 4096
 _ZEROS_BYTES = 16 * 1024 * 1024
@@ -63,20 +74,24 @@ class Tail:
 class LogFile:
     """The file of a segment.
 
+    A file may be compressed: it is read as if it were not, and a write makes it uncompressed first.
+
     Attributes:
         disk: where the file is.
         path: the file's name there.
         handle: None while the file is not open.
         tail: the newest written bytes, kept in memory.
+        blocks: the blocks of a compressed file, while it is open.
     """
 
-    __slots__ = ("disk", "handle", "path", "tail")
+    __slots__ = ("blocks", "disk", "handle", "path", "tail")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
         self.path = path
         self.handle: int | None = None
         self.tail = Tail()
+        self.blocks: CompressedBlocks | None = None
 
     def create(self) -> None:
         """Open an empty file of this name, unless the file is open."""
@@ -88,11 +103,13 @@ class LogFile:
         """Open the file, unless it is open, and return its handle."""
         if self.handle is None:
             self.handle = self.disk.open(self.path)
+            self.blocks = table_of(self.disk, self.handle)
         return self.handle
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         handle, self.handle = self.handle, None
+        self.blocks = None
         if handle is not None:
             self.disk.close(handle)
 
@@ -102,7 +119,35 @@ class LogFile:
         Raises:
             OSError: the disk refused.
         """
+        self.open()
+        self._decompress()
         self.disk.write(self.open(), data, offset)
+
+    def truncate(self, size: int) -> None:
+        """Cut an open file.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._decompress()
+        self.disk.truncate(self.open(), size)
+
+    def _decompress(self) -> None:
+        """Write a compressed file anew as it was, for good: what is written to it next may be acknowledged."""
+        if self.blocks is None:
+            return
+        content = self.read_all(self.blocks.size)
+        aside = self.path.with_name(self.path.name + SECOND_ASIDE_SUFFIX)
+        handle = self.disk.open(aside, create=True)
+        try:
+            self.disk.truncate(handle, 0)
+            self.disk.write(handle, content, 0)
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+        self.disk.replace(aside, self.path)
+        self.disk.sync_folder(self.path.parent)
+        self.close()
 
     def read(self, size: int, offset: int) -> bytes:
         """Read so many bytes at an offset, or fewer where the file ends.
@@ -110,7 +155,10 @@ class LogFile:
         Raises:
             OSError: the disk refused.
         """
-        return self.disk.read(self.open(), size, offset)
+        handle = self.open()
+        if self.blocks is not None:
+            return self.blocks.read(self.disk, handle, size, offset)
+        return self.disk.read(handle, size, offset)
 
     def read_all(self, size: int, start: int = 0) -> bytes:
         """Read bytes of the file, with zeros for what the disk does not return.
@@ -118,16 +166,15 @@ class LogFile:
         Raises:
             OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
         """
-        handle = self.open()
         try:
-            return self.disk.read(handle, size, start)
+            return self.read(size, start)
         except OSError as error:
             pieces = []
             is_readable = False
             for offset in range(start, start + size, _PIECE):
                 length = min(_PIECE, start + size - offset)
                 try:
-                    pieces.append(self.disk.read(handle, length, offset).ljust(length, b"\0"))
+                    pieces.append(self.read(length, offset).ljust(length, b"\0"))
                     is_readable = True
                 except OSError:
                     pieces.append(bytes(length))
@@ -142,6 +189,8 @@ class LogFile:
             OSError: the file cannot be opened, or the disk refused.
         """
         handle = self.open()
+        if self.blocks is not None:
+            return self.blocks.size
         size = self.disk.size(handle)
         if size <= _ZEROS_BYTES:
             return size
@@ -162,6 +211,22 @@ class LogFile:
             OSError: the disk refused.
         """
         try:
-            self.disk.truncate(self.open(), size)
+            self.open()
+            self.truncate(size)
         except FileNotFoundError:
             pass
+
+
+def table_of(disk: Disk, handle: int) -> CompressedBlocks | None:
+    """Return the table of a compressed file; None when the file is not compressed.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    size = disk.size(handle)
+    at_end = disk.read(handle, len(_COMPRESSED), max(size - len(_COMPRESSED), 0))
+    if at_end != _COMPRESSED and disk.read(handle, len(_COMPRESSED), HEADER_SIZE) != _COMPRESSED:
+        return None
+    from jetlake.store.log.compressed_blocks import read_table
+
+    return read_table(disk, handle)

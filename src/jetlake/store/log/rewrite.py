@@ -207,6 +207,7 @@ class Rewrite:
         segment.digest = self._digest
         segment.hasher = None
         segment.verified = True
+        segment.is_settled = False
         segment.dead_records = segment.live_count < len(live)
         segment.tombstones_low = min((first for first, _ in self._foreign), default=0)
         segment.tombstones_high = max((last for _, last in self._foreign), default=0)

@@ -51,6 +51,7 @@ class Segment(Block):
         tombstones_low, tombstones_high: the sequences its tombstones speak of lie between these; 0 when it has none.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
+        is_settled: compressed, or known not to be worth it.
         worth_below: rewriting is worth its while when fewer bytes than this live; -1 until the segment is full.
     """
 
@@ -64,6 +65,7 @@ class Segment(Block):
         "generation",
         "hasher",
         "high_water",
+        "is_settled",
         "key",
         "number",
         "offsets",
@@ -99,6 +101,7 @@ class Segment(Block):
         self.write_generation = 0
         self.birth_generation = 0
         self.worth_below = -1
+        self.is_settled = False
 
     def explains_itself(self, last: int) -> bool:
         """Whether the file tells of everything up to this sequence that is gone from it, without other files."""
@@ -156,7 +159,7 @@ class Segment(Block):
         self.size = size
         self.end = size or HEADER_SIZE
         if self.file.handle is not None:
-            self.file.disk.truncate(self.file.handle, size)
+            self.file.truncate(size)
 
     def _hash(self, data: bytes) -> None:
         if self.hasher is not None:
@@ -331,7 +334,7 @@ class Segment(Block):
             if len(data) < self.size or content.end != self.size or content.damaged_bytes:
                 raise OSError(errno.EIO, "it does not hold what was written", str(self.file.path))
             self.file.write(data, 0)
-        self.file.disk.truncate(self.file.open(), self.size)
+        self.file.truncate(self.size)
 
     def write_from(self, start: int) -> None:
         """Write what the file holds from `start` on over itself, good records and bad; not what cannot be read.
@@ -342,10 +345,11 @@ class Segment(Block):
         if start < self.size:
             file = self.file
             try:
-                data = file.disk.read(file.open(), self.size - start, start)
+                data = file.read(self.size - start, start)
             except OSError:
                 return
-            file.write(data, start)
+            if file.blocks is None:  # A compressed one was synced before it got its name.
+                file.write(data, start)
 
     # Erasing
 

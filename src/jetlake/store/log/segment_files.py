@@ -11,6 +11,7 @@ import msgspec
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import told
+from jetlake.store.log.log_file import table_of
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
@@ -22,6 +23,7 @@ class SegmentFile(msgspec.Struct):
     """A segment's file before it is read.
 
     Attributes:
+        size: of a compressed one, how long it is uncompressed.
         header: None when it is damaged.
         is_unwritten: whether there is no more than the beginning of a header, as a crash leaves it.
     """
@@ -95,7 +97,8 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
     except FileNotFoundError:
         return None
     try:
-        size = disk.size(handle)
+        table = table_of(disk, handle)
+        size = table.size if table is not None else disk.size(handle)
         data = disk.read(handle, HEADER_SIZE, 0)
         is_unwritten = size < HEADER_SIZE and SegmentHeader.begins_with(data)
         return SegmentFile(number, name, size, SegmentHeader.unpack(data), is_unwritten)

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.encoding.times import ZERO_TIME, format_time
-from jetlake.model.enums import RetentionPolicy
+from jetlake.model.enums import Compression, RetentionPolicy
 from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import LostData, StreamConfig, StreamState
 from jetlake.server.engine.core.commit import Syncable
@@ -119,6 +119,8 @@ class Stream(Generic[ConsumerType]):
         self.markers.configure(config)
         self.lifetimes.is_enabled = config.allow_msg_ttl
         self.limits.configure(config)
+        self.store.compresses = config.compression is Compression.S2
+        self.store.hooks.on_full = self.cleanup.schedule if self.store.compresses else None
 
     def open(self, now_ns: int) -> None:
         """Recover ids and deadlines, capture the stream's subjects and enforce its limits."""
