@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
 from jetlake.server.config.flags import parse_flags, usage
+from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter
 from jetlake.server.shell.access.tls import server_context
 from jetlake.server.shell.log import LineLog, open_line_log
 from jetlake.server.shell.monitoring.pages import Pages
@@ -83,22 +83,9 @@ def _test(flags: dict[str, Any]) -> int:
     return 0
 
 
-def _allow_many_files() -> None:
-    """Raise the limit of open files to the hard limit: each client takes one, each active stream two."""
-    try:
-        import resource
-    except ImportError:
-        return  # no such limits on this system
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):
-            pass  # the limit stays
-
-
 def _run(main: Coroutine[Any, Any, int]) -> int:
-    _allow_many_files()
+    allow_many_files()
+    share_interpreter()
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     try:
         import uvloop
@@ -130,15 +117,25 @@ async def _serve(
     except (JetlakeError, OSError) as error:
         log.fatal(f"Can't start: {error}")
         return 1
-    # Objects made by now live as long as the process: the garbage collector skips them.
-    gc.collect()
-    gc.freeze()
+    _collect_garbage(server)
     await server.wait_stopped()
     # Another signal must not reach a loop that is being closed.
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     log.info("Server Exiting..")
     log.close()
     return 0
+
+
+def _collect_garbage(server: Server) -> None:
+    turns = server.engine_loop.durations
+    garbage = GarbageCollection(lambda: turns.count)
+    garbage.start()
+
+    def run_due() -> None:
+        garbage.run_due()
+        server.engine_loop.loop.call_later(garbage.INTERVAL_S, run_due)
+
+    run_due()
 
 
 def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:

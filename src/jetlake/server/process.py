@@ -1,0 +1,75 @@
+"""The process of `jetlake serve`: settings that only a server with a process of its own may change."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+
+__all__ = ["GarbageCollection", "allow_many_files", "share_interpreter"]
+
+# How long a thread that syncs may keep the interpreter from the loop, and the loop from it.
+_SWITCH_S = 0.0005
+
+# Objects that make a collection of the youngest due, and of the next generation; the oldest waits for `run_due`.
+_THRESHOLDS = (2000, 5, 1_000_000)
+# A full collection is due after so many of the middle generation, each of which stands for 10,000 new objects.
+_DUE_BUSY = 100
+_DUE_QUIET = 1
+_QUIET_TURNS = 50
+# A collection that took a millisecond waits for as many of the middle generation before the next.
+_DUE_PER_S = 1000
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files to the hard limit: each client takes one, each active stream two."""
+    try:
+        import resource
+    except ImportError:
+        return  # no such limits on this system
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            pass  # the limit stays
+
+
+def share_interpreter() -> None:
+    """Let the loop and the threads that sync take turns in shorter intervals than Python's 5 ms."""
+    sys.setswitchinterval(_SWITCH_S)
+
+
+class GarbageCollection:
+    """Full garbage collections in quiet moments: each takes as long as the process has objects.
+
+    Young objects are collected as ever. A busy server puts off the full collection until a million objects are new.
+
+    Args:
+        turns: returns how many turns the server's loop has had so far.
+    """
+
+    INTERVAL_S = 1.0
+    """The time between two calls of `run_due`."""
+
+    def __init__(self, turns: Callable[[], int]) -> None:
+        self._turns = turns
+        self._turns_seen = 0
+        self._took_s = 0.0
+
+    def start(self) -> None:
+        """Exempt the objects of the start from collection, which live as long as the process."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_THRESHOLDS)
+
+    def run_due(self) -> None:
+        """Run a full collection if it is due: earlier on a server that has had little to do since the last call."""
+        turns, seen = self._turns(), self._turns_seen
+        self._turns_seen = turns
+        due = _DUE_QUIET if turns - seen < _QUIET_TURNS else _DUE_BUSY
+        if gc.get_count()[2] >= max(due, self._took_s * _DUE_PER_S):
+            started_s = time.perf_counter()
+            gc.collect()
+            self._took_s = time.perf_counter() - started_s

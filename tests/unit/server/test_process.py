@@ -1,0 +1,74 @@
+"""What `jetlake serve` sets for its process."""
+
+import gc
+import weakref
+
+import pytest
+
+from jetlake.server.process import GarbageCollection
+
+
+class Node:
+    """A link of a cycle."""
+
+
+class Turns:
+    """The turns of a loop that a test counts."""
+
+    count = 0
+
+    def __call__(self):
+        return self.count
+
+
+@pytest.fixture
+def turns():
+    thresholds = gc.get_threshold()
+    yield Turns()
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def garbage():
+    """A cycle that has survived the young generations, and is garbage now."""
+    node = Node()
+    node.self = node
+    gc.collect(0)
+    gc.collect(1)
+    return weakref.ref(node)
+
+
+def test_a_quiet_server_collects_its_garbage(turns):
+    collection = GarbageCollection(turns)
+    collection.start()
+    node = garbage()
+    turns.count = 10
+    collection.run_due()
+    assert node() is None
+
+
+def test_a_busy_server_puts_a_full_collection_off_until_there_is_much_to_collect(turns):
+    collection = GarbageCollection(turns)
+    collection.start()
+    node = garbage()
+    turns.count = 1000
+    collection.run_due()
+    assert node() is not None
+    while gc.get_count()[2] < 100:
+        gc.collect(1)
+    turns.count = 2000
+    collection.run_due()
+    assert node() is None
+
+
+def test_new_objects_alone_start_no_full_collection(turns):
+    GarbageCollection(turns).start()
+    full = []
+    watch = lambda phase, info: full.append(phase) if info["generation"] == 2 else None  # noqa: E731
+    gc.callbacks.append(watch)
+    try:
+        objects = [[] for _ in range(300_000)]
+    finally:
+        gc.callbacks.remove(watch)
+    assert len(objects) == 300_000
+    assert not full
