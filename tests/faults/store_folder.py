@@ -12,6 +12,7 @@ from jetlake.server.shell.log import Log
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.metrics import metrics_text
 from jetlake.server.shell.monitoring.query import Query
+from jetlake.store.steps import finish
 
 PAYLOAD = bytes(2048)
 MESSAGES = 20
@@ -53,7 +54,9 @@ class Running:
 
     def metric(self, name):
         """All values of a metric, summed."""
-        lines = [line for line in metrics_text(self.server).splitlines() if line.startswith((name + "{", name + " "))]
+        lines = [
+            line for line in finish(metrics_text(self.server)).splitlines() if line.startswith((name + "{", name + " "))
+        ]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     @property

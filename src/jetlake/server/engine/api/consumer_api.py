@@ -133,9 +133,12 @@ def _resume(consumer: Consumer, config: ConsumerConfig, rules: ConsumerRules) ->
 
 def _create(jetstream: JetStream, stream: Stream[Consumer], config: ConsumerConfig) -> Steps[Consumer]:
     if not config.is_copying:
-        counted = sum(not consumer.config.is_copying for consumer in stream.consumers.values())
-        if counted >= consumers_max(stream.config.max_consumers, jetstream.limits):
-            raise api_error(10026)
+        count_max = consumers_max(stream.config.max_consumers, jetstream.limits)
+        consumers = stream.consumers
+        if len(consumers) >= count_max:
+            copying = sum(consumer.config.is_copying for consumer in consumers.values())
+            if len(consumers) - copying >= count_max:
+                raise api_error(10026)
     if stream.config.retention is RetentionPolicy.WORKQUEUE:
         check_workqueue(config, [other.config for other in stream.consumers.values()])
     return (yield from create_consumer(stream, jetstream.advisories, config))

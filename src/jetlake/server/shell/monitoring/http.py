@@ -30,6 +30,7 @@ from jetlake.server.shell.monitoring.reports import (
 )
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import JETLAKE_VERSION
+from jetlake.store.steps import Steps
 
 __all__ = ["Monitoring"]
 
@@ -159,7 +160,14 @@ class Monitoring:
         path = target.partition("?")[0].rstrip("/")
         return self.pages is None or path in _REPORTS or path in _LINKS
 
-    def answer(self, target: str) -> tuple[int, str, bytes]:
+    def run(self, answer: Steps[None], after: Callable[[], None]) -> None:
+        """Run an answer: at once if it is short, otherwise in steps over several turns, and then `after`."""
+        engine_loop = self._server.engine_loop
+        if not engine_loop.work.advance(answer):
+            engine_loop.work.go_on_with(_then(answer, after))
+            engine_loop.schedule()
+
+    def answer(self, target: str) -> Steps[tuple[int, str, bytes]]:
         """Answer a request's path and query with status, content type and body."""
         path, _, query_text = target.partition("?")
         base = self._server.settings.options.http_base_path.rstrip("/")
@@ -177,7 +185,8 @@ class Monitoring:
                 return status, _JSON, json.encode(health)
             if path == "/metrics":
                 self.requests[path] += 1
-                return 200, METRICS_TYPE, metrics_text(self._server).encode()
+                text = yield from metrics_text(self._server)
+                return 200, METRICS_TYPE, text.encode()
             if path == "/":
                 self.requests[path] += 1
                 return 200, "text/html; charset=utf-8", _index(base)
@@ -187,6 +196,11 @@ class Monitoring:
             self.report_defect(f"monitoring {path}", error)
             return 500, _TEXT, b"internal error"
         return 404, _TEXT, b"404 page not found\n"
+
+
+def _then(work: Steps[None], after: Callable[[], None]) -> Steps[None]:
+    yield from work
+    after()
 
 
 def _index(base: str) -> bytes:
@@ -207,6 +221,7 @@ class _Exchange(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._page: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
+        self._is_answering = False
         self._has_begun = True  # the first request's deadline runs from the start, others' from their first byte
         self.peer = ""
 
@@ -234,7 +249,7 @@ class _Exchange(asyncio.Protocol):
         if self._page is not None:
             return  # the page's answer ends with the connection
         self._buffer += data
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+        while not self._is_answering and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end])
             del self._buffer[: end + 4]
             self._request(head)
@@ -269,8 +284,17 @@ class _Exchange(asyncio.Protocol):
         if method not in ("GET", "HEAD"):
             self._respond(405, _TEXT, b"405 method not allowed", with_body=True, stays=False)
             return
-        status, kind, body = self._monitoring.answer(target)
-        self._respond(status, kind, body, with_body=method == "GET", stays=stays)
+        self._is_answering = True
+        self._monitoring.run(self._answer(target, with_body=method == "GET", stays=stays), self._go_on)
+
+    def _answer(self, target: str, *, with_body: bool, stays: bool) -> Steps[None]:
+        status, kind, body = yield from self._monitoring.answer(target)
+        self._is_answering = False
+        self._respond(status, kind, body, with_body=with_body, stays=stays)
+
+    def _go_on(self) -> None:
+        """Handle the requests that came in during a long answer."""
+        self.data_received(b"")
 
     def _open_page(self, method: str, target: str, lines: list[str]) -> None:
         monitoring, transport = self._monitoring, self._transport

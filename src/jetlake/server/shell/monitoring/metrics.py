@@ -5,6 +5,7 @@ from __future__ import annotations
 from jetlake.server.shell.committer import LatencyHistogram
 from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes, uptime_ns
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.store.steps import Steps
 
 __all__ = ["METRICS_TYPE", "metrics_text"]
 
@@ -37,7 +38,7 @@ def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def metrics_text(server: ServerView) -> str:
+def metrics_text(server: ServerView) -> Steps[str]:
     """Write all metrics of the server."""
     page = _Page()
     totals = message_totals(server)
@@ -58,7 +59,7 @@ def metrics_text(server: ServerView) -> str:
     page.counter("jetlake_internal_errors_total", "Defects met and survived.", server.defects)
     page.gauge("jetlake_memory_bytes", "Memory of the process.", resident_bytes())
     page.gauge("jetlake_uptime_seconds", "Time since the start.", uptime_ns(server) / 1e9)
-    _add_streams(page, server)
+    yield from _add_streams(page, server)
     _add_histogram(
         page, "jetlake_turn_seconds", "How long a turn of the loop kept everybody else waiting.", engine_loop.durations
     )
@@ -72,7 +73,7 @@ def metrics_text(server: ServerView) -> str:
     return "\n".join(page.lines) + "\n"
 
 
-def _add_streams(page: _Page, server: ServerView) -> None:
+def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
     engine = server.engine_loop.engine
     if engine is None:
         return
@@ -95,6 +96,7 @@ def _add_streams(page: _Page, server: ServerView) -> None:
     )
     page.family("jetlake_stream_lost_messages", "gauge", "Messages that the disk no longer gives back.")
     for account, stream in streams:
+        yield
         page.value("jetlake_stream_lost_messages", len(stream.store.lost), account=account, stream=stream.name)
     for name, help, attribute in (
         ("jetlake_stream_messages", "Messages in the stream.", "messages"),
@@ -103,12 +105,14 @@ def _add_streams(page: _Page, server: ServerView) -> None:
     ):
         page.family(name, "gauge", help)
         for account, stream in streams:
+            yield
             page.value(name, getattr(stream.store, attribute), account=account, stream=stream.name)
-    infos = [
-        (account, stream.name, consumer.info())
-        for account, stream in streams
-        for _, consumer in sorted(stream.consumers.items())
-    ]
+    infos = []
+    for account, stream in streams:
+        for _, consumer in sorted(stream.consumers.items()):
+            yield
+            if not stream.is_closed and not consumer.is_closed:
+                infos.append((account, stream.name, consumer.info()))
     for name, help, attribute in (
         ("jetlake_consumer_pending", "Messages that wait to be delivered.", "num_pending"),
         ("jetlake_consumer_ack_pending", "Messages that wait to be acknowledged.", "num_ack_pending"),
@@ -117,6 +121,7 @@ def _add_streams(page: _Page, server: ServerView) -> None:
     ):
         page.family(name, "gauge", help)
         for account, stream_name, info in infos:
+            yield
             page.value(name, getattr(info, attribute), account=account, stream=stream_name, consumer=info.name)
 
 

@@ -14,6 +14,7 @@ from jetlake.server import Server
 from jetlake.server.shell.monitoring.http import Monitoring, _Exchange
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import format_uptime
+from jetlake.store.steps import finish
 
 
 class Wire:
@@ -124,7 +125,7 @@ async def test_base_path(exchange):
 async def test_any_query_is_answered(make_server, connect, path, query):
     server = make_server()
     await connect(server).hello()
-    status, _, body = monitor(server).answer(f"/{path}?{query}")
+    status, _, body = finish(monitor(server).answer(f"/{path}?{query}"))
     assert status in (200, 400)
     assert body
     assert server.defects == 0
@@ -168,7 +169,7 @@ async def test_metrics(make_server, connect):
     client = await connect(server).hello()
     client.send(b"SUB a 1\r\nPUB a 5\r\nhello\r\n")
     await client.take()
-    status, kind, body = monitor(server).answer("/metrics")
+    status, kind, body = finish(monitor(server).answer("/metrics"))
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     lines = body.decode().splitlines()
     assert all(line.startswith("# ") or METRIC.fullmatch(line) for line in lines)
@@ -189,13 +190,33 @@ async def test_metrics_of_streams(tmp_path):
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
         server.engine.flush()
-        text = monitor(server).answer("/metrics")[2].decode()
+        text = finish(monitor(server).answer("/metrics"))[2].decode()
     assert 'jetlake_stream_messages{account="$G",stream="S1"} 3\n' in text
     assert 'jetlake_stream_bytes{account="$G",stream="S1"} ' in text
     assert 'jetlake_consumer_pending{account="$G",stream="S1",consumer="C"} 3\n' in text
     assert 'jetlake_consumer_redelivered{account="$G",stream="S1",consumer="C"} 0\n' in text
     assert 'jetlake_fsync_seconds_bucket{le="+Inf"}' in text
     assert "jetlake_streams 1\n" in text
+
+
+async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_waits(tmp_path, exchange):
+    async with Server(tmp_path) as server:
+        js = server.global_account.js
+        js.receive(b"$JS.API.STREAM.CREATE.S", b"", b"", b'{"name":"S","subjects":["s"],"storage":"memory"}', None)
+        for number in range(20):
+            config = b'{"stream_name":"S","config":{"name":"c%d","mem_storage":true}}' % number
+            js.receive(b"$JS.API.CONSUMER.CREATE.S.c%d" % number, b"", b"", config, None)
+        server.engine_loop.work.slice_ns = 0
+        web, wire = exchange(server)
+        web.data_received(b"GET /metrics HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n")
+        turns = 0
+        while not wire.written:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 20
+        (_, page), (_, health) = answers(wire.written)
+        assert page.count(b"\njetlake_consumer_waiting{") == 20
+        assert json.loads(health) == {"status": "ok"}
 
 
 async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_deleted(tmp_path, monkeypatch, caplog):
@@ -210,23 +231,23 @@ async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_dele
         server.engine.commit.when_settled(made.set)
         server.engine_loop.schedule()
         await made.wait()
-        assert monitor(server).answer("/healthz")[0] == 200
+        assert finish(monitor(server).answer("/healthz"))[0] == 200
         monkeypatch.setattr(os, "fdatasync", fail)
         for _ in range(3):
             server.global_account.publish(b"s", b"", b"", b"hello")
             server.engine_loop.schedule()
             while server.engine.commit.wants_sync() or not server.engine.commit.failures:
                 await asyncio.sleep(0)
-        status, _, body = monitor(server).answer("/healthz")
+        status, _, body = finish(monitor(server).answer("/healthz"))
         assert status == 503
         assert json.loads(body)["error"] == (
             "JetStream stream S1 of account $G: cannot make the stream's log safe: input/output error"
         )
-        assert "jetlake_disk_failures 1\n" in monitor(server).answer("/metrics")[2].decode()
+        assert "jetlake_disk_failures 1\n" in finish(monitor(server).answer("/metrics"))[2].decode()
         monkeypatch.undo()
         js.receive(b"$JS.API.STREAM.DELETE.S1", b"", b"", b"", None)
-        assert monitor(server).answer("/healthz")[0] == 200
-        assert "jetlake_disk_failures 0\n" in monitor(server).answer("/metrics")[2].decode()
+        assert finish(monitor(server).answer("/healthz"))[0] == 200
+        assert "jetlake_disk_failures 0\n" in finish(monitor(server).answer("/metrics"))[2].decode()
     errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert errors == [
         "JetStream - the disk refuses stream S1 of account $G, which is tried again: "
@@ -238,6 +259,6 @@ async def test_a_defect_of_a_report_is_a_line_in_the_log(make_server):
     server = make_server()
     monitoring = monitor(server)
     server.accounts["broken"] = None
-    status, _, body = monitoring.answer("/subsz")
+    status, _, body = finish(monitoring.answer("/subsz"))
     assert (status, body) == (500, b"internal error")
     assert server.defects == 1
