@@ -59,6 +59,8 @@ class FileStore(IndexedStore[Segment]):
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: told of what recovery removed, and of what is not the store's.
         report: told of messages that are found to be lost.
+        reuses_sequences: sequences that were written and never synced are free again after a crash, because they can
+            only be used for the same messages: those of a mirror.
         before_write: makes a folder that is not there, before the first write; None when it is to be made at once.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
@@ -83,6 +85,7 @@ class FileStore(IndexedStore[Segment]):
         segment_list: Path | None = None,
         note: Callable[[str], None] = lambda _text: None,
         report: Callable[[str], None] = lambda _text: None,
+        reuses_sequences: bool = False,
         before_write: Callable[[], None] | None = None,
         before_sync: Callable[[], None] = lambda: None,
         is_gone: Callable[[], bool] = lambda: False,
@@ -90,7 +93,16 @@ class FileStore(IndexedStore[Segment]):
         open_files = open_files or OpenFiles(files_max())
         segments = SegmentList(disk, segment_list or folder / _LIST_NAME)
         mark = MarkFile(disk, folder / _MARK_NAME, 0)
-        found = _recover(disk, folder, segments, mark, random_bytes, note, make_folder=before_write is None)
+        found = _recover(
+            disk,
+            folder,
+            segments,
+            mark,
+            random_bytes,
+            note,
+            make_folder=before_write is None,
+            reuses_sequences=reuses_sequences,
+        )
         index = Index(found.segments[-1], StoreHooks())
         self._lost = LostMessages(folder, segments, report)
         self._log = log = Log(
@@ -314,6 +326,7 @@ def _recover(
     note: Callable[[str], None],
     *,
     make_folder: bool,
+    reuses_sequences: bool,
 ) -> Recovered:
     """What the folder holds, with at least one segment; with `make_folder` it is made when it is not there."""
     listed = segments.read()
@@ -327,7 +340,14 @@ def _recover(
     mark = mark_file.read(listed.key if listed is not None else 0)
     try:
         found = recover(
-            disk, folder, mark, listed, lambda: int.from_bytes(random_bytes(8), "little") | 1, _INDEX_NAME, note
+            disk,
+            folder,
+            mark,
+            listed,
+            lambda: int.from_bytes(random_bytes(8), "little") | 1,
+            _INDEX_NAME,
+            note,
+            reuses_sequences=reuses_sequences,
         )
     except OSError as error:
         raise StoreError.of(f"read what is in {folder}", error) from error

@@ -102,12 +102,14 @@ class StreamFolder(MetaFolder):
         tail_bytes: int = TAIL_BYTES,
         note: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
+        reuses_sequences: bool = False,
     ) -> FileStore:
         """The stream's messages, recovered if there are any.
 
         Args:
             note: told of what recovery removed, and of what is not the store's.
             report: told of messages that are found to be lost.
+            reuses_sequences: as `FileStore` has it.
 
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.
@@ -121,6 +123,7 @@ class StreamFolder(MetaFolder):
             segment_list=self.path / "segments",
             note=note,
             report=report,
+            reuses_sequences=reuses_sequences,
             before_write=None if self._is_made else self.make,
             before_sync=self.ensure_made,
             is_gone=self.is_gone,

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from msgspec.structs import replace
 from xxhash import xxh3_64
 
 from jetlake.errors import StoreError
@@ -74,12 +75,15 @@ def recover(
     new_key: Callable[[], int],
     snapshot_name: str,
     note: Callable[[str], None],
+    *,
+    reuses_sequences: bool = False,
 ) -> Recovered:
     """Recover a store's folder from the index snapshot, and from the log where the snapshot is missing or stale.
 
     Args:
         listed: the segments that should be there; None when nobody knows.
         note: told of what was removed, and of what is not the store's.
+        reuses_sequences: sequences that were written and never synced are free again.
 
     Raises:
         OSError: a segment is there and the disk gives nothing of it back. Nothing was changed; to go on without it
@@ -100,7 +104,10 @@ def recover(
     if snapshot is None or snapshot.key != found.key:
         snapshot = IndexSnapshot()
     recovery = _Recovery(disk, folder, found, files.own, snapshot, listed, note)
-    recovery.run(files.mark)
+    recovery.run(replace(files.mark, flushed=0) if reuses_sequences else files.mark)
+    if reuses_sequences:
+        # What is missing before the end stays so, since nothing is ever stored between messages: it is told as lost.
+        found.safe_sequence = found.last_sequence
     if recovery.passed_over:
         note(f"{folder} holds segments with no record in them, and leaves them alone: {told(recovery.passed_over)}")
     used = [segment.number for segment in (*found.segments, *snapshot.segments)]

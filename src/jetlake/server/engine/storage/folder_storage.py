@@ -88,6 +88,8 @@ class _StreamHome:
         removals: FolderRemovals,
         report: Callable[[str], None],
         note: Callable[[str], None],
+        *,
+        is_mirror: bool,
     ) -> None:
         self.place = self._folder = folder
         self._removals = removals
@@ -95,7 +97,7 @@ class _StreamHome:
         self._note = note
         # Before the messages: a stream whose consumers are unknown would take what they need for done.
         self._consumers = folder.consumers(note)
-        self._files = folder.open_store(note=note, report=report)
+        self._files = folder.open_store(note=note, report=report, reuses_sequences=is_mirror)
         self.store: MessageStore = self._files
         self.id_log: IdLog | None = IdLog(
             folder.disk, folder.path, key=self._files.key, flush_messages=self._files.flush, note=note
@@ -247,7 +249,11 @@ class FolderStorage:
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
         folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)), held=held)
-        return _StreamHome(folder, self._removals, self._report, self._note)
+        return self._home(folder, config)
+
+    def _home(self, folder: StreamFolder, config: StreamConfig) -> _StreamHome:
+        is_mirror = config.mirror is not None
+        return _StreamHome(folder, self._removals, self._report, self._note, is_mirror=is_mirror)
 
     def _check_free(self, folder: StreamFolder) -> None:
         try:
@@ -273,7 +279,7 @@ class FolderStorage:
                     continue
                 record = _record_of(folder, StreamRecord, meta)
                 _check_name(folder, record.config.name)
-                home = _StreamHome(folder, self._removals, self._report, self._note)
+                home = self._home(folder, record.config)
             except (OSError, DecodeError, StoreError) as error:
                 self._leave_alone(account, folder, _told(error))
                 continue

@@ -1,0 +1,55 @@
+"""A bounded part of the histories of mirrors and sources, and that a broken promise is noticed at all."""
+
+import pytest
+from copying_history import CopyingHistory
+
+from jetlake.server.engine.sourcing.mirror import Mirror
+from jetlake.server.engine.sourcing.positions import Positions
+from jetlake.store.stream_folder import StreamFolder
+
+STEPS = 150
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch):
+    """Segments so short that the log forgets removed copies within a history."""
+    open_store = StreamFolder.open_store
+    monkeypatch.setattr(
+        StreamFolder, "open_store", lambda self, **options: open_store(self, **options, segment_bytes=2000)
+    )
+
+
+# 9, 34 and 44 broke promises once: the tail of a mirror, and pieces of it, that a power cut took before they were safe.
+@pytest.mark.parametrize("seed", [1, 2, 9, 34, 44])
+def test_a_history_keeps_every_promise(seed):
+    history = CopyingHistory(seed)
+    try:
+        history.run(STEPS)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nreplay: CopyingHistory({seed}).run({STEPS})") from error
+    assert history.published > 50 and len(history.copied) > 50
+
+
+def find_a_broken_promise():
+    for seed in range(1, 15):
+        CopyingHistory(seed).run(STEPS)
+
+
+def test_a_position_that_is_forgotten_is_noticed(monkeypatch):
+    monkeypatch.setattr(Positions, "_read_headers", lambda self, after_sequence, time_ns: {})
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
+
+
+def test_a_position_that_is_not_saved_is_noticed(monkeypatch):
+    monkeypatch.setattr(Positions, "_may_forget", lambda self, first, last: True)
+    monkeypatch.setattr(Positions, "save", lambda self: None)
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
+
+
+def test_a_copy_that_is_skipped_is_noticed(monkeypatch):
+    start = Mirror.start
+    monkeypatch.setattr(Mirror, "start", lambda self: start(self)._replace(sequence=start(self).sequence + 1))
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
