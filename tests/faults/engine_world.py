@@ -65,11 +65,13 @@ class SmallStreamFolder(StreamFolder):
 
 class SmallStoreFolder(StoreFolder):
     def stream(self, account, name):
-        return SmallStreamFolder(self.disk, super().stream(account, name).path, names=self.names)
+        folder = super().stream(account, name)
+        return SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
 
     def streams(self, account, note):
         return [
-            SmallStreamFolder(self.disk, folder.path, names=self.names) for folder in super().streams(account, note)
+            SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
+            for folder in super().streams(account, note)
         ]
 
 

@@ -211,8 +211,10 @@ class History:
         self.asked = {}  # name: [(inbox, what is there if it was done)]
 
     def ask(self, name, verb, body, outcome):
-        inbox = self.machine.ask("$JS.API." + verb, body)
+        # Noted first: the power may go in the middle of it.
+        inbox = b"_INBOX.%d" % (self.machine.requests + 1)
         self.asked.setdefault(name, [(None, None)]).append((inbox, outcome))
+        assert self.machine.ask("$JS.API." + verb, body) == inbox
 
     def possible(self, name):
         """What may be there: what the last answered request left, and anything asked for after that."""
@@ -253,6 +255,38 @@ def run_script(machine, history, random):
     machine.settle()
 
 
+def remove_by_hand(disk, folder):
+    for path in disk.files():
+        if folder in path.parents:
+            disk.remove(path)
+    disk.replace(folder, Path("/moved"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_stream_whose_folder_is_gone_is_missed(clean):
+    machine = Machine()
+    for name in "ABC":
+        machine.api(f"STREAM.CREATE.{name}", stream_config(name))
+    machine.api("STREAM.DELETE.C")
+    for _ in range(2):
+        if clean:
+            machine.engine.close()
+        machine.disk.kill()
+        folder = Path("/data/jetstream/$G/streams/A")
+        if machine.disk.is_folder(folder):
+            remove_by_hand(machine.disk, folder)
+        machine.reports.clear()
+        machine.start()
+        assert ["A" in text and "is gone" in text for text in machine.reports] == [True], "at every start"
+        (fault,) = machine.engine.store_faults()
+        assert fault == "stream in A of account $G is set aside: its folder is gone, and nobody deleted the stream"
+    assert "error" not in machine.api("STREAM.CREATE.A", stream_config("A"))
+    assert machine.engine.store_faults() == []
+    machine.reports.clear()
+    machine.crash(power=True)
+    assert (machine.reports, sorted(machine.jetstream.streams)) == ([], ["A", "B"])
+
+
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_crash_at_any_point_leaves_streams_and_consumers_whole_or_not_at_all(seed, power):
@@ -280,7 +314,8 @@ def check(machine, history, power):
     streams = {name: history.possible(name) for name in "AB"}
     consumers = {name: history.possible(f"{name}.c") for name in "AB"}
     machine.crash(power=power)
-    assert machine.reports == []
+    # A power cut that takes the mark too may report messages that nobody was promised (decision 5).
+    assert [text for text in machine.reports if "are lost" not in text] == []
     for name in "AB":
         stream = machine.jetstream.streams.get(name)
         assert (stream.config.description if stream else None) in streams[name]
@@ -320,7 +355,7 @@ def test_deleting_goes_in_steps_and_leaves_nothing():
         assert len(removed) - before <= 128
         assert inbox in machine.client.answers, "the answer waits for the first step only"
     assert steps > 4
-    assert machine.disk.files() == []
+    assert [path.name for path in machine.disk.files()] == ["streams.list"]
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
 
+from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.folders import folder_name, is_there, list_folders
+from jetlake.store.files.folders import folder_name, is_there, list_folders, names_being_removed
+from jetlake.store.files.name_list import NameList
 from jetlake.store.files.own_files import ACCOUNT, STREAMS
 from jetlake.store.files.removal import Remover
 from jetlake.store.files.unsynced_names import UnsyncedNames
@@ -31,6 +33,7 @@ class StoreFolder:
         self.names = UnsyncedNames(disk)
         self.remover = Remover(disk)
         self._open_files = OpenFiles(files_max())
+        self._lists: dict[str, NameList] = {}
 
     def accounts(self) -> list[str]:
         """The names of the accounts that have streams, in order."""
@@ -38,7 +41,8 @@ class StoreFolder:
 
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
-        return StreamFolder(self.disk, self._streams(account) / folder_name(name), self._open_files, self.names)
+        path = self._streams(account) / folder_name(name)
+        return StreamFolder(self.disk, path, self._open_files, self.names, self._list(account))
 
     def streams(self, account: str, note: Callable[[str], None] = ignore) -> list[StreamFolder]:
         """The places of all streams of an account; what a crash left half removed goes.
@@ -52,7 +56,29 @@ class StoreFolder:
         path = self._streams(account)
         list_folders(self.disk, path.parent, ACCOUNT, note)
         folders = list_folders(self.disk, path, STREAMS, note) if is_there(self.disk, path.parent) else []
-        return [StreamFolder(self.disk, path, self._open_files, self.names) for path in folders]
+        return [StreamFolder(self.disk, path, self._open_files, self.names, self._list(account)) for path in folders]
+
+    def vanished(self, account: str) -> set[str]:
+        """The folders of streams that nobody deleted and that are not there; called before `streams`.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        path = self._streams(account)
+        if not is_there(self.disk, path.parent):
+            return set()
+        try:
+            listed = self._list(account).read() - names_being_removed(self.disk, path)
+            present = set(self.disk.names(path))
+        except OSError as error:
+            raise StoreError.of(f"read {path}", error) from error
+        self._list(account).replace(listed)
+        return listed - present
+
+    def _list(self, account: str) -> NameList:
+        if account not in self._lists:
+            self._lists[account] = NameList(self.disk, self._streams(account).with_suffix(".list"))
+        return self._lists[account]
 
     def _streams(self, account: str) -> Path:
         return self.path / folder_name(account) / "streams"

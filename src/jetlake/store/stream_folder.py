@@ -18,7 +18,9 @@ from pathlib import Path
 from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import folder_name, list_folders
+from jetlake.store.files.name_list import NameList
 from jetlake.store.files.own_files import CONSUMER_FILES, CONSUMERS, STREAM_FILES
+from jetlake.store.files.removal import Removal
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.open_files import OpenFiles
@@ -84,16 +86,41 @@ class StreamFolder(MetaFolder):
 
     Args:
         open_files: shared by all streams of a server; None for a stream alone.
+        listed: the list of the account's streams; None for a stream alone.
     """
 
     layout = STREAM_FILES
     inner = (_MESSAGES,)
 
     def __init__(
-        self, disk: Disk, path: Path, open_files: OpenFiles | None = None, names: UnsyncedNames | None = None
+        self,
+        disk: Disk,
+        path: Path,
+        open_files: OpenFiles | None = None,
+        names: UnsyncedNames | None = None,
+        listed: NameList | None = None,
     ) -> None:
         super().__init__(disk, path, names)
         self._open_files = open_files
+        self.listed = listed
+
+    def sync(self) -> None:
+        was_new = self._is_new
+        super().sync()
+        with self._lock:
+            if was_new and not self._is_new and not self._gone.is_set() and self.listed is not None:
+                self.listed.add(self.path.name)
+
+    def _move_aside(self) -> Path | None:
+        aside = super()._move_aside()
+        if aside is not None and self.listed is not None:
+            self.listed.strike(self.path.name)
+        return aside
+
+    def removal(self) -> Removal:
+        # Once the files go, nothing but the list says that the folder was not taken by somebody else.
+        before_sync = self.listed.sync if self.listed is not None else lambda: None
+        return Removal(self.path, self.names, self._move_aside, before_sync)
 
     def open_store(
         self,

@@ -13,7 +13,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import Layout, foreign_names, told
 from jetlake.store.files.removal import remove_tree
 
-__all__ = ["folder_name", "free_name", "is_there", "list_folders", "remove_all"]
+__all__ = ["folder_name", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
 
 _DELETED = ".deleted"
 _REMOVED_MAX = 1 << 30
@@ -50,6 +50,15 @@ def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], N
         else:
             found.append(path / name)
     return found
+
+
+def names_being_removed(disk: Disk, path: Path) -> set[str]:
+    """The names of folders that were renamed to be removed and are still there.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    return {name.partition(_DELETED)[0] for name in disk.names(path) if _DELETED in name}
 
 
 def is_there(disk: Disk, path: Path) -> bool:

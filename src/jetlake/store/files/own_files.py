@@ -62,7 +62,7 @@ STREAM_FILES = Layout(
 """The folder of one stream."""
 STREAMS = Layout(r"(?!)", {"*": STREAM_FILES})
 """The folder of all streams of an account."""
-ACCOUNT = Layout(r"(?!)", {"streams": STREAMS})
+ACCOUNT = Layout(r"streams\.list(\.tmp)?", {"streams": STREAMS})
 """The folder of an account."""
 
 

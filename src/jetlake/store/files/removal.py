@@ -22,11 +22,18 @@ class Removal:
     Args:
         path: of the folder; its name is free after `flush`.
         rename: moves the folder aside and returns its new path; None when there is nothing to move.
+        before_sync: called first by every sync, in the same thread.
     """
 
     failure: StoreError | None = None
 
-    def __init__(self, path: Path, names: UnsyncedNames, rename: Callable[[], Path | None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        names: UnsyncedNames,
+        rename: Callable[[], Path | None],
+        before_sync: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
         self.aside: Path | None = None
         """Where the folder is until it is removed; None before `flush`, and when there is none."""
@@ -34,6 +41,7 @@ class Removal:
         """Whether the folder's name is free, and whatever has it now is another one's."""
         self._names = names
         self._rename = rename
+        self._before_sync = before_sync
 
     def flush(self) -> None:
         """Rename the folder.
@@ -59,6 +67,7 @@ class Removal:
             StoreError: the disk refused.
         """
         try:
+            self._before_sync()
             self._names.sync(self.path.parent)
         except OSError as error:
             raise StoreError.of(f"make the removal of {self.path} safe", error) from error

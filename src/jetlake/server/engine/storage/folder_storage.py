@@ -245,7 +245,7 @@ class FolderStorage:
         """
         folder = self._folder.stream(account, config.name)
         if (account, "") in self.set_aside or (account, folder.path.name) in self.set_aside:
-            self._check_free(folder)
+            self._check_free(account, folder)
         if config.storage is StorageType.MEMORY:
             return MemoryHome()
         folder.stage_new(encode(StreamRecord(config=config, created_ns=created_ns)), held=held)
@@ -255,23 +255,31 @@ class FolderStorage:
         is_mirror = config.mirror is not None
         return _StreamHome(folder, self._removals, self._report, self._note, is_mirror=is_mirror)
 
-    def _check_free(self, folder: StreamFolder) -> None:
+    def _check_free(self, account: str, folder: StreamFolder) -> None:
         try:
             if folder.exists() and not folder.remove_stillborn(self._note):
                 raise StoreError(
                     "make the stream", f"{folder.path} holds one that could not be opened; move it away first"
                 )
+            self.set_aside.pop((account, folder.path.name), None)
         except OSError as error:
             raise StoreError.of(f"read {folder.path}", error) from error
 
     def recover(self, account: str) -> Iterator[tuple[StreamConfig, int, StreamHome]]:
         """Open the account's streams."""
         try:
+            vanished = self._folder.vanished(account)
             folders = self._folder.streams(account, self._note)
         except StoreError as error:
             self.set_aside[account, ""] = str(error)
             self._report(f"The streams of account {account} can not be opened: {error}. Nothing was changed")
             return
+        for name in sorted(vanished):
+            self.set_aside[account, name] = "its folder is gone, and nobody deleted the stream"
+            self._report(
+                f"The folder of stream {name} of account {account} is gone, and nobody deleted the stream: put it back "
+                "before a restart, create the stream anew, or take its line out of streams.list"
+            )
         for folder in folders:
             try:
                 meta = folder.read_meta()
@@ -287,10 +295,14 @@ class FolderStorage:
                 self._leave_alone(account, folder, f"reading it failed with {error!r}")
                 continue
             _tidy(folder, self._note)
+            if folder.listed is not None:
+                folder.listed.add(folder.path.name)
             yield record.config, record.created_ns, home
 
     def _leave_alone(self, account: str, folder: StreamFolder, reason: str) -> None:
         self.set_aside[account, folder.path.name] = reason
+        if folder.listed is not None:
+            folder.listed.strike(folder.path.name)  # It may be moved away.
         self._report(
             f"Stream in {folder.path} can not be opened: {reason}. Nothing in it was changed: mend it (a copy of "
             "meta.json is enough when only that is damaged) and restart, or move the folder away to free the name"
