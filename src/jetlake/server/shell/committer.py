@@ -19,10 +19,6 @@ __all__ = ["Committer", "LatencyHistogram"]
 
 _THREADS_MAX = 16
 """How many stores are synced at a time; the others wait for the first that is done."""
-_QUICK_THREADS_MAX = 4
-"""The same on a disk that is quick: there threads wait for each other and for the loop more than for the disk."""
-_QUICK_S = 0.002
-_SMOOTHING = 0.05
 
 
 class LatencyHistogram:
@@ -74,15 +70,13 @@ class Committer:
         self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
         self._is_woken = False
         self._busy = 0
-        self._usual_s = 0.0  # how long a sync takes these days
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
-        count_max = _QUICK_THREADS_MAX if self._usual_s < _QUICK_S else self._threads_max
-        if self._busy < count_max:
-            for syncable in self._commit.begin(count_max - self._busy):
+        if self._busy < self._threads_max:
+            for syncable in self._commit.begin(self._threads_max - self._busy):
                 self._busy += 1
                 if self._busy > self._threads:
                     self._threads += 1
@@ -118,7 +112,6 @@ class Committer:
             syncable, error, elapsed_s = done.popleft()
             outcomes[syncable] = error
             self.latency.observe(elapsed_s)
-            self._usual_s += _SMOOTHING * (elapsed_s - self._usual_s)
         self._busy -= len(outcomes)
         self._commit.finish(outcomes)
         self._finished()

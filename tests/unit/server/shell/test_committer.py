@@ -1,9 +1,7 @@
 """The committer: one sync at a time for each store, off the loop, and its outcome told on the loop."""
 
 import asyncio
-import itertools
 import threading
-import time
 
 import pytest
 
@@ -124,18 +122,15 @@ async def test_every_store_is_synced_however_many_there_are():
     assert len({thread.name for store in stores for thread in store.threads}) <= 16
 
 
-@pytest.mark.parametrize(("step_s", "most"), [(0.0001, 4), (1.0, 16)])
-async def test_a_slow_disk_has_more_syncs_under_way_than_a_quick_one(monkeypatch, step_s, most):
-    ticks = itertools.count()
-    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks) * step_s)
-    _, committer = await run(Store())
-    commit = committer._commit
+@pytest.mark.parametrize(("files_max", "most"), [(5, 5), (100, 16)])
+async def test_no_more_syncs_are_under_way_than_files_may_be_open(files_max, most):
+    commit = Commit(always=True)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: None, files_max)
     stores = [Store() for _ in range(20)]
     for store in stores:
         store.gate.clear()
         commit.mark(store)
     commit.flush()
-    committer._threads = 0  # those were stopped
     committer.kick()
     assert len(commit.begin()) == len(stores) - most
     for store in stores:
