@@ -13,6 +13,8 @@ _MASKS = (
     (re.compile(r"\bN[A-Z2-7]{55}\b"), "SERVER"),
     (re.compile(r"_INBOX\.wire\.\d+\.\d+"), "INBOX"),
     (re.compile(r'"id":"\w{22}"'), '"id":"NUID"'),
+    (re.compile(r"(\$JS\.ACK\.\S+\.\d+\.\d+\.\d+)\.\d{19}\."), r"\1.NS."),
+    (re.compile(r'"pause_remaining":\d+'), '"pause_remaining":"NS"'),
     # What is wrong with a JSON is told in the words of the library that read it; clients match the code.
     (re.compile(r'"description":"invalid JSON: (?!json: unknown field)[^}]*"'), '"description":"invalid JSON"'),
 )
