@@ -58,9 +58,9 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def server(kind: str, durable: bool) -> Iterator[Running]:
-    """A server of that kind in a process of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
+def server(kind: str, durable: bool, kept: Path | None = None) -> Iterator[Running]:
+    """A server of that kind in a process of its own, with a store that goes with it unless a kept folder is given."""
+    folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     running = Running(_free_port(), _free_port())
     sync = 'sync_interval: "always"' if durable or kind == OURS else ""
     config = folder / "server.conf"
@@ -70,7 +70,7 @@ def server(kind: str, durable: bool) -> Iterator[Running]:
     )
     process = subprocess.Popen([*COMMANDS[kind], "-c", str(config)], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", running.port)).close()
@@ -83,7 +83,8 @@ def server(kind: str, durable: bool) -> Iterator[Running]:
     finally:
         process.terminate()
         process.wait()
-        shutil.rmtree(folder)
+        if kept is None:
+            shutil.rmtree(folder)
 
 
 def _free_port() -> int:

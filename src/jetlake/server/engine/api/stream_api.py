@@ -293,7 +293,7 @@ def stream_rules(request: ApiRequest, *, pedantic: bool = False) -> StreamRules:
 
 
 def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
-    streams = sorted(request.jetstream.streams.values(), key=lambda stream: stream.name)
+    streams = [stream for _, stream in sorted(request.jetstream.streams.items())]
     if not body.subject:
         return streams
     wanted = body.subject.encode()

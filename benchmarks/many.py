@@ -1,0 +1,114 @@
+"""How long do many streams, and many consumers on one stream, take to create, list and open, beside nats-server?
+
+    python benchmarks/many.py [--quick] [--json FILE]
+
+One client creates 10,000 streams (quick: 1,000) and as many durable consumers on one more stream, a hundred requests
+at a time, and lists names and infos page by page; then the server is stopped and started again on the same folder. Both
+servers sync before they answer (`sync_interval: always`). The ratios are nats-server's seconds by ours: above 1 is
+better.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from _harness import Report, parse_arguments
+from _raw_client import RawClient
+from latency import OURS, PEER, server
+
+QUESTION = "How long do many streams and consumers take to create, list and open? (seconds)"
+COUNT = 10_000
+COUNT_QUICK = 1_000
+AT_ONCE = 100
+API = "$JS.API."
+NAMES_PER_PAGE, INFOS_PER_PAGE = 1024, 256
+
+
+def create_streams(client: RawClient, count: int) -> None:
+    """Create the streams, and one for the consumers."""
+    for start in range(0, count, AT_ONCE):
+        names = [f"S{number}" for number in range(start, start + AT_ONCE)]
+        client.requests([(f"{API}STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"]}) for name in names])
+    client.request(f"{API}STREAM.CREATE.CROWD", {"name": "CROWD", "subjects": ["crowd"]})
+
+
+def create_consumers(client: RawClient, count: int) -> None:
+    """Create the consumers."""
+    for start in range(0, count, AT_ONCE):
+        names = [f"c{number}" for number in range(start, start + AT_ONCE)]
+        client.requests([(f"{API}CONSUMER.DURABLE.CREATE.CROWD.{name}", _consumer(name)) for name in names])
+
+
+def _consumer(name: str) -> dict[str, object]:
+    return {"stream_name": "CROWD", "config": {"durable_name": name, "ack_policy": "explicit"}}
+
+
+def list_all(client: RawClient, names: str, infos: str, count: int) -> None:
+    """Request every page of names, then every page of infos."""
+    for subject, limit in ((names, NAMES_PER_PAGE), (infos, INFOS_PER_PAGE)):
+        for offset in range(0, count, limit):
+            client.request(API + subject, {"offset": offset})
+
+
+def list_streams(client: RawClient, count: int) -> None:
+    """List the streams."""
+    list_all(client, "STREAM.NAMES", "STREAM.LIST", count)
+
+
+def list_consumers(client: RawClient, count: int) -> None:
+    """List the consumers."""
+    list_all(client, "CONSUMER.NAMES.CROWD", "CONSUMER.LIST.CROWD", count)
+
+
+STEPS: dict[str, Callable[[RawClient, int], None]] = {
+    "create-streams": create_streams,
+    "list-streams": list_streams,
+    "create-consumers": create_consumers,
+    "list-consumers": list_consumers,
+}
+
+
+def run(kind: str, count: int) -> dict[str, float]:
+    """The seconds of each step, and of the next start up to the first answer."""
+    folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
+    figures: dict[str, float] = {}
+    try:
+        with server(kind, durable=True, kept=folder) as running:
+            client = RawClient(running.port)
+            for name, step in STEPS.items():
+                started = time.perf_counter()
+                step(client, count)
+                figures[name] = time.perf_counter() - started
+            client.close()
+        started = time.perf_counter()
+        with server(kind, durable=True, kept=folder) as running:
+            client = RawClient(running.port)
+            info = client.request(f"{API}STREAM.INFO.CROWD")
+            figures["start"] = time.perf_counter() - started
+            if info["state"]["consumer_count"] != count:  # type: ignore[index]
+                raise SystemExit(f"{kind} lost consumers: {info}")
+            client.close()
+    finally:
+        shutil.rmtree(folder)
+    return figures
+
+
+def main() -> None:
+    arguments = parse_arguments(QUESTION)
+    count = COUNT_QUICK if arguments.quick else COUNT
+    report = Report(QUESTION, arguments)
+    peer, ours = run(PEER, count), run(OURS, count)
+    for name in peer:
+        report.add(f"{name} ({count:,})", {"ns": peer[name], "ours": ours[name]})
+        ratio = report.compare(name, ours[name], peer[name], lower_is_better=True)
+        print(f"{name}: {ratio:.2f}", file=sys.stderr, flush=True)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
