@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
+from functools import lru_cache
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
@@ -45,6 +46,11 @@ def parse_time(text: str) -> int:
     return second * NANOSECONDS_PER_SECOND + (int(fraction[:9].ljust(9, "0")) if fraction else 0)
 
 
+@lru_cache(maxsize=16)
+def _day_text(days: int) -> str:
+    return date.fromordinal(days + _EPOCH_DAY).isoformat()
+
+
 def format_time(time_ns: int) -> str:
     """The UTC time as the server writes it: nanoseconds without trailing zeros, `Z` at the end.
 
@@ -54,13 +60,13 @@ def format_time(time_ns: int) -> str:
     second, fraction_ns = divmod(time_ns, NANOSECONDS_PER_SECOND)
     days, second = divmod(second, 86_400)
     try:
-        day = date.fromordinal(days + _EPOCH_DAY)
+        day = _day_text(days)
     except (ValueError, OverflowError):
         raise ConfigError(f"a time must lie in the years 1 to 9999, not {time_ns} ns from 1970") from None
     fraction = f".{fraction_ns:09d}".rstrip("0") if fraction_ns else ""
     minutes, second = divmod(second, 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{day.isoformat()}T{hours:02d}:{minutes:02d}:{second:02d}{fraction}Z"
+    return f"{day}T{hours:02d}:{minutes:02d}:{second:02d}{fraction}Z"
 
 
 def time_text(value: str | datetime) -> str:
