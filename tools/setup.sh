@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment that `make demo` and `make test` need: .venv with the project in it, Java for Spark,
-# and (with --browser) Chromium for the page tests. A second run finds everything in place and returns at once.
+# and (with --browser) Chromium for the page tests, and Node with nats.js. A second run finds everything in place and returns at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -48,6 +48,20 @@ chromium_is_there() {
         || command -v google-chrome >/dev/null 2>&1
 }
 
+node_is_there() {
+    command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1
+}
+
+install_nats_js() {
+    local stamp=tests/js/node_modules/.jetlake-setup wanted
+    wanted=$(cksum <tests/js/package-lock.json)
+    [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+    say "installing nats.js with npm"
+    (cd tests/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null) \
+        || fail "npm could not install the packages of tests/js; see its lines above"
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
 make_environment() {
     local stamp=.venv/.jetlake-setup wanted
     wanted=$(cksum <pyproject.toml)
@@ -68,4 +82,6 @@ make_environment
 java_is_there || install_packages "Java 17" openjdk-17-jre-headless
 if [ "${1:-}" = --browser ]; then
     chromium_is_there || install_packages "Chromium" chromium
+    node_is_there || install_packages "Node" nodejs npm
+    install_nats_js
 fi
