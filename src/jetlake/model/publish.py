@@ -9,7 +9,7 @@ from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.encoding.fields import Sequence, always
 from jetlake.model.stream import ErrorBody
 
-__all__ = ["DUPLICATE_SUFFIX", "PubAck", "decode_pub_ack", "encode_pub_ack_error", "pub_ack_prefix"]
+__all__ = ["DUPLICATE_MEMBER", "DUPLICATE_SUFFIX", "PubAck", "decode_pub_ack", "encode_pub_ack_error", "pub_ack_prefix"]
 
 
 class PubAck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -37,7 +37,9 @@ class _Refusal(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
 
 
-DUPLICATE_SUFFIX = b',"duplicate": true}'
+DUPLICATE_MEMBER = b',"duplicate": true'
+"""What follows the sequence in the acknowledgement of a duplicate."""
+DUPLICATE_SUFFIX = DUPLICATE_MEMBER + b"}"
 """What ends the acknowledgement of a duplicate, after prefix and sequence; `}` ends any other."""
 
 

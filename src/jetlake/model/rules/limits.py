@@ -58,6 +58,14 @@ class ServerLimits(Value, frozen=True):
     """Highest `max_batch` of a consumer."""
     duplicate_window: int = 0
     """Longest `duplicate_window` of a stream, nanoseconds."""
+    batches_per_stream: int = 50
+    """Atomic batches that a stream may have open at once."""
+    batches_total: int = 1000
+    """Atomic batches that all streams together may have open at once."""
+    batch_messages: int = 1000
+    """Most messages of an atomic batch."""
+    batch_timeout: int = 10 * NANOSECONDS_PER_SECOND
+    """How long an atomic batch waits for its next message, nanoseconds."""
 
 
 def is_valid_name(name: str) -> bool:

@@ -235,6 +235,14 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     """Upper limit for the batch of a pull request; -1 = none."""
     duplicate_window_s: float = 0.0
     """Upper limit for streams' duplicate window; 0 = none."""
+    batches_per_stream: int = 50
+    """Atomic batches that a stream may have open at once."""
+    batches_total: int = 1000
+    """Atomic batches that all streams together may have open at once."""
+    batch_messages: int = 1000
+    """Most messages of an atomic batch."""
+    batch_timeout_s: float = 10.0
+    """How long an atomic batch waits for its next message."""
 
     def __post_init__(self) -> None:
         if any(letter in self.domain for letter in ".*>"):

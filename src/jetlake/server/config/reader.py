@@ -313,7 +313,8 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         settings["max_ack_pending"] = limits.integer("max_ack_pending", default=-1)
         settings["max_request_batch"] = limits.integer("max_request_batch", default=-1)
         settings["duplicate_window_s"] = limits.duration("duplicate_window", default=0.0)
-        limits.ignore(_NOT_BUILT, "max_ha_assets", "batch")
+        _read_batch_limits(limits.section("batch"), settings)
+        limits.ignore(_NOT_BUILT, "max_ha_assets")
         limits.finish()
     section.ignore(
         _NOT_BUILT,
@@ -336,6 +337,23 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         return JetStreamOptions(**settings)
     except ConfigError as error:
         raise ConfigError(f"{section.value.place}: {error}") from None
+
+
+def _read_batch_limits(section: Section | None, settings: dict[str, Any]) -> None:
+    if section is not None:
+        # As in nats-server, 0 and less stand for the default.
+        for setting, key in (
+            ("batches_per_stream", "max_inflight_per_stream"),
+            ("batches_total", "max_inflight_total"),
+            ("batch_messages", "max_msgs"),
+        ):
+            value = section.integer(key, default=0)
+            if value > 0:
+                settings[setting] = value
+        timeout_s = section.duration("timeout", default=0.0)
+        if timeout_s > 0:
+            settings["batch_timeout_s"] = timeout_s
+        section.finish()
 
 
 def _read_sync_interval(section: Section) -> float | None:

@@ -20,6 +20,7 @@ from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
+from jetlake.server.engine.core.open_batches import OpenBatches
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.core.services import Receiver, Services
 from jetlake.server.engine.core.timers import Timer, Timers
@@ -87,6 +88,7 @@ class Engine:
             store_received=self.store_received,
             random=self.random,
             next_nuid=next_nuid or Nuid().next,
+            open_batches=OpenBatches(options.limits.batches_total),
             report=self._report,
         )
         if options.sync_interval_ns:

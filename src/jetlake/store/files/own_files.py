@@ -56,7 +56,7 @@ CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.
 CONSUMERS = Layout(r"(?!)", {"*": CONSUMER_FILES})
 """A stream's `consumers`."""
 STREAM_FILES = Layout(
-    r"(meta\.json(\.2)?|meta\.copy\.json|ids|lifetimes|sources|segments)(\.tmp)?|ids\.\d{10}",
+    r"(meta\.json(\.2)?|meta\.copy\.json|ids|lifetimes|schedules|sources|segments)(\.tmp)?|ids\.\d{10}",
     {"msgs": MESSAGE_FILES, "consumers": CONSUMERS},
 )
 """The folder of one stream."""

@@ -66,8 +66,10 @@ class DurableStorage(MemoryStorage):
 class Harness:
     """One account's JetStream, driven by hand."""
 
-    def __init__(self, storage=None, limits=None, **options):
+    def __init__(self, storage=None, limits=None, *, server_limits=None, **options):
         self.clock = ManualClock()
+        if server_limits is not None:
+            options["limits"] = server_limits
         self.engine = Engine(self.clock, EngineOptions(**options), storage or MemoryStorage())
         self.account = Account("$G")
         self.jetstream = self.engine.enable(self.account, limits)

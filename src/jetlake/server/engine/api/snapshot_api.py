@@ -28,7 +28,7 @@ from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.metadata import with_stored_metadata
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object
-from jetlake.server.engine.api.stream_api import check_supported, stream_info, stream_rules
+from jetlake.server.engine.api.stream_api import stream_info, stream_rules
 
 if TYPE_CHECKING:
     from jetlake.server.engine.snapshot.loader import LoadedConsumer, StreamLoader
@@ -133,7 +133,6 @@ def _checked_config(request: ApiRequest, config: StreamConfig) -> StreamConfig:
     if "/" in config.name or "\\" in config.name:
         raise api_error(10128)
     config = with_stored_metadata(check_stream_config(config, stream_rules(request)))
-    check_supported(config)
     if config.name in jetstream.streams or config.name in jetstream.restoring:
         raise api_error(10130)
     jetstream.check_stream_count()

@@ -47,7 +47,7 @@ from jetlake.store.message import StoredMessage as Stored
 from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["HANDLERS", "check_supported", "stream_info", "stream_rules"]
+__all__ = ["HANDLERS", "stream_info", "stream_rules"]
 
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
@@ -78,7 +78,6 @@ def stream_create(request: ApiRequest) -> StreamCreateReply:
         jetstream.check_stream_count()
         jetstream.check_room(config.storage, config.max_bytes or -1)
     config = with_stored_metadata(check_stream_config(config, stream_rules(request, pedantic=body.pedantic)))
-    check_supported(config)
     if existing is not None:
         if existing.config != config:
             raise api_error(10058)
@@ -105,7 +104,6 @@ def stream_update(request: ApiRequest) -> StreamUpdateReply:
     stream = jetstream.stream(config.name)
     old = stream.config
     config = with_stored_metadata(check_stream_update(old, config, rules))
-    check_supported(config)
     jetstream.check_overlap(config)
     jetstream.check_room(config.storage, max(config.max_bytes - max(old.max_bytes, 0), 0))
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
@@ -300,21 +298,6 @@ def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
     return [
         stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
     ]
-
-
-def check_supported(config: StreamConfig) -> None:
-    """Refuse features that this server lacks, rather than ignore them.
-
-    Raises:
-        ApiError: 10052, naming the feature.
-    """
-    for is_wanted, feature in (
-        (config.allow_atomic, "atomic batch publish"),
-        (config.allow_batched, "batch publish"),
-        (config.allow_msg_schedules, "message schedules"),
-    ):
-        if is_wanted:
-            raise api_error(10052, err=f"{feature} is not supported by this server")
 
 
 HANDLERS: dict[str, Handler] = {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from jetlake.protocol.headers import find_value
 from jetlake.server.version import API_LEVEL
 
-__all__ = ["requires_newer_api"]
+__all__ = ["REQUIRED_LEVEL", "requires_newer_api"]
 
-_REQUIRED_LEVEL = b"Nats-Required-Api-Level"
+REQUIRED_LEVEL = b"Nats-Required-Api-Level"
 
 
 def requires_newer_api(header: bytes) -> bool:
     """Return whether the request requires a higher API level than this server's."""
     if not header:
         return False
-    level = find_value(header, _REQUIRED_LEVEL)
+    level = find_value(header, REQUIRED_LEVEL)
     if not level:
         return False
     try:

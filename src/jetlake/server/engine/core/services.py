@@ -13,6 +13,7 @@ from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
+from jetlake.server.engine.core.open_batches import OpenBatches
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.core.timers import Timers
 
@@ -46,6 +47,8 @@ class Services:
     """Source of consumer names, jitter and samples."""
     next_nuid: Callable[[], str]
     """Source of ids for events, pins and flow control subjects."""
+    open_batches: OpenBatches
+    """The open batches of all streams."""
     report: Callable[[str], None]
     """Logs an error that no answer to a client tells of."""
 

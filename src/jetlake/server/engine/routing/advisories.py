@@ -8,7 +8,7 @@ from typing import Any
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import ActionKind
-from jetlake.model.events import ApiAudit, ClientInfo, Event, StreamActionAdvisory, event_subject
+from jetlake.model.events import ApiAudit, BatchAbandoned, ClientInfo, Event, StreamActionAdvisory, event_subject
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
@@ -54,6 +54,11 @@ class Advisories:
         """Publish that a stream was created, updated or deleted."""
         subject = event_subject(_STREAM_KINDS[action], stream)
         self.publish(subject, StreamActionAdvisory, {"stream": stream, "action": action})
+
+    def batch_abandoned(self, stream: str, batch: str, reason: str) -> None:
+        """Publish that an open batch was dropped."""
+        subject = event_subject("ADVISORY.STREAM.BATCH_ABANDONED", stream)
+        self.publish(subject, BatchAbandoned, {"stream": stream, "batch": batch, "reason": reason})
 
     def api_audit(self, subject: bytes, request: bytes, response: bytes, origin: Subscriber | None) -> None:
         """Publish an API request with its answer."""

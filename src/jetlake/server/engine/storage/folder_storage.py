@@ -19,7 +19,14 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord, TransientHome
 from jetlake.server.engine.storage.folder_removals import FolderRemovals
-from jetlake.server.engine.storage.storage import MemoryHome, SavedIds, SavedLifetimes, SavedPositions, StreamHome
+from jetlake.server.engine.storage.storage import (
+    MemoryHome,
+    SavedIds,
+    SavedLifetimes,
+    SavedPositions,
+    SavedSchedules,
+    StreamHome,
+)
 from jetlake.store.files.atomic_file import read_file, replace_file
 from jetlake.store.files.folders import folder_name
 from jetlake.store.files.own_files import told
@@ -34,11 +41,13 @@ __all__ = ["FolderStorage", "StreamRecord"]
 _IDS = "ids"
 _LIFETIMES = "lifetimes"
 _POSITIONS = "sources"
+_SCHEDULES = "schedules"
 _CHECKSUM_BYTES = 8
 
 _decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
 _decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
 _decode_positions = msgspec.msgpack.Decoder(SavedPositions).decode
+_decode_schedules = msgspec.msgpack.Decoder(SavedSchedules).decode
 
 
 class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +145,14 @@ class _StreamHome:
 
     def save_positions(self, positions: SavedPositions) -> None:
         self._save(_POSITIONS, msgspec.msgpack.encode(positions))
+
+    def load_schedules(self) -> SavedSchedules | None:
+        with suppress(msgspec.DecodeError):
+            return _decode_schedules(self._load(_SCHEDULES) or b"")
+        return None
+
+    def save_schedules(self, schedules: SavedSchedules) -> None:
+        self._save(_SCHEDULES, msgspec.msgpack.encode(schedules))
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""

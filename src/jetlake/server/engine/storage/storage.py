@@ -15,7 +15,16 @@ from jetlake.store.interface import MessageStore
 from jetlake.store.journal.id_log import IdLog
 from jetlake.store.memory_store import MemoryStore
 
-__all__ = ["MemoryHome", "MemoryStorage", "SavedIds", "SavedLifetimes", "SavedPositions", "Storage", "StreamHome"]
+__all__ = [
+    "MemoryHome",
+    "MemoryStorage",
+    "SavedIds",
+    "SavedLifetimes",
+    "SavedPositions",
+    "SavedSchedules",
+    "Storage",
+    "StreamHome",
+]
 
 
 class SavedIds(msgspec.Struct, frozen=True):
@@ -47,6 +56,15 @@ class SavedPositions(msgspec.Struct, frozen=True):
     """That message's time, or an earlier one."""
     entries: dict[str, tuple[int, str]] = {}
     """Sequence and identity of each source's origin, by index name."""
+
+
+class SavedSchedules(msgspec.Struct, frozen=True):
+    """The schedules of a stream at one moment."""
+
+    last_sequence: int = 0
+    """The stream's last sequence at that moment; newer messages tell the rest."""
+    entries: list[tuple[bytes, int, int]] = []
+    """Subject, next time and sequence of each schedule."""
 
 
 class StreamHome(Protocol):
@@ -93,6 +111,14 @@ class StreamHome(Protocol):
 
     def save_positions(self, positions: SavedPositions) -> None:
         """Save the positions of sources, durably."""
+        ...
+
+    def load_schedules(self) -> SavedSchedules | None:
+        """Load the schedules that were saved last; None when there are none, or none that can be read."""
+        ...
+
+    def save_schedules(self, schedules: SavedSchedules) -> None:
+        """Save the schedules, durably."""
         ...
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:
@@ -181,6 +207,13 @@ class MemoryHome:
         return None
 
     def save_positions(self, positions: SavedPositions) -> None:
+        """Save nothing."""
+
+    def load_schedules(self) -> SavedSchedules | None:
+        """Return None: nothing is stored."""
+        return None
+
+    def save_schedules(self, schedules: SavedSchedules) -> None:
         """Save nothing."""
 
     def create_consumer(self, record: ConsumerRecord) -> ConsumerHome:

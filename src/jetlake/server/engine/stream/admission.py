@@ -6,28 +6,29 @@ may refuse as many messages a second as another one stores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jetlake.errors import ApiError, api_error
 from jetlake.model.enums import DiscardPolicy, StorageType
 from jetlake.model.stream import StreamConfig
+from jetlake.protocol.headers import append_pair
 from jetlake.server.engine.core.usage import StreamUsage
+from jetlake.server.engine.schedule.schedule_headers import SCHEDULE, check_schedule
 from jetlake.server.engine.stream.counters import check_increment
 from jetlake.server.engine.stream.message_headers import (
-    BATCH_ID,
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
     EXPECTED_LAST_SUBJECT_SEQUENCE,
     EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
     EXPECTED_STREAM,
     ROLLUP,
-    SCHEDULE,
-    SCHEDULER,
     SOURCE,
 )
 from jetlake.server.engine.stream.message_lifetimes import check_lifetime
 from jetlake.store.interface import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission"]
+__all__ = ["HEADER_BYTES_MAX", "RECORD_BYTES_MAX", "Admission", "check_stream", "parse_sequence"]
 
 HEADER_BYTES_MAX = 65_535
 """Longest header block that a stream accepts."""
@@ -44,14 +45,18 @@ class Admission:
     Args:
         store: the stream's messages.
         usage: the stream's share of account and server usage.
+        holds_schedule: whether the newest message of a subject, if there is one, is a schedule.
 
     Attributes:
         largest: bytes of header and payload that a message may have.
         refuses_when_full: a full stream refuses new messages.
     """
 
-    def __init__(self, config: StreamConfig, store: MessageStore, usage: StreamUsage) -> None:
+    def __init__(
+        self, config: StreamConfig, store: MessageStore, usage: StreamUsage, holds_schedule: Callable[[bytes], bool]
+    ) -> None:
         self._store = store
+        self._holds_schedule = holds_schedule
         self._usage = usage
         self.configure(config)
 
@@ -76,25 +81,44 @@ class Admission:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
 
-    def check_control_headers(self, control: dict[bytes, bytes], subject: bytes, payload: bytes) -> ApiError | None:
+    def check_control_headers(
+        self, control: dict[bytes, bytes], header: bytes, subject: bytes, payload: bytes, now_ns: int
+    ) -> ApiError | None:
         """Steps 4 to 10: the control headers, before deduplication."""
-        if BATCH_ID in control:
-            return api_error(10174)
         return (
             check_increment(control, payload, self._config)
-            or _check_stream(control, self._name)
+            or check_stream(control, self._name)
             or check_lifetime(control, self._config)
             or _check_sequences(control, subject, self._store)
-            or _check_schedule(control)
+            or self.check_schedule(control, header, subject, now_ns)
             or (api_error(10227) if SOURCE in control else None)
         )
 
+    def check_schedule(
+        self, control: dict[bytes, bytes], header: bytes, subject: bytes, now_ns: int
+    ) -> ApiError | None:
+        """Step 9: schedules, and messages that claim to come from one."""
+        if b"\r\nNats-Schedule" not in header:
+            return None
+        return check_schedule(control, header, subject, self._config, now_ns, self._holds_schedule)
+
+    @staticmethod
+    def complete(control: dict[bytes, bytes], header: bytes) -> bytes:
+        """Return the header with the rollup that every schedule has: a subject holds one schedule at most."""
+        if SCHEDULE not in control or ROLLUP in control:
+            return header
+        control[ROLLUP] = b"sub"
+        return append_pair(header, ROLLUP, b"sub")
+
     def check_replacement(self, control: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
         """Steps 12 and 13: the expected id of the last message, and rollup."""
-        error = _check_last_message_id(control, last_message_id)
+        return _check_last_message_id(control, last_message_id) or self.check_rollup(control)
+
+    def check_rollup(self, control: dict[bytes, bytes]) -> ApiError | None:
+        """Step 13: the stream allows rollups, and the value is known."""
         rollup = control.get(ROLLUP)
-        if error is not None or rollup is None:
-            return error
+        if rollup is None:
+            return None
         if not self._config.allow_rollup_hdrs or self._config.deny_purge:
             return api_error(10111, err="rollup not permitted")
         if rollup.lower() not in (b"sub", b"all"):
@@ -120,18 +144,24 @@ class Admission:
         room = self._usage.account_room
         return api_error(10002) if room is not None and room < size else None
 
-    def check_full(self, subject: bytes, size: int, rollup: bytes) -> ApiError | None:
-        """Step 21, discard new: a full stream refuses, unless the message displaces one of its own subject."""
+    def check_full(
+        self, subject: bytes, size: int, rollup: bytes, ahead: tuple[int, int, int] = (0, 0, 0)
+    ) -> ApiError | None:
+        """Step 21, discard new: a full stream refuses, unless the message displaces one of its own subject.
+
+        Args:
+            ahead: number and bytes of the messages that are stored before this one, and their number on its subject.
+        """
         config = self._config
         store = self._store
         displaces = False
         if config.max_msgs_per_subject > 0:
-            displaces = store.count_on(subject) >= config.max_msgs_per_subject
+            displaces = store.count_on(subject) + ahead[2] >= config.max_msgs_per_subject
             if displaces and config.discard_new_per_subject and not rollup:
                 return api_error(10077, err="maximum messages per subject exceeded")
-        if config.max_msgs > 0 and store.messages >= config.max_msgs and not displaces:
+        if config.max_msgs > 0 and store.messages + ahead[0] >= config.max_msgs and not displaces:
             return api_error(10077, err="maximum messages exceeded")
-        is_full = config.max_bytes > 0 and store.bytes + size > config.max_bytes
+        is_full = config.max_bytes > 0 and store.bytes + ahead[1] + size > config.max_bytes
         if is_full and (not displaces or self._oldest_size(subject) < size):
             return api_error(10077, err="maximum bytes exceeded")
         return None
@@ -145,7 +175,7 @@ class Admission:
         return self.record_size(message.subject, message.header, message.payload)
 
 
-def _check_stream(control: dict[bytes, bytes], name: bytes) -> ApiError | None:
+def check_stream(control: dict[bytes, bytes], name: bytes) -> ApiError | None:
     """Check the expected stream name."""
     expected = control.get(EXPECTED_STREAM)
     return api_error(10060) if expected is not None and expected != name else None
@@ -156,12 +186,12 @@ def _check_sequences(control: dict[bytes, bytes], subject: bytes, store: Message
     expected = control.get(EXPECTED_LAST_SUBJECT_SEQUENCE)
     if expected is not None:
         actual = store.last_sequence_for(control.get(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject))
-        if _number(expected) != actual:
+        if parse_sequence(expected) != actual:
             return api_error(10071, seq=actual)
     elif EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in control:
         return api_error(10193)
     expected = control.get(EXPECTED_LAST_SEQUENCE)
-    if expected is not None and _number(expected) != store.last_sequence:
+    if expected is not None and parse_sequence(expected) != store.last_sequence:
         return api_error(10071, seq=store.last_sequence)
     return None
 
@@ -174,13 +204,6 @@ def _check_last_message_id(control: dict[bytes, bytes], last_message_id: bytes) 
     return api_error(10070, id=last_message_id.decode("utf-8", "replace"))
 
 
-def _number(text: bytes) -> int:
+def parse_sequence(text: bytes) -> int:
     """Parse a sequence; malformed ones become -1, which no sequence equals."""
     return int(text) if text.isdigit() and len(text) <= 20 else -1
-
-
-def _check_schedule(control: dict[bytes, bytes]) -> ApiError | None:
-    """Refuse schedules, and messages that claim to come from one, as a stream with schedules turned off does."""
-    if any(key in control for key in SCHEDULE):
-        return api_error(10188)
-    return api_error(10212) if any(key in control for key in SCHEDULER) else None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from jetlake.errors import ApiError, StoreError
+from jetlake.model.encoding.lifetimes import parse_lifetime
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
@@ -21,8 +22,9 @@ from jetlake.server.engine.stream.admission import Admission
 from jetlake.server.engine.stream.counters import add_copy
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, read_control_headers
 from jetlake.server.engine.stream.message_ids import MessageIds
-from jetlake.server.engine.stream.message_lifetimes import TTL, parse_lifetime
-from jetlake.server.engine.stream.publish_path import AMPLE_ROOM, Batch, PublishPath
+from jetlake.server.engine.stream.message_lifetimes import TTL
+from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
+from jetlake.server.engine.stream.publish_path import AMPLE_ROOM, PublishPath
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
 
@@ -48,7 +50,8 @@ class CopyPath:
         store: the stream's messages.
         usage: the stream's share of account and server usage.
         clock: the source of time.
-        writer: stores checked messages and releases them when they are durable.
+        writer: stores checked messages.
+        path: checks the room for messages, and releases them when they are durable.
         retention: knows which subjects consumers want.
         ids: the stream's message ids.
     """
@@ -59,7 +62,8 @@ class CopyPath:
         store: MessageStore,
         usage: StreamUsage,
         clock: Clock,
-        writer: PublishPath,
+        writer: MessageWriter,
+        path: PublishPath,
         retention: Retention,
         ids: MessageIds,
     ) -> None:
@@ -67,9 +71,10 @@ class CopyPath:
         self._usage = usage
         self._clock = clock
         self._writer = writer
+        self._path = path
         self._retention = retention
         self._ids = ids
-        self._admission = Admission(config, store, usage)
+        self._admission = Admission(config, store, usage, lambda _subject: True)
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -116,11 +121,11 @@ class CopyPath:
             batch.bytes = max(store.bytes - bytes_before, 0)
             writer.settle(batch, now_ns)
         except StoreError as error:
-            writer.undo(batch, error)
+            self._path.undo(batch, error)
             return 0
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
-        writer.release_when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
+        self._path.release_when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
         return stored
 
     def skip_to(self, last_sequence: int) -> None:
@@ -134,7 +139,7 @@ class CopyPath:
         if self._store.last_sequence != before:
             batch = Batch()
             batch.last_sequence = self._store.last_sequence
-            self._writer.release_when_durable(batch, 0, has_stored=True)
+            self._path.release_when_durable(batch, 0, has_stored=True)
 
     def _skip_below(self, sequence: int) -> None:
         store = self._store
@@ -195,12 +200,12 @@ class CopyPath:
         error = (
             admission.check_record(size)
             or admission.check_size(header, payload)
-            or writer.check_room(subject, size, control, now_ns, batch, is_wanted=is_wanted)
+            or self._path.check_room(subject, size, control, now_ns, batch, is_wanted=is_wanted)
         )
         if error is None:
             if ROLLUP in control and batch.subjects:
                 writer.settle(batch, now_ns)
-            writer.store_one(subject, header, payload, control, time_ns, batch, is_wanted=is_wanted)
+            writer.write((subject, header, payload, control, is_wanted), time_ns, batch)
         return error
 
     def _obeyed(self, control: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -25,7 +25,10 @@ from jetlake.server.engine.stream.message_headers import (
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
 
-__all__ = ["add_copy", "check_increment", "count", "keep_sources"]
+__all__ = ["TOTAL", "add_copy", "check_increment", "count", "keep_sources"]
+
+TOTAL = b'{"val":"%b"}'
+"""The payload of a counter's message, with the total."""
 
 # Conditions that depend on the order of messages: increments must commute, so they are refused together.
 _CONDITIONS = (
@@ -60,16 +63,26 @@ def check_increment(control: dict[bytes, bytes], payload: bytes, config: StreamC
     return api_error(10171) if any(key in control for key in _CONDITIONS) else None
 
 
-def count(store: MessageStore, subject: bytes, control: dict[bytes, bytes]) -> bytes | ApiError:
-    """Return the subject's new total as digits, or the error that refuses the increment."""
+def count(
+    store: MessageStore, subject: bytes, control: dict[bytes, bytes], totals: dict[bytes, int] | None = None
+) -> bytes | ApiError:
+    """Return the subject's new total as digits, or the error that refuses the increment.
+
+    Args:
+        totals: the totals of subjects that are about to be stored; the new one is added.
+    """
     increment = control.get(INCREMENT)
     if increment is None:
         return api_error(10169)
-    before = _total(store, subject)
+    before = totals[subject] if totals and subject in totals else _total(store, subject)
     if before is None:
         return api_error(10172)
     total = before + int(increment)
-    return b"%d" % total if abs(total) < _LARGEST else api_error(10171)
+    if abs(total) >= _LARGEST:
+        return api_error(10171)
+    if totals is not None:
+        totals[subject] = total
+    return b"%d" % total
 
 
 def keep_sources(store: MessageStore, subject: bytes, header: bytes) -> bytes:

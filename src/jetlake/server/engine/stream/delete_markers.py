@@ -11,10 +11,11 @@ from contextlib import suppress
 
 from jetlake.errors import StoreError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, format_duration
+from jetlake.model.encoding.lifetimes import FOREVER, parse_lifetime
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import append_pair, find_value, remove_key
 from jetlake.server.engine.core.timers import Timer, Timers
-from jetlake.server.engine.stream.message_lifetimes import FOREVER, TTL, parse_lifetime
+from jetlake.server.engine.stream.message_lifetimes import TTL
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 __all__ = [
-    "BATCH_ID",
     "EXPECTED_LAST_MSG_ID",
     "EXPECTED_LAST_SEQUENCE",
     "EXPECTED_LAST_SUBJECT_SEQUENCE",
@@ -12,8 +11,6 @@ __all__ = [
     "INCREMENT",
     "MSG_ID",
     "ROLLUP",
-    "SCHEDULE",
-    "SCHEDULER",
     "SOURCE",
     "has_only_id",
     "read_control_headers",
@@ -29,10 +26,7 @@ EXPECTED_LAST_MSG_ID = b"Nats-Expected-Last-Msg-Id"
 INCREMENT = b"Nats-Incr"
 ROLLUP = b"Nats-Rollup"
 SOURCE = b"Nats-Stream-Source"
-BATCH_ID = b"Nats-Batch-Id"
 _ID_LINE = b"\r\nNats-Msg-Id:"
-SCHEDULE = (b"Nats-Schedule", b"Nats-Schedule-Time-Zone")
-SCHEDULER = (b"Nats-Scheduler", b"Nats-Schedule-Next")
 
 
 def read_control_headers(header: bytes) -> dict[bytes, bytes]:

@@ -7,19 +7,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 
-from jetlake.errors import ApiError, ConfigError, StoreError, api_error
-from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
+from jetlake.errors import ApiError, StoreError, api_error
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.encoding.lifetimes import FOREVER, parse_lifetime
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.storage.storage import SavedLifetimes, StreamHome
 
-__all__ = ["FOREVER", "TTL", "MessageLifetimes", "check_lifetime", "parse_lifetime"]
+__all__ = ["TTL", "MessageLifetimes", "check_lifetime"]
 
 TTL = b"Nats-TTL"
-FOREVER = -1
-"""TTL `never`: exempt from the stream's `max_age` as well."""
 
 # Messages that expire close together are removed together; after a store error the next try waits longer.
 _PAUSE_NS = 10_000_000
@@ -31,20 +30,6 @@ _AGELESS_MIN = 4096
 # Recovery reads this much at once.
 _READ_MESSAGES = 4096
 _READ_BYTES = 8 * 1024 * 1024
-
-
-def parse_lifetime(text: bytes) -> int | None:
-    """Parse `90`, `2m` or `never` (`FOREVER`) into nanoseconds; None when malformed or under a second."""
-    if text == b"never":
-        return FOREVER
-    if text.isdigit():
-        seconds = int(text) if len(text) <= 9 else 0
-        return seconds * NANOSECONDS_PER_SECOND if seconds else None
-    try:
-        lifetime_ns = parse_duration(text.decode("utf-8", "replace"))
-    except ConfigError:
-        return None
-    return lifetime_ns if lifetime_ns >= NANOSECONDS_PER_SECOND else None
 
 
 def check_lifetime(control: dict[bytes, bytes], config: StreamConfig) -> ApiError | None:

@@ -11,30 +11,31 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from jetlake.errors import ApiError, JetlakeError, StoreError, api_error
+from jetlake.model.encoding.codec import encode
 from jetlake.model.enums import PersistMode, RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
-from jetlake.server.engine.core.commit import Action
+from jetlake.server.engine.batch.atomic_batches import BATCH_ID, AtomicBatches, StagedBatch
+from jetlake.server.engine.batch.fast_batches import SUFFIX, FastBatches
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
+from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
-from jetlake.server.engine.stream.counters import count, keep_sources
-from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
+from jetlake.server.engine.stream.group_admission import GroupAdmission
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
 from jetlake.server.engine.stream.message_ids import MessageIds
-from jetlake.server.engine.stream.message_lifetimes import TTL, MessageLifetimes
-from jetlake.server.engine.stream.republish import Republisher
+from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
-from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["AMPLE_ROOM", "Batch", "PublishPath"]
+__all__ = ["AMPLE_ROOM", "PublishPath"]
 
 # Messages that may wait for the disk; more are refused.
 WAITING_MAX = 100_000
@@ -43,60 +44,9 @@ WAITING_BYTES_MAX = 128 * 1024 * 1024
 # With more room than this per message, account and server limits are not checked message by message.
 AMPLE_ROOM = 2 * 1024 * 1024
 
-# The payload of a counter's message.
-_TOTAL = b'{"val":"%b"}'
-
 _NO_CONTROL: dict[bytes, bytes] = {}
 
 _TOO_MANY_REQUESTS = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
-
-
-class Batch:
-    """The messages that one cycle stored in a stream, and their acknowledgements.
-
-    Attributes:
-        acks: reply subject and PubAck of each message that was checked one by one.
-        replies: reply subjects of the messages that were stored as one run; empty where a message has none.
-        first_sequence: sequence of the run's first message.
-        subjects: subjects of the stored messages, for consumers to count.
-        announced: number of subjects that consumers have counted.
-        bytes: bytes that the messages take in the store.
-        republished: subject, header and payload of messages to republish.
-        interested: consumers with new messages.
-        last_sequence: the stream's last sequence after the batch.
-        keeps_ids: the id log has ids of messages that were not stored for lack of interest.
-        checks_room: account or server are so full that every message's size is checked.
-        on_durable: called with None, or the error, when the batch is released.
-    """
-
-    __slots__ = (
-        "acks",
-        "announced",
-        "bytes",
-        "checks_room",
-        "first_sequence",
-        "interested",
-        "keeps_ids",
-        "last_sequence",
-        "on_durable",
-        "replies",
-        "republished",
-        "subjects",
-    )
-
-    def __init__(self, *, checks_room: bool = False, on_durable: Action | None = None) -> None:
-        self.on_durable = on_durable
-        self.acks: list[tuple[bytes, bytes]] = []
-        self.replies: list[bytes] = []
-        self.first_sequence = 0
-        self.subjects: list[bytes] = []
-        self.announced = 0
-        self.bytes = 0
-        self.republished: list[tuple[bytes, bytes, bytes]] = []
-        self.interested: dict[StreamConsumer, None] = {}
-        self.last_sequence = 0
-        self.keeps_ids = False
-        self.checks_room = checks_room
 
 
 class PublishPath:
@@ -110,10 +60,12 @@ class PublishPath:
         usage: the stream's share of account and server usage.
         consumers: the stream's consumers by name.
         ids: the stream's message ids.
-        lifetimes: the stream's TTL deadlines.
-        markers: the stream's delete markers.
         retention: knows which subjects consumers want.
         limits: removes what the new messages displace.
+        schedules: the stream's schedules.
+        writer: appends messages to the store.
+        atomic: the stream's open atomic batches.
+        fast: the stream's open fast batches.
         show: makes messages up to a sequence visible.
         wake: makes consumers ready that wait for new messages.
         on_undone: called after appended messages were undone.
@@ -129,10 +81,12 @@ class PublishPath:
         *,
         consumers: Mapping[str, StreamConsumer],
         ids: MessageIds,
-        lifetimes: MessageLifetimes,
-        markers: DeleteMarkers,
         retention: Retention,
         limits: Limits,
+        schedules: Schedules,
+        writer: MessageWriter,
+        atomic: AtomicBatches,
+        fast: FastBatches,
         show: Callable[[int], None],
         wake: Callable[[Iterable[StreamConsumer]], None],
         on_undone: Callable[[], None],
@@ -143,13 +97,16 @@ class PublishPath:
         self._queue = services.received
         self._domain = services.options.domain
         self._usage = usage
-        self._admission = Admission(config, store, usage)
+        self._admission = Admission(config, store, usage, schedules.holds_schedule)
+        self._group_admission = GroupAdmission(config, store, self._admission, ids.window, retention)
         self._consumers = consumers
         self._ids = ids
-        self._lifetimes = lifetimes
-        self._markers = markers
         self._retention = retention
         self._limits = limits
+        self._schedules = schedules
+        self._writer = writer
+        self._atomic = atomic
+        self._fast = fast
         self._show = show
         self._wake = wake
         self._on_undone = on_undone
@@ -157,6 +114,7 @@ class PublishPath:
         self._received: list[Incoming] = []  # The second field of each is its reply.
         self._has_ids = False  # A received message has a message id.
         self._has_control = False  # A received message has other control headers, or is too large.
+        self._has_fast = False  # A received message belongs to a fast batch.
         self._waiting = 0
         self._waiting_bytes = 0
         self.configure(config)
@@ -167,16 +125,20 @@ class PublishPath:
         self._acknowledges = not config.no_ack
         self._ids.window.resize(config.duplicate_window)
         self._admission.configure(config)
+        self._group_admission.configure(config)
+        self._writer.configure(config)
         self._largest = self._admission.largest
         self._ack_prefix = pub_ack_prefix(config.name, self._domain)
         template = self._ack_prefix.replace(b"%", b"%%")
         self._ack_template = template + b"%d}"
         self._duplicate_template = template + b"%d" + DUPLICATE_SUFFIX
         self._total_template = template + b'%d,"val":"%b"}'
+        self._group_template = template + b'%d,"batch":%b,"count":%d}'
+        self._atomic.configure(is_enabled=config.allow_atomic)
+        self._fast.configure(config.name, self._ack_prefix, is_enabled=config.allow_batched)
         self._counts = config.allow_msg_counter
         transform = config.subject_transform
         self._transform = compile_transform(transform.src, transform.dest) if transform is not None else None
-        self._republisher = Republisher.of(config)
         self._is_interest = config.retention is RetentionPolicy.INTEREST
         self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
         # A message that pushes others out and is then replaced on its subject must have pushed them out.
@@ -187,7 +149,7 @@ class PublishPath:
             or self._settles_each
             or self._admission.refuses_when_full
             or self._transform
-            or self._republisher
+            or config.republish
         )
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> None:
@@ -195,6 +157,8 @@ class PublishPath:
         received = self._received
         if not received:
             self._queue.append(self)
+        if reply[-4:] == SUFFIX:
+            self._has_fast = True
         if header:
             if header[8:9] == b" " or len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
                 self._has_control = True
@@ -212,6 +176,7 @@ class PublishPath:
         received, self._received = self._received, []
         has_control, self._has_control = self._has_control, False
         has_ids, self._has_ids = self._has_ids, False
+        has_fast, self._has_fast = self._has_fast, False
         if not received:
             return
         if self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
@@ -226,32 +191,83 @@ class PublishPath:
                 has_control
                 or self._has_rules
                 or batch.checks_room
+                or (has_ids and has_fast)
                 or (self._is_interest and not self._are_wanted(received))
             ):
                 for subject, reply, header, payload in received:
                     self._store_checked(subject, reply, header, payload, now_ns, batch)
                     if self._settles_each:
-                        self.settle(batch, now_ns)
+                        self._writer.settle(batch, now_ns)
+            elif has_fast:
+                self._store_run_of_batches(received, now_ns, batch)
             elif has_ids:
                 self._store_run_with_ids(received, now_ns, batch)
             else:
                 self._store_run(received, now_ns, batch)
                 self._ids.last = b""
             batch.bytes = max(store.bytes - bytes_before, 0)
-            self.settle(batch, now_ns)
+            self._writer.settle(batch, now_ns)
         except StoreError as error:
             self._refuse_all(received, error)
             return
+        if batch.answers and self._acknowledges:
+            self._account.answer(batch.answers)
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
         self.release_when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
+
+    def store_own(self, messages: list[tuple[bytes, bytes, bytes]], now_ns: int) -> None:
+        """Store messages that the server itself publishes: subject, header and payload of each.
+
+        Raises:
+            StoreError: they could not be stored.
+        """
+        store = self._store
+        now_ns = max(now_ns, store.last_time_ns)
+        bytes_before = store.bytes
+        batch = Batch()
+        try:
+            for subject, header, payload in messages:
+                if self._transform is not None:
+                    subject = self._transform.apply(subject) or subject
+                is_wanted = not self._is_interest or self._retention.is_wanted(subject)
+                self._writer.write((subject, header, payload, read_control_headers(header), is_wanted), now_ns, batch)
+                if self._settles_each:
+                    self._writer.settle(batch, now_ns)
+            batch.bytes = max(store.bytes - bytes_before, 0)
+            self._writer.settle(batch, now_ns)
+        except StoreError as error:
+            self._refuse_all([], error)
+            raise
+        batch.last_sequence = store.last_sequence
+        self._usage.set_used(store.bytes)
+        self.release_when_durable(batch, len(messages), has_stored=True)
 
     def _store_run(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
         """Store messages without control headers, in a stream without rules, with one call of the store."""
         batch.first_sequence = self._store.append_run(received, now_ns)
         batch.replies = [message[1] for message in received]
-        if self._consumers:
+        if self._consumers or self._schedules.is_enabled:
             batch.subjects = [message[0] for message in received]
+            self._schedules.stored_plain(batch.subjects)
+
+    def _store_run_of_batches(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
+        """Store a run of which some messages belong to fast batches, which have acknowledgements of their own."""
+        fast = self._fast
+        run: list[Incoming] = []
+        last_before = self._store.last_sequence
+        for message in received:
+            reply = message[1]
+            if reply[-4:] != SUFFIX:
+                run.append(message)
+                continue
+            open_batch = fast.accept(reply, message[2], now_ns, batch.acks)
+            if open_batch is not None:
+                run.append((message[0], b"", message[2], message[3]))
+                fast.stored(open_batch, reply, last_before + len(run), batch.acks)
+        if run:
+            self._store_run(run, now_ns, batch)
+            self._ids.last = b""
 
     def _store_run_with_ids(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
         """Store a run of messages of which some have ids; duplicates are acknowledged as such."""
@@ -324,7 +340,6 @@ class PublishPath:
         self, subject: bytes, reply: bytes, header: bytes, payload: bytes, now_ns: int, batch: Batch
     ) -> None:
         """Check one message in nats-server's order and store it; the first failed check decides the answer."""
-        admission = self._admission
         if self._transform is not None:
             subject = self._transform.apply(subject) or subject
         control = _NO_CONTROL
@@ -332,21 +347,40 @@ class PublishPath:
             if header[8:9] == b" ":
                 header = strip_status(header)
             control = read_control_headers(header)
+        if reply[-4:] == SUFFIX:
+            self._store_fast(subject, reply, header, payload, control, now_ns, batch)
+            return
+        if BATCH_ID in control:
+            self._stage(subject, reply, header, payload, control, now_ns, batch)
+            return
+        outcome = self._try_to_store(subject, header, payload, control, now_ns, batch)
+        if isinstance(outcome, ApiError):
+            self._refuse(reply, outcome, batch)
+        elif reply:
+            sequence, is_duplicate, total = outcome
+            template = self._duplicate_template if is_duplicate else self._ack_template
+            ack = self._total_template % (sequence, total) if total else template % sequence
+            batch.acks.append((reply, ack))
+
+    def _try_to_store(
+        self, subject: bytes, header: bytes, payload: bytes, control: dict[bytes, bytes], now_ns: int, batch: Batch
+    ) -> ApiError | tuple[int, bool, bytes]:
+        """Store one message; return its or its original's sequence, whether it is a duplicate, a counter's total."""
+        admission = self._admission
         size = admission.record_size(subject, header, payload)
         error = admission.check_record(size)
         if control and error is None:
-            error, duplicate = self._check_control(control, subject, payload, now_ns, batch)
+            error, duplicate = self._check_control(control, header, subject, payload, now_ns, batch)
             if duplicate:
-                if reply:
-                    batch.acks.append((reply, self._duplicate_template % duplicate))
-                return
+                return duplicate, True, b""
+            header = admission.complete(control, header)
         total = b""
         if self._counts and error is None:
             counted = count(self._store, subject, control)
             if isinstance(counted, ApiError):
                 error = counted
             else:
-                total, payload = counted, _TOTAL % counted
+                total, payload = counted, TOTAL % counted
                 header = keep_sources(self._store, subject, header)
                 size = admission.record_size(subject, header, payload)
         is_wanted = not self._is_interest or self._retention.is_wanted(subject)
@@ -355,15 +389,80 @@ class PublishPath:
                 subject, size, control, now_ns, batch, is_wanted=is_wanted
             )
         if error is not None:
+            return error
+        return self._writer.write((subject, header, payload, control, is_wanted), now_ns, batch), False, total
+
+    def _check_entry(self, subject: bytes, header: bytes, payload: bytes, batch: Batch) -> ApiError | None:
+        """Check what concerns every message of a batch before its batch is looked at."""
+        admission = self._admission
+        size = admission.record_size(subject, header, payload)
+        error = admission.check_record(size)
+        if error is None and batch.checks_room:
+            error = admission.check_server_room() or admission.check_account_room(size)
+        return error or admission.check_size(header, payload)
+
+    def _store_fast(
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        control: dict[bytes, bytes],
+        now_ns: int,
+        batch: Batch,
+    ) -> None:
+        """Store one message of a fast batch."""
+        error = self._check_entry(subject, header, payload, batch)
+        if error is not None:
             self._refuse(reply, error, batch)
             return
-        sequence = self.store_one(subject, header, payload, control, now_ns, batch, is_wanted=is_wanted)
+        open_batch = self._fast.accept(reply, header, now_ns, batch.acks)
+        if open_batch is None:
+            return
+        outcome = self._try_to_store(subject, header, payload, control, now_ns, batch)
+        if isinstance(outcome, ApiError):
+            self._fast.refused(open_batch, reply, outcome, batch.acks)
+        elif outcome[1]:
+            self._fast.skipped(open_batch, reply, outcome[0], batch.acks)
+        else:
+            self._fast.stored(open_batch, reply, outcome[0], batch.acks)
+
+    def _stage(
+        self,
+        subject: bytes,
+        reply: bytes,
+        header: bytes,
+        payload: bytes,
+        control: dict[bytes, bytes],
+        now_ns: int,
+        batch: Batch,
+    ) -> None:
+        """Stage one message of an atomic batch, and store the batch with its last one."""
+        outcome = self._check_entry(subject, header, payload, batch) or self._atomic.stage(
+            (subject, header, payload), control, now_ns
+        )
+        if isinstance(outcome, StagedBatch):
+            outcome = self._store_group(outcome, reply, now_ns, batch)
+        elif outcome is None and reply:
+            batch.answers.append((reply, b""))
+        if outcome is not None:
+            self._refuse(reply, outcome, batch)
+
+    def _store_group(self, staged: StagedBatch, reply: bytes, now_ns: int, batch: Batch) -> ApiError | None:
+        """Store a whole atomic batch, or nothing of it."""
+        if batch.subjects:
+            self._writer.settle(batch, now_ns)
+        messages = self._group_admission.check(staged.messages, now_ns)
+        if isinstance(messages, ApiError):
+            return messages
+        sequence = self._writer.write_group(messages, now_ns, batch)
         if reply:
-            ack = self._total_template % (sequence, total) if total else self._ack_template % sequence
-            batch.acks.append((reply, ack))
+            batch_id = encode(staged.batch_id.decode("utf-8", "replace"))
+            batch.acks.append((reply, self._group_template % (sequence, batch_id, len(messages))))
+        return None
 
     def _check_control(
-        self, control: dict[bytes, bytes], subject: bytes, payload: bytes, now_ns: int, batch: Batch
+        self, control: dict[bytes, bytes], header: bytes, subject: bytes, payload: bytes, now_ns: int, batch: Batch
     ) -> tuple[ApiError | None, int]:
         """Check the control headers; return the error, and the sequence of the original when this is a duplicate."""
         message_id = control.get(MSG_ID)
@@ -371,8 +470,8 @@ class PublishPath:
         if has_more:
             if batch.subjects and self._limits.store_limits is not None:
                 # Neither an expectation nor a rollup may meet messages that the limits would have removed by now.
-                self.settle(batch, now_ns)
-            error = self._admission.check_control_headers(control, subject, payload)
+                self._writer.settle(batch, now_ns)
+            error = self._admission.check_control_headers(control, header, subject, payload, now_ns)
             if error is not None:
                 return error, 0
         if message_id and (sequence := self._ids.window.find(message_id, now_ns)):
@@ -391,69 +490,9 @@ class PublishPath:
             error = admission.check_account_room(size)
         if error is None and admission.refuses_when_full:
             if batch.subjects:
-                self.settle(batch, now_ns)
+                self._writer.settle(batch, now_ns)
             error = admission.check_full(subject, size, control.get(ROLLUP, b""))
         return error
-
-    def store_one(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-        *,
-        is_wanted: bool,
-    ) -> int:
-        """Store one message with its id, or skip its sequence for lack of interest; return the sequence."""
-        message_id = control.get(MSG_ID, b"")
-        if message_id:
-            self._ids.expect()
-        if TTL in control and self._markers.life_ns:
-            header = self._markers.prolong(header, control[TTL])
-        if is_wanted:
-            sequence = self._append(subject, header, payload, control.get(ROLLUP, b"").lower(), now_ns, batch)
-        else:
-            self._store.skip()
-            sequence = self._store.last_sequence
-            if message_id:
-                batch.keeps_ids |= self._ids.keep([(message_id, sequence, now_ns)])
-        self._ids.last = message_id
-        if message_id:
-            self._ids.remember(message_id, sequence, now_ns)
-        return sequence
-
-    def _append(self, subject: bytes, header: bytes, payload: bytes, rollup: bytes, now_ns: int, batch: Batch) -> int:
-        store = self._store
-        republisher = self._republisher
-        previous = store.last_sequence_for(subject) if republisher is not None else 0
-        sequence = store.append(subject, header, payload, now_ns)
-        batch.subjects.append(subject)
-        if header and self._lifetimes.is_enabled:
-            self._lifetimes.stored(sequence, header, now_ns)
-        if rollup:
-            self._announce(batch)
-            subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None
-            store.purge(subject_filter, below=sequence, follows_append=True)
-        if republisher is not None:
-            again = republisher.apply(subject, header, payload, sequence, now_ns, previous)
-            if again is not None:
-                batch.republished.append(again)
-        return sequence
-
-    def _announce(self, batch: Batch) -> None:
-        """Let consumers count the stored messages, before any of these can be removed and counted as removed."""
-        if self._consumers and len(batch.subjects) > batch.announced:
-            news = batch.subjects[batch.announced :] if batch.announced else batch.subjects
-            batch.interested.update(self._retention.announce(news))
-        batch.announced = len(batch.subjects)
-
-    def settle(self, batch: Batch, now_ns: int) -> None:
-        """Enforce the stream's limits after the messages stored so far."""
-        self._announce(batch)
-        if self._limits.store_limits is not None:
-            self._limits.enforce(now_ns)
 
     def _refuse(self, reply: bytes, error: ApiError, batch: Batch) -> None:
         if reply:
@@ -493,9 +532,12 @@ class PublishPath:
         batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
         batch.acks += [(reply, refusal) for reply in batch.replies if reply]
         batch.replies = []
+        self._fast.close()  # Their publishers count messages that are not stored.
         self._on_undone()
 
     def close(self) -> None:
         """Store and acknowledge nothing more."""
         self._is_closed = True
         self._received.clear()
+        self._atomic.close()
+        self._fast.close()

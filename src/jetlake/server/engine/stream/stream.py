@@ -10,11 +10,15 @@ from jetlake.model.encoding.times import ZERO_TIME, format_time
 from jetlake.model.enums import Compression, RetentionPolicy
 from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import LostData, StreamConfig, StreamState
+from jetlake.server.engine.batch.atomic_batches import AtomicBatches
+from jetlake.server.engine.batch.fast_batches import FastBatches
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Capture
+from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.server.engine.stream.cleanup import Cleanup
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
@@ -24,6 +28,7 @@ from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_ids import MessageIds
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
+from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.publish_path import PublishPath
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import MessageStore
@@ -68,6 +73,7 @@ class Stream(Generic[ConsumerType]):
     ) -> None:
         self.services = services
         self.account = account
+        self.advisories = Advisories(account, services)
         self.name = config.name
         self.config = config
         self.created_ns = created_ns
@@ -91,6 +97,18 @@ class Stream(Generic[ConsumerType]):
         self.lifetimes = MessageLifetimes(home, services, self.markers.expect, self._after_expiry)
         self.limits = Limits(self.store, services, self.lifetimes, self.markers, self.cleanup)
         self.ids = MessageIds(home, services, config.duplicate_window, self.cleanup.schedule)
+        self.schedules = Schedules(home, services, self._publish_scheduled)
+        writer = MessageWriter(
+            self.store,
+            consumers=self.consumers,
+            ids=self.ids,
+            lifetimes=self.lifetimes,
+            markers=self.markers,
+            schedules=self.schedules,
+            retention=self.retention,
+            limits=self.limits,
+        )
+        limits = services.options.limits
         self.publish_path = PublishPath(
             config,
             self.store,
@@ -99,16 +117,25 @@ class Stream(Generic[ConsumerType]):
             usage,
             consumers=self.consumers,
             ids=self.ids,
-            lifetimes=self.lifetimes,
-            markers=self.markers,
             retention=self.retention,
             limits=self.limits,
+            schedules=self.schedules,
+            writer=writer,
+            atomic=AtomicBatches(
+                limits.batches_per_stream,
+                limits.batch_messages,
+                limits.batch_timeout,
+                services.open_batches,
+                services.timers,
+                self._abandon_batch,
+            ),
+            fast=FastBatches(services.open_batches, services.timers),
             show=self.show,
             wake=self.wake,
             on_undone=self._forget_undone,
         )
         self.copy_path = CopyPath(
-            config, self.store, usage, services.clock, self.publish_path, self.retention, self.ids
+            config, self.store, usage, services.clock, writer, self.publish_path, self.retention, self.ids
         )
         self._configure(config)
         self.store.hooks.on_purged = self._on_purged
@@ -118,6 +145,7 @@ class Stream(Generic[ConsumerType]):
         self.retention.policy = config.retention
         self.markers.configure(config)
         self.lifetimes.is_enabled = config.allow_msg_ttl
+        self.schedules.is_enabled = config.allow_msg_schedules
         self.limits.configure(config)
         self.store.compresses = config.compression is Compression.S2
         self.store.hooks.on_full = self.cleanup.schedule if self.store.compresses else None
@@ -128,6 +156,8 @@ class Stream(Generic[ConsumerType]):
             self.ids.recover()
         with self.services.report_store_errors(f"recovering the lifetimes of messages of stream {self.name}"):
             self.lifetimes.recover()
+        with self.services.report_store_errors(f"recovering the schedules of stream {self.name}"):
+            self.schedules.recover()
         self._usage.set_reserved(self.config.max_bytes)
         self._capture(self.config.subjects)
         with self.services.report_store_errors(f"applying the limits of stream {self.name}"):
@@ -167,6 +197,7 @@ class Stream(Generic[ConsumerType]):
         self.copying.close(deleted=False)
         self.copying.save()
         self.lifetimes.save()
+        self.schedules.save()
         self._detach()
         try:
             self.home.close()
@@ -191,6 +222,7 @@ class Stream(Generic[ConsumerType]):
     def _detach(self) -> None:
         self.is_closed = True
         self.lifetimes.close()
+        self.schedules.close()
         self.markers.close()
         self.publish_path.close()
         self.ids.close()
@@ -214,6 +246,13 @@ class Stream(Generic[ConsumerType]):
 
     def _publish_marker(self, subject: bytes, header: bytes) -> None:
         self.publish_path.receive(subject, b"", header, b"", None)
+
+    def _publish_scheduled(self, messages: list[tuple[bytes, bytes, bytes]]) -> None:
+        self.publish_path.store_own(messages, self.services.clock.now_ns())
+
+    def _abandon_batch(self, batch_id: bytes, reason: str) -> None:
+        batch = batch_id.decode("utf-8", "replace")
+        self.advisories.batch_abandoned(self.name, batch, reason)
 
     def _after_expiry(self) -> None:
         self.cleanup.after_removal()
@@ -355,6 +394,7 @@ class Stream(Generic[ConsumerType]):
         first_undone = self.store.last_sequence + 1
         self.ids.forget_undone(first_undone)
         self.lifetimes.forget_from(first_undone)
+        self.schedules.forget_from(first_undone)
         self._usage.set_used(self.store.bytes)
         if not self.is_purging:
             self._on_purged()

@@ -63,20 +63,6 @@ def test_a_deleted_stream_is_gone(harness):
     assert error_of(harness.api("STREAM.DELETE.S", b"x"))[:2] == (400, 10038)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("allow_atomic", True),
-        ("allow_batched", True),
-        ("allow_msg_schedules", True),
-    ],
-)
-def test_what_the_server_does_not_do_is_refused_by_name(harness, field, value):
-    code, err_code, text = error_of(harness.api("STREAM.CREATE.S", {"name": "S", field: value}))
-    assert (code, err_code) == (500, 10052)
-    assert text.endswith("is not supported by this server")
-
-
 def test_names_and_lists_come_in_pages(harness):
     for number in range(300):
         harness.create(f"S{number:03}", subjects=[f"s.{number}"])

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk
+from jetlake.model.encoding.lifetimes import FOREVER, parse_lifetime
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.engine.storage.storage import SavedLifetimes
 from jetlake.server.engine.stream import message_lifetimes
-from jetlake.server.engine.stream.message_lifetimes import FOREVER, parse_lifetime
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.store_folder import StoreFolder
 

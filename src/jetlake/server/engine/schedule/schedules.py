@@ -1,0 +1,236 @@
+"""The schedules of one stream: which are due when, and their publication.
+
+A schedule is the message that defines it; the index here can always be read again from the log. A published message
+names its schedule and the next time in its headers, so that after a crash no time is published twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from heapq import heapify, heappop, heappush
+
+from jetlake.errors import ConfigError, JetlakeError, StoreError
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+from jetlake.model.encoding.times import parse_time
+from jetlake.protocol.headers import find_value
+from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.timers import Timer
+from jetlake.server.engine.schedule.schedule_headers import (
+    NEXT,
+    PURGE,
+    SCHEDULE,
+    SCHEDULER,
+    SOURCE,
+    TARGET,
+    fired_header,
+    read_pattern,
+)
+from jetlake.server.engine.storage.storage import SavedSchedules, StreamHome
+from jetlake.store.message import StoredMessage
+from jetlake.store.subject_filter import SubjectFilter
+
+__all__ = ["Fired", "Schedules"]
+
+Fired = tuple[bytes, bytes, bytes]
+"""Subject, header and payload of a message that a schedule publishes."""
+
+# Due schedules that are published at once; the rest follows in the next turn.
+_FIRE_MAX = 1000
+# After a store error the next try waits this long.
+_RETRY_NS = NANOSECONDS_PER_SECOND
+# The index is saved after so many messages, so that a start after a crash reads no more than these.
+_SAVE_MESSAGES = 100_000
+# Recovery reads this much at once.
+_READ_MESSAGES = 4096
+_READ_BYTES = 8 * 1024 * 1024
+
+
+class Schedules:
+    """The schedules of one stream, by subject: a subject has one at most.
+
+    Args:
+        home: loads and saves the index, and has the store.
+        services: the engine's clock, timers, commit and error log.
+        publish: stores messages that schedules publish.
+
+    Attributes:
+        is_enabled: the stream allows schedules.
+    """
+
+    def __init__(self, home: StreamHome, services: Services, publish: Callable[[list[Fired]], None]) -> None:
+        self.is_enabled = False
+        self._home = home
+        self._store = home.store
+        self._services = services
+        self._publish = publish
+        self._due: dict[bytes, tuple[int, int]] = {}  # subject -> time, and sequence of the schedule
+        self._heap: list[tuple[int, int, bytes]] = []  # time, sequence, subject; older ones are left behind
+        self._timer: Timer | None = None
+        self._saved_sequence = 0
+        self._not_before_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def holds_schedule(self, subject: bytes) -> bool:
+        """Return whether the newest message of a subject, if there is one, is a schedule."""
+        message = self._store.last_for(subject)
+        return message is None or bool(find_value(message.header, SCHEDULE))
+
+    # What is stored
+
+    def stored(self, sequence: int, subject: bytes, header: bytes, stored_ns: int) -> None:
+        """Index a stored message: a schedule, the end of one, or a message that takes a schedule's place."""
+        if header and b"\r\nNats-Schedule" in header:
+            pattern = read_pattern(header)
+            if pattern is not None:
+                due_ns = pattern.first_ns(stored_ns)
+                if due_ns is not None:
+                    self._plan(subject, due_ns, sequence)
+                return
+            if self._continue(sequence, header):
+                return
+        self._due.pop(subject, None)
+
+    def stored_plain(self, subjects: list[bytes]) -> None:
+        """Forget the schedules of subjects that got other messages."""
+        if self._due:
+            for subject in subjects:
+                self._due.pop(subject, None)
+
+    def _continue(self, sequence: int, header: bytes) -> bool:
+        """Note that a schedule has published, and when it is due again; True for a message of a schedule."""
+        scheduler = find_value(header, SCHEDULER)
+        if not scheduler:
+            return False
+        following = find_value(header, NEXT) or b""
+        if following == PURGE:
+            self._due.pop(scheduler, None)
+            if self._store.last_sequence_for(scheduler):
+                self._store.purge(SubjectFilter([scheduler]), below=sequence, follows_append=True)
+        elif scheduler in self._due:
+            with suppress(ConfigError):
+                self._plan(scheduler, parse_time(following.decode("utf-8", "replace")), self._due[scheduler][1])
+        return True
+
+    def _plan(self, subject: bytes, due_ns: int, sequence: int) -> None:
+        self._due[subject] = (due_ns, sequence)
+        heappush(self._heap, (due_ns, sequence, subject))
+        if len(self._heap) > 2 * len(self._due) + 64:
+            self._heap = [(due_ns, sequence, subject) for subject, (due_ns, sequence) in self._due.items()]
+            heapify(self._heap)
+        self._arm()
+
+    def forget_from(self, sequence: int) -> None:
+        """Read the index again after messages were undone from the sequence on: they may have ended schedules."""
+        if self.is_enabled:
+            self._saved_sequence = min(self._saved_sequence, sequence - 1)
+            self.recover()
+
+    # Publication
+
+    def _arm(self) -> None:
+        if self._heap:
+            due_ns = max(self._heap[0][0], self._not_before_ns)
+            if self._timer is None or due_ns < self._timer.deadline_ns:
+                self._services.timers.cancel(self._timer)
+                self._timer = self._services.timers.schedule(due_ns, self._fire)
+
+    def _fire(self, now_ns: int) -> None:
+        """Publish the messages of all schedules that are due, in the order in which these were stored."""
+        self._timer = None
+        # What was received by now may end or replace a schedule.
+        self._services.store_received()
+        due: set[tuple[int, bytes, int]] = set()  # After a failure the heap has some twice.
+        while self._heap and self._heap[0][0] <= now_ns and len(due) < _FIRE_MAX:
+            due_ns, sequence, subject = heappop(self._heap)
+            if self._due.get(subject) == (due_ns, sequence):
+                due.add((sequence, subject, due_ns))
+        self._not_before_ns = now_ns + _RETRY_NS
+        try:
+            self._publish_due(sorted(due), now_ns)
+            self._not_before_ns = 0
+        except StoreError as error:
+            self._services.report(f"JetStream - publishing scheduled messages failed and is tried again: {error}")
+            for sequence, subject, due_ns in due:
+                heappush(self._heap, (due_ns, sequence, subject))
+        self._arm()
+        self._save_now_and_then()
+
+    def _publish_due(self, due: list[tuple[int, bytes, int]], now_ns: int) -> None:
+        fired: list[Fired] = []
+        for sequence, subject, due_ns in due:
+            schedule = self._store.get(sequence)
+            pattern = read_pattern(schedule.header) if schedule is not None else None
+            if schedule is None or pattern is None:
+                del self._due[subject]  # The schedule was removed.
+                continue
+            next_ns = pattern.next_ns(due_ns, now_ns)
+            fired.append(self._message_of(schedule, pattern.text_of(next_ns) if next_ns is not None else None))
+        if fired:
+            self._publish(fired)
+
+    def _message_of(self, schedule: StoredMessage, following: str | None) -> Fired:
+        source = schedule
+        name = find_value(schedule.header, SOURCE)
+        if name:
+            source = self._store.last_for(name) or schedule
+        header = fired_header(schedule.header, source.header, schedule.subject, following)
+        return find_value(schedule.header, TARGET) or b"", header, source.payload
+
+    # Across restarts
+
+    def recover(self) -> None:
+        """Restore the index saved last, and read newer messages; overdue schedules are published once."""
+        self._due.clear()
+        self._heap.clear()
+        self._services.timers.cancel(self._timer)
+        self._timer = None
+        if not self.is_enabled:
+            return
+        store = self._store
+        saved = self._home.load_schedules()
+        if saved is None or saved.last_sequence > store.last_sequence:
+            # Also when the log has lost its tail: those messages may have ended or moved schedules.
+            saved = SavedSchedules()
+        for subject, due_ns, sequence in saved.entries:
+            if store.has(sequence):
+                self._plan(subject, due_ns, sequence)
+        self._saved_sequence = saved.last_sequence
+        sequence = max(saved.last_sequence + 1, store.first_sequence)
+        while sequence <= store.last_sequence:
+            run = store.read(sequence, None, _READ_MESSAGES, _READ_BYTES)
+            for message in run.messages:
+                self.stored(message.sequence, message.subject, message.header, message.time_ns)
+            if run.next_sequence <= sequence:
+                break
+            sequence = run.next_sequence
+
+    def _save_now_and_then(self) -> None:
+        if self._store.last_sequence - self._saved_sequence >= _SAVE_MESSAGES:
+            self._saved_sequence = self._store.last_sequence
+            # Only what is durable may be skipped by the next start.
+            self._services.commit.when_durable(self._store, partial(self._save, self._image()))
+
+    def _image(self) -> SavedSchedules:
+        entries = [(subject, due_ns, sequence) for subject, (due_ns, sequence) in self._due.items()]
+        return SavedSchedules(self._store.last_sequence, entries)
+
+    def _save(self, image: SavedSchedules, error: JetlakeError | None) -> None:
+        if error is None:
+            with suppress(StoreError):  # The next start reads more of the log instead.
+                self._home.save_schedules(image)
+
+    def save(self) -> None:
+        """Write the index for the next start."""
+        if self.is_enabled and self._store.failure is None:
+            self._save(self._image(), None)
+
+    def close(self) -> None:
+        """Publish nothing more."""
+        self._services.timers.cancel(self._timer)
+        self._timer = None
+        self._due.clear()
+        self._heap.clear()
