@@ -34,7 +34,8 @@ def create_streams(client: RawClient, count: int) -> None:
     for start in range(0, count, AT_ONCE):
         names = [f"S{number}" for number in range(start, start + AT_ONCE)]
         client.requests([(f"{API}STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"]}) for name in names])
-    client.request(f"{API}STREAM.CREATE.CROWD", {"name": "CROWD", "subjects": ["crowd"]})
+    crowd = {"name": "CROWD", "subjects": ["crowd"], "max_consumers": count}
+    client.request(f"{API}STREAM.CREATE.CROWD", crowd)
 
 
 def create_consumers(client: RawClient, count: int) -> None:
