@@ -193,6 +193,70 @@ async def test_advisories(wire):
     assert "error" not in kinds["SNAPSHOT_COMPLETE"]
 
 
+CONSUMERS = {
+    "filtered": {"filter_subject": "s.1"},
+    "filters": {"filter_subjects": ["s.1", "s.2.>"]},
+    "group": {"deliver_subject": "to.group", "deliver_group": "q"},
+    "last": {"deliver_policy": "last_per_subject", "filter_subject": "s.>"},
+    "pinned": {"priority_groups": ["g"], "priority_policy": "pinned_client", "priority_timeout": 5 * 10**9},
+    "paused": {"pause_until": "2037-01-01T00:00:00Z"},
+    "memory": {"mem_storage": True},
+    "flow": {"deliver_subject": "to.flow", "flow_control": True, "idle_heartbeat": 10**9, "headers_only": True},
+    "start": {"deliver_policy": "by_start_sequence", "opt_start_seq": 3},
+    "original": {"replay_policy": "original"},
+    "backoff": {"backoff": [10**9, 2 * 10**9], "max_deliver": 4},
+    "sourcing": {"ack_policy": "flow_control", "deliver_subject": "to.sourcing"},
+}
+
+
+async def test_consumers_of_every_kind_move_to_the_other_server(wire, other):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
+    for name, config in CONSUMERS.items():
+        config = {"durable_name": name, "ack_policy": "explicit", **config}
+        answer = (await wire.request(f"$JS.API.CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})).json
+        assert "error" not in answer, answer
+    for number in range(6):
+        await wire.request(f"s.{number % 3}", b"x")
+    answer, archive, _ = await take(wire, "S")
+    restored = await put(other, "S", archive, **answer["config"])
+    assert "error" not in restored, restored
+    assert restored["state"]["messages"] == 6
+    for name in CONSUMERS:
+        before, after = [(await each.request(f"$JS.API.CONSUMER.INFO.S.{name}")).json for each in (wire, other)]
+        if name == "last":
+            del before["num_pending"], after["num_pending"]  # nats-server chooses anew what is the last
+        for key in ("config", "delivered", "ack_floor", "num_pending", "num_ack_pending"):
+            assert after.get(key) == before.get(key), (name, key)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"max_consumers": 1}, "maximum consumers limit reached (10026)"),
+        ({"retention": "workqueue"}, "multiple non-filtered consumers not allowed on workqueue stream (10099)"),
+        ({"consumer_limits": {"max_ack_pending": 5}}, "consumer max ack pending exceeds system limit of 5 (10121)"),
+    ],
+)
+async def test_consumers_that_the_new_stream_does_not_allow(wire, config, reason):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    for name in ("a", "b"):
+        body = {"stream_name": "S", "config": {"durable_name": name, "ack_policy": "explicit"}}
+        await wire.request(f"$JS.API.CONSUMER.CREATE.S.{name}", body)
+    _, archive, _ = await take(wire, "S")
+    code, err_code, description = refusal(await put(wire, "T", archive, subjects=["t"], **config))
+    assert (code, err_code) == (500, 10062)
+    assert description.startswith('restore failed: failed to add consumer "')
+    assert description.endswith(reason)
+
+
+async def test_a_stream_with_a_filtered_consumer_is_restored_under_other_subjects(wire):
+    await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    body = {"stream_name": "S", "config": {"durable_name": "c", "filter_subject": "s.1"}}
+    await wire.request("$JS.API.CONSUMER.CREATE.S.c", body)
+    _, archive, _ = await take(wire, "S")
+    assert (await put(wire, "T", archive, subjects=["t"]))["state"]["consumer_count"] == 1
+
+
 async def test_nobody_takes_chunks_after_the_end(wire):
     answer = (await wire.request("$JS.API.STREAM.RESTORE.S", {"config": {"name": "S"}})).json
     await wire.request(answer["deliver_subject"], b"")

@@ -166,7 +166,8 @@ def _answer(jetstream: JetStream, name: str, reply: bytes, error: ApiError | Non
 
 
 def _publish(jetstream: JetStream, reply: bytes, payload: bytes) -> None:
-    jetstream.account.publish(reply, b"", b"", payload)
+    """Answer subscribers alone: the client must not make requests in the server's name."""
+    jetstream.account.send_to(reply, [(reply, b"", b"", payload)])
 
 
 def _announcer(request: ApiRequest) -> Callable[[type[Event], str, dict[str, Any]], None]:

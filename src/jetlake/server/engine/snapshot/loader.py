@@ -10,7 +10,7 @@ from jetlake.model.archive.items import ArchivedConsumer, ArchivedMessage, Archi
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import RetentionPolicy, StorageType
 from jetlake.model.rules.consumer_rules import ConsumerRules, check_consumer, check_workqueue
-from jetlake.model.rules.limits import ServerLimits
+from jetlake.model.rules.limits import ServerLimits, consumers_max
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.headers import find_value
 from jetlake.protocol.subjects import is_valid_publish
@@ -154,13 +154,18 @@ class StreamLoader:
             if config.name != consumer.name:
                 raise DecodeError("consumer names do not match")
             config = self._checked_config(config)
-        except (ApiError, DecodeError) as error:
-            raise DecodeError(f'error restoring consumer ["{consumer.name}"]: {error}') from None
+        except DecodeError as error:
+            raise DecodeError(f'failed to add consumer "{consumer.name}": {error}') from None
+        except ApiError as error:
+            reason = f"{error.description} ({error.err_code})"
+            raise DecodeError(f'failed to add consumer "{consumer.name}": {reason}') from None
         return ArchivedConsumer(consumer.name, config, consumer.position, consumer.created_ns)
 
     def _checked_config(self, config: ConsumerConfig) -> ConsumerConfig:
         checked = check_consumer(config, self._rules)
         others = [other.config for other in self._consumers]
+        if len(others) >= consumers_max(self.config.max_consumers, self._rules.account):
+            raise api_error(10026)
         if any(other.name == config.name for other in others):
             raise DecodeError("the archive has it twice")
         if self.config.retention is RetentionPolicy.WORKQUEUE:

@@ -141,11 +141,11 @@ class ArchiveSender:
         self._inflight += 1
         chunk = bytes(self._waiting[: self._chunk_bytes])
         del self._waiting[: self._chunk_bytes]
-        self._account.publish(self._subject, b"%b%d" % (self._reply, self._sent), b"", chunk)
+        self._publish(b"%b%d" % (self._reply, self._sent), b"", chunk)
 
     def _send_rest(self) -> None:
         if self._waiting:
-            self._account.publish(self._subject, b"", b"", bytes(self._waiting))
+            self._publish(b"", b"", bytes(self._waiting))
         # As in nats-server: the status is left out when everything went out with the rest.
         self._end(_END if self._sent else b"", "")
 
@@ -154,8 +154,12 @@ class ArchiveSender:
             self._end(_NO_INTEREST, "no interest")
 
     def _end(self, header: bytes, error: str) -> None:
-        self._account.publish(self._subject, b"", header, b"")
+        self._publish(b"", header, b"")
         self._close(error)
+
+    def _publish(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        # To subscribers alone: the client must not make requests in the server's name.
+        self._account.send_to(self._subject, [(self._subject, reply, header, payload)])
 
     def _close(self, error: str) -> None:
         if self._is_ended:

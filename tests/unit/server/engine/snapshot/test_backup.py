@@ -58,7 +58,7 @@ def in_flight(harness):
     return [frame.reply for frame in frames if frame.reply], frames
 
 
-def begin(harness, **request):
+def start(harness, **request):
     harness.account.subscribe(b"backup", b"7", harness.client)
     body = {"deliver_subject": "backup", "chunk_size": 1024, "window_size": 3072, **request}
     harness.publish("$JS.API.STREAM.SNAPSHOT.S", json.dumps(body).encode(), reply=b"_INBOX.x")
@@ -66,7 +66,7 @@ def begin(harness, **request):
 
 
 def test_no_more_than_the_window_is_in_flight(filled):
-    begin(filled)
+    start(filled)
     replies, _ = in_flight(filled)
     assert len(replies) == 3
     assert replies[0].startswith(b"$JS.SNAPSHOT.ACK.S.")
@@ -78,7 +78,7 @@ def test_no_more_than_the_window_is_in_flight(filled):
 
 
 def test_a_client_that_does_not_acknowledge_gets_a_408(filled):
-    begin(filled)
+    start(filled)
     in_flight(filled)
     filled.advance(4.9)
     assert in_flight(filled) == ([], [])
@@ -118,7 +118,7 @@ def test_the_first_chunk_waits_for_a_subscriber_but_not_for_ever(filled):
 def test_a_deleted_stream_ends_its_backup_with_a_500(make_harness, fill):
     harness = make_harness()
     fill(harness, 5000)
-    begin(harness)
+    start(harness)
     replies, _ = in_flight(harness)
     harness.api("STREAM.DELETE.S")
     sent = []
@@ -136,7 +136,7 @@ def test_a_backup_goes_in_slices(make_harness, fill):
     harness = make_harness()
     fill(harness, 3000)
     harness.engine.long_work.slice_ns = 0
-    begin(harness, chunk_size=128 * 1024, window_size=0)
+    start(harness, chunk_size=128 * 1024, window_size=0)
     turns = 0
     harness.publish("$JS.API.STREAM.SNAPSHOT.S", b'{"deliver_subject":"backup"}', reply=b"_INBOX.x")
     while harness.engine.has_ready():
@@ -162,6 +162,18 @@ def test_sizes_are_kept_within_bounds(make_harness, fill, chunk, first):
     noise = Random(1)
     for _ in range(3):
         harness.store("s.a", noise.randbytes(700_000))
-    begin(harness, chunk_size=chunk, window_size=0)
+    start(harness, chunk_size=chunk, window_size=0)
     replies, _ = in_flight(harness)
     assert replies[0].endswith(first)
+
+
+def test_no_request_is_made_in_the_servers_name(filled, begin):
+    """Chunks and acknowledgements go to subscribers, never to the API."""
+    filled.create("T", subjects=["t"])
+    filled.api("STREAM.SNAPSHOT.S", {"deliver_subject": "$JS.API.STREAM.DELETE.T"})
+    filled.advance(3)
+    subject = begin(filled, "R", subjects=["r"])
+    for payload in (b"x", b""):
+        filled.publish(subject, payload, reply=b"$JS.API.STREAM.DELETE.T")
+        filled.turn()
+    assert "T" in filled.jetstream.streams
