@@ -19,8 +19,8 @@ def small_segments(monkeypatch):
     )
 
 
-# 9, 34 and 44 broke promises once: the tail of a mirror, and pieces of it, that a power cut took before they were safe.
-@pytest.mark.parametrize("seed", [1, 2, 9, 34, 44])
+# Those but the first broke promises once: what a power cut took before it was safe, from the end or out of the middle.
+@pytest.mark.parametrize("seed", [1, 9, 34, 40, 44])
 def test_a_history_keeps_every_promise(seed):
     history = CopyingHistory(seed)
     try:
@@ -36,7 +36,7 @@ def find_a_broken_promise():
 
 
 def test_a_position_that_is_forgotten_is_noticed(monkeypatch):
-    monkeypatch.setattr(Positions, "_read_headers", lambda self, after_sequence, time_ns: {})
+    monkeypatch.setattr(Positions, "_read_headers", lambda self, *_: {})
     with pytest.raises(AssertionError):
         find_a_broken_promise()
 

@@ -112,6 +112,7 @@ class MessageStore(Protocol):
         deleted_count: how many sequences between the first and the last have no message.
         lost: sequences whose messages the disk no longer gives back, ascending; 100,000 of them are told at most.
         lost_bytes: how many bytes of the files could not be understood.
+        torn_sequence: the first message that a crash took before it was safe, though newer ones are there; 0 for none.
         durable: whether acknowledgements have to wait for `sync`.
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
         failure: set when a sync fails: nothing more is taken before `mend` and another sync.
@@ -144,6 +145,9 @@ class MessageStore(Protocol):
 
     @property
     def lost_bytes(self) -> int: ...
+
+    @property
+    def torn_sequence(self) -> int: ...
 
     def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, builtins.bytes]]:
         """Sequence, time and header of every record that has one and is not older, of removed messages as well.

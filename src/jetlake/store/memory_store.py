@@ -189,6 +189,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
     compresses = False
     lost: list[int] = []
     lost_bytes = 0
+    torn_sequence = 0
 
     def __init__(self) -> None:
         index = Index(_MemoryBlock(1), StoreHooks())

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from jetlake.errors import StoreError
-from jetlake.model.source_names import SOURCE_HEADER, parse_source_header
+from jetlake.model.source_names import SOURCE_HEADER, SourceHeader, parse_source_header
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.storage.storage import SavedPositions, StreamHome
 
@@ -50,6 +50,7 @@ class Positions:
         self._durable: dict[str, Position] = {}
         self._durable_at = (0, 0)  # Sequence and time of the stream's message up to which these count.
         self._saved_sequence = 0
+        self._torn_sequence = 0  # Copies behind it were removed, and the disk may not have that yet.
         self._is_recovered = False
         self._uncertain: set[str] = set()
         self._may_forget_ids = home.store.hooks.may_forget
@@ -89,6 +90,7 @@ class Positions:
         """Record a position whose message, and all before it, are on disk."""
         self._durable[name] = position
         self._durable_at = max(self._durable_at, at)
+        self._torn_sequence = 0
         if self._durable_at[0] - self._saved_sequence > _UNSAVED_MAX:
             self.save()
 
@@ -101,27 +103,50 @@ class Positions:
     def recover(self) -> None:
         """Restore the positions from the file and the headers of newer messages, removed ones as well.
 
+        Behind a copy that a crash has torn, all copies are removed and copied again, in their order.
+
         Raises:
             StoreError: the headers cannot be read.
         """
+        store = self._store
         saved = self._home.load_positions() or SavedPositions()
-        if saved.last_sequence > self._store.last_sequence:
+        if saved.last_sequence > store.last_sequence:
             # The log has lost its tail, whose sequences may belong to other messages now.
             saved = SavedPositions()
         entries = {name: Position(*entry) for name, entry in saved.entries.items()}
-        self._known = entries | self._read_headers(saved.last_sequence, saved.time_ns)
+        self._known = entries | self._read_headers(saved.last_sequence, saved.time_ns, store.torn_sequence or None)
         self._durable = dict(self._known)
         self._durable_at = self._now()
         self._saved_sequence = saved.last_sequence
         self._is_recovered = True
+        if saved.torn_sequence:
+            # The crash may have come before the disk had the removals.
+            self._remove_copies(range(saved.torn_sequence, saved.last_sequence + 1), entries)
+        if store.torn_sequence:
+            self._torn_sequence = store.torn_sequence
+            self.save()
+            self._remove_copies(range(store.torn_sequence, store.last_sequence + 1), self._known)
 
-    def _read_headers(self, after_sequence: int, time_ns: int) -> dict[str, Position]:
+    def _remove_copies(self, sequences: range, positions: dict[str, Position]) -> None:
+        """Remove those copies among these messages that are beyond the positions."""
+        behind = [
+            sequence
+            for sequence, _, header in self._store.headers_since(0)
+            if sequence in sequences
+            and (copy := _read_header(header)) is not None
+            and copy.sequence > positions.get(copy.index_name, _NOWHERE).sequence
+        ]
+        for sequence in behind:
+            self._store.remove(sequence)
+
+    def _read_headers(self, after_sequence: int, time_ns: int, below: int | None = None) -> dict[str, Position]:
+        """Return the positions in the headers of messages after one sequence, and below another."""
         found: dict[str, Position] = {}
         for sequence, _, header in self._store.headers_since(time_ns):
-            value = find_value(header, SOURCE_HEADER) if sequence > after_sequence else None
-            parsed = parse_source_header(value) if value else None
-            if parsed is not None:
-                found[parsed.index_name] = Position(parsed.sequence, parsed.identity)
+            if sequence > after_sequence and (below is None or sequence < below):
+                copy = _read_header(header)
+                if copy is not None:
+                    found[copy.index_name] = Position(copy.sequence, copy.identity)
         return found
 
     def save(self) -> None:
@@ -131,7 +156,7 @@ class Positions:
         sequence, time_ns = self._durable_at
         entries = {name: (position.sequence, position.identity) for name, position in self._durable.items()}
         with suppress(StoreError):
-            self._home.save_positions(SavedPositions(sequence, time_ns, entries))
+            self._home.save_positions(SavedPositions(sequence, time_ns, entries, self._torn_sequence))
             self._saved_sequence = sequence
 
     def _may_forget(self, first: int, last: int) -> bool:
@@ -141,3 +166,9 @@ class Positions:
         if last > self._saved_sequence:
             self.save()
         return last <= self._saved_sequence
+
+
+def _read_header(header: bytes) -> SourceHeader | None:
+    """Return what a message's header says about its origin; None when it is no copy."""
+    value = find_value(header, SOURCE_HEADER)
+    return parse_source_header(value) if value else None

@@ -56,6 +56,8 @@ class SavedPositions(msgspec.Struct, frozen=True):
     """That message's time, or an earlier one."""
     entries: dict[str, tuple[int, str]] = {}
     """Sequence and identity of each source's origin, by index name."""
+    torn_sequence: int = 0
+    """From here on, copies beyond the positions are to be removed: one of them was torn by a crash; 0 for none."""
 
 
 class SavedSchedules(msgspec.Struct, frozen=True):
