@@ -38,6 +38,7 @@ from jetlake.server.shell.access.connect_options import BadConnectError, Connect
 from jetlake.spark.plan.offsets import read_offset
 from jetlake.store.file_store import FileStore
 from jetlake.store.journal.file_journal import FileJournal
+from jetlake.store.log.compressed_blocks import compress_in_steps
 from jetlake.store.log.record import seed_of
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader
@@ -290,6 +291,16 @@ def segment_file(data: bytes) -> None:
         _open_with(name, data)
 
 
+def _first_segment() -> bytes:
+    return _store_files()[min(name for name in _store_files() if name.endswith(".seg"))]
+
+
+def _compressed(content: bytes) -> bytes:
+    *_, last = compress_in_steps(content, 200)
+    assert last is not None
+    return last
+
+
 def _is_forged(name: str, data: bytes) -> bool:
     """Whether a record is good and not ours: a guided fuzzer sees what hashes are compared with, and puts them in."""
     ours = _store_files()[name]
@@ -493,7 +504,7 @@ TARGETS: dict[str, Target] = {
             b'{"seq":1,"batch":5,"max_bytes":100,"multi_last":["s.*"],"up_to_seq":9,"start_time":"2026-01-01T00:00:00Z"}',
         ],
     ),
-    "segment_file": Target(segment_file, [_store_files()[min(n for n in _store_files() if n.endswith(".seg"))], b""]),
+    "segment_file": Target(segment_file, [_first_segment(), _compressed(_first_segment()), b""]),
     "index_file": Target(index_file, [_store_files().get("index", b""), b""]),
     "segment_list_file": Target(segment_list_file, [_store_files().get("segments", b""), b""]),
     "mark_file": Target(mark_file, [_store_files().get("mark", b""), b""]),

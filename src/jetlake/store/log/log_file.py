@@ -155,7 +155,7 @@ class LogFile:
         Raises:
             OSError: the disk refused.
         """
-        handle = self.open()
+        handle = self.handle if self.handle is not None else self.open()
         if self.blocks is not None:
             return self.blocks.read(self.disk, handle, size, offset)
         return self.disk.read(handle, size, offset)
