@@ -34,6 +34,7 @@
     │   ├── SequenceGapError          deliveries are missing; carries the expected and the received sequence
     │   └── StreamReplacedError       the stream is not the one that the read began with
     ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
+    ├── BatchError                    a batch of messages is over, empty, or unknown to the server
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     ├── SparkError                    the Spark source or sink cannot go on; says what to do
@@ -74,6 +75,7 @@ __all__ = [
     "BadPayloadError",
     "BadRequestError",
     "BadSubjectError",
+    "BatchError",
     "BatchWrittenError",
     "ClientConnectionError",
     "ConfigError",
@@ -494,6 +496,10 @@ class StreamReplacedError(ConsumeError):
 
 class BackupError(JetlakeError):
     """A backup or restore that ended before its archive was complete, or a folder that holds no backup."""
+
+
+class BatchError(JetlakeError):
+    """A batch of messages cannot go on: it is over, has no messages, or the server knows no such batches."""
 
 
 class PublishWindowError(JetlakeError):

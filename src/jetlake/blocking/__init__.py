@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from jetlake.blocking.client import Client, connect
-from jetlake.blocking.jetstream import JetStream, PullSubscription, PushSubscription
+from jetlake.blocking.jetstream import AtomicBatch, FastPublisher, JetStream, PullSubscription, PushSubscription
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
 from jetlake.blocking.publish_queue import PendingAck
@@ -25,8 +25,10 @@ from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
 from jetlake.client.streams.stored_message import StoredMessage
 
 __all__ = [
+    "AtomicBatch",
     "Client",
     "Consumer",
+    "FastPublisher",
     "JetStream",
     "KeyValue",
     "KeyWatch",

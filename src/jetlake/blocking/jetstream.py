@@ -16,10 +16,13 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.messages.message import give_back
+from jetlake.client.publish.fast_publisher import GapMode
 from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.errors import ApiError
 from jetlake.model.encoding.durations import Seconds
+from jetlake.model.publish import PubAck
 
-__all__ = ["Api", "JetStream", "PullSubscription", "PushSubscription"]
+__all__ = ["Api", "AtomicBatch", "FastPublisher", "JetStream", "PullSubscription", "PushSubscription"]
 
 
 class PushSubscription(Subscription):
@@ -67,12 +70,65 @@ class Api(Facade):
         return self._inner.subject(verb, *names)
 
 
+class AtomicBatch(Facade):
+    """The blocking form of `jetlake.client.AtomicBatch`."""
+
+    _inner: client.AtomicBatch
+
+    commit = Call(client.AtomicBatch.commit)
+
+    ack = View[PubAck]("The acknowledgement: sequence of the last message, and number of messages.")
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def publish(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> None:
+        """Add a message, as `jetlake.client.AtomicBatch.publish`."""
+        self._inner.publish(subject, payload, **options)
+
+    def discard(self) -> None:
+        """Forget the messages; nothing was sent."""
+        self._inner.discard()
+
+    def __enter__(self) -> AtomicBatch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.discard()
+        elif len(self):
+            self.commit()
+
+
+class FastPublisher(Facade):
+    """The blocking form of `jetlake.client.FastPublisher`."""
+
+    _inner: client.FastPublisher
+
+    publish = Call(client.FastPublisher.publish)
+    commit = Call(client.FastPublisher.commit)
+    _leave = Call(client.FastPublisher.__aexit__)
+
+    ack = View[PubAck]("The acknowledgement of the whole: last sequence in the stream, number of messages.")
+    published = View[int]("Messages published so far.")
+    acknowledged = View[int]("Messages that the stream has taken or refused, as far as is known.")
+    lost = View[list[tuple[int, int]]]("Ranges of messages that did not arrive, with gaps `ok`.")
+    refused = View[list[tuple[int, ApiError]]]("Numbers of messages that the stream refused, with the errors.")
+
+    def __enter__(self) -> FastPublisher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._leave(kind)
+
+
 class JetStream(Facade):
     """The blocking form of `jetlake.client.JetStream`."""
 
     _inner: client.JetStream
 
     publish = Call(client.JetStream.publish)
+    schedule = Call(client.JetStream.schedule)
     account_info = Call(client.JetStream.account_info)
     create_stream = Wrapped(client.JetStream.create_stream, Stream)
     update_stream = Wrapped(client.JetStream.update_stream, Stream)
@@ -106,6 +162,14 @@ class JetStream(Facade):
     def is_closed(self) -> bool:
         """Whether the connection is closed for good."""
         return self._inner.is_closed or self._thread.port.is_shut
+
+    def batch(self) -> AtomicBatch:
+        """Begin an atomic batch, as `jetlake.client.JetStream.batch`: `with js.batch() as batch: ...`."""
+        return AtomicBatch(self._inner.batch(), self._thread)
+
+    def fast_publisher(self, *, flow: int = 100, outstanding: int = 2, gaps: GapMode = "fail") -> FastPublisher:
+        """Begin a fast batch, as `jetlake.client.JetStream.fast_publisher`."""
+        return FastPublisher(self._inner.fast_publisher(flow=flow, outstanding=outstanding, gaps=gaps), self._thread)
 
     def publish_async(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> PendingAck:
         """Publish without waiting for the stream, as `jetlake.client.JetStream.publish_async`.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from jetlake.client.legacy.push_subscription import PushSubscription
     from jetlake.client.messages.message import Message
     from jetlake.client.ordered.ordered import OrderedConsumer
+    from jetlake.client.publish.atomic_batch import AtomicBatch
+    from jetlake.client.publish.fast_publisher import FastPublisher
     from jetlake.client.publish.publish_window import PendingAck
     from jetlake.client.pull.consume import Consume
     from jetlake.client.pull.consumer import Consumer
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from jetlake.client.streams.stream import Stream
 
 __all__ = [
+    "AtomicBatch",
     "Client",
     "Consume",
     "Consumer",
+    "FastPublisher",
     "Fetch",
     "JetStream",
     "KeyValue",
@@ -45,9 +49,11 @@ __all__ = [
 
 # Where each name lives.
 _HOMES = {
+    "AtomicBatch": "publish.atomic_batch",
     "Client": "client",
     "Consume": "pull.consume",
     "Consumer": "pull.consumer",
+    "FastPublisher": "publish.fast_publisher",
     "Fetch": "pull.fetch",
     "JetStream": "jetstream",
     "KeyValue": "kv",

@@ -22,11 +22,15 @@ from jetlake.client.legacy.legacy_subscriptions import (
 from jetlake.client.legacy.pull_subscription import PullSubscription
 from jetlake.client.legacy.push_subscription import PushSubscription
 from jetlake.client.ordered.ordered_consume import OrderedConsume
+from jetlake.client.publish.atomic_batch import AtomicBatch
+from jetlake.client.publish.fast_publisher import FastPublisher, GapMode
 from jetlake.client.publish.outgoing_message import PublishOptions
 from jetlake.client.publish.publish_window import PendingAck
 from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
+from jetlake.client.publish.schedule_options import ScheduleOptions, schedule_headers
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.wire_values import header_bytes
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
 from jetlake.client.streams.stream import Stream, stream_handle
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
@@ -45,6 +49,7 @@ from jetlake.model.replies import (
 )
 from jetlake.model.requests import StreamCreateRequest, StreamListRequest
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
+from jetlake.protocol.headers import Headers
 
 __all__ = ["JetStream"]
 
@@ -130,6 +135,58 @@ class JetStream:
             PublishTimeoutError: `timeout` seconds have passed.
         """
         await self._publisher.complete(timeout)
+
+    def batch(self) -> AtomicBatch:
+        """Begin an atomic batch: `async with js.batch() as batch: batch.publish(...)`.
+
+        The stream needs `allow_atomic`. The end of the block sends the messages, an exception in it discards them;
+        `batch.ack` is the acknowledgement.
+        """
+        return AtomicBatch(self._connection, self._api.timeout_s)
+
+    def fast_publisher(self, *, flow: int = 100, outstanding: int = 2, gaps: GapMode = "fail") -> FastPublisher:
+        """Begin a fast batch: `async with js.fast_publisher() as fast: await fast.publish(...)`.
+
+        The stream needs `allow_batched`. Messages are stored as they come and acknowledged in groups; the end of the
+        block waits until all are stored, and `fast.ack` is the last acknowledgement.
+
+        Args:
+            flow: messages between two acknowledgements, at most.
+            outstanding: acknowledgements that may be missing before `publish` waits.
+            gaps: `fail` ends the batch with the first message that is lost or refused, `ok` reports such messages.
+        """
+        return FastPublisher(self._connection, self._api.timeout_s, flow=flow, outstanding=outstanding, gaps=gaps)
+
+    async def schedule(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        target: str,
+        publish: PublishOptions | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> PubAck:
+        """Store a schedule: the stream publishes messages to `target` at a time, at an interval or by a cron line.
+
+        The stream needs `allow_msg_schedules`. A subject holds one schedule; another message on it, or a purge of it,
+        ends the schedule.
+
+        Args:
+            subject: where the schedule is stored.
+            payload: what is published.
+            target: where it is published; a subject of the same stream.
+            publish: options of `publish` for the schedule itself: headers, which published messages have too, `ttl` and
+                the rest.
+            options: when, and what.
+
+        Raises:
+            InvalidOptionError: none or several of `at`, `every` and `cron`.
+            ApiError: the stream refuses the schedule.
+        """
+        given: PublishOptions = {**publish} if publish else {}
+        headers = Headers(header_bytes(given.get("headers")))
+        given["headers"] = Headers.build([*headers.items(), *schedule_headers(target, **options).items()])
+        return await self._publisher.publish(subject, payload, given)
 
     @property
     def publish_async_pending(self) -> int:

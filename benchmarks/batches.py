@@ -1,0 +1,85 @@
+"""How many messages a second does the server take in batches, beside nats-server?
+
+    python benchmarks/batches.py [--quick] [--json FILE]
+
+One raw publisher sends batches of 128-byte messages as fast as the socket takes them and counts their acknowledgements:
+atomic batches of 100 messages, of which the last one commits, and fast batches of 1000 messages with flow control every
+100. Both servers run as processes of their own, with a file store and the same `sync_interval`, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from _harness import Report, parse_arguments
+from _raw_client import RawClient
+from publish import PAYLOAD, server
+
+QUESTION = "How many messages a second does the server take in batches?"
+ATOMIC_SIZE = 100
+FAST_SIZE = 1000
+CONFIG = {"name": "BENCH", "subjects": ["bench.*"], "allow_atomic": True, "allow_batched": True}
+
+
+def atomic_batch(number: int) -> bytes:
+    """The frames of one atomic batch; the last message commits and has a reply."""
+    frames = []
+    for at in range(1, ATOMIC_SIZE + 1):
+        is_last = at == ATOMIC_SIZE
+        header = b"NATS/1.0\r\nNats-Batch-Id: a%d\r\nNats-Batch-Sequence: %d\r\n%b\r\n" % (
+            number,
+            at,
+            b"Nats-Batch-Commit: 1\r\n" if is_last else b"",
+        )
+        reply = b"_INBOX.a.1 " if is_last else b""
+        sizes = len(header), len(header) + len(PAYLOAD)
+        frames.append(b"HPUB bench.%d %b%d %d\r\n%b%b\r\n" % (at % 10, reply, *sizes, header, PAYLOAD))
+    return b"".join(frames)
+
+
+def fast_batch(number: int) -> bytes:
+    """The frames of one fast batch."""
+    frames = []
+    for at in range(1, FAST_SIZE + 1):
+        operation = 0 if at == 1 else 2 if at == FAST_SIZE else 1
+        reply = b"_INBOX.a.f%d.100.fail.%d.%d.$FI" % (number, at, operation)
+        frames.append(b"PUB bench.%d %b %d\r\n%b\r\n" % (at % 10, reply, len(PAYLOAD), PAYLOAD))
+    return b"".join(frames)
+
+
+def rate(kind: str, interval: str, chunks: list[bytes], size: int) -> float:
+    """The messages a second of one run on a server of its own."""
+    with server(kind, interval) as running:
+        client = RawClient(running.port)
+        client.request("$JS.API.STREAM.CREATE.BENCH", CONFIG)
+        client.socket.sendall(b"SUB _INBOX.a.> 7\r\n")
+        client.ping()
+        started = time.perf_counter()
+        client.send_and_count(chunks, b'"count":%d}' % size, len(chunks))
+        elapsed_s = time.perf_counter() - started
+        client.close()
+        return len(chunks) * size / elapsed_s
+
+
+def main() -> None:
+    """Measure both kinds of batches with both sync intervals."""
+    arguments = parse_arguments(QUESTION)
+    report = Report(QUESTION, arguments)
+    messages = 20_000 if arguments.quick else 200_000
+    rounds = 1 if arguments.quick else 3
+    for name, make, size in (("atomic", atomic_batch, ATOMIC_SIZE), ("fast", fast_batch, FAST_SIZE)):
+        chunks = [make(number) for number in range(messages // size)]
+        for interval in ("always", "2m"):
+            rates: dict[str, list[float]] = {"nats-server": [], "jetlake": []}
+            for _ in range(rounds):
+                for kind, found in rates.items():
+                    found.append(rate(kind, interval, chunks, size))
+            medians = {kind: statistics.median(found) for kind, found in rates.items()}
+            report.add(f"{name}-{interval}", medians)
+            report.compare(f"batch-{name}-{interval}", medians["jetlake"], medians["nats-server"])
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
