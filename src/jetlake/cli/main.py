@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import sys
 
+# As type checkers know it: `typing` need not be loaded before the server listens.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jetlake.server.shell.monitoring.pages import Pages
+    from jetlake.server.shell.server import Server
+
 __all__ = ["main"]
 
 
@@ -37,9 +43,14 @@ def _serve(arguments: list[str]) -> int:
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
     try:
-        from jetlake.cli.served_dashboard import pages
         from jetlake.server.command import serve
 
-        return serve(arguments, pages)
+        return serve(arguments, _pages)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _pages(server: Server) -> Pages:
+    from jetlake.cli.served_dashboard import pages
+
+    return pages(server)

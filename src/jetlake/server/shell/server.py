@@ -29,6 +29,7 @@ from jetlake.server.shell.system.events import SystemEvents
 from jetlake.server.shell.system.requests import SystemRequests
 
 if TYPE_CHECKING:
+    import socket
     from types import TracebackType
 
     from jetlake.server.engine.engine import Engine
@@ -53,6 +54,7 @@ class Server:
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
+        sockets: listen on the address for clients already; None = the server listens when it has recovered.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Server:
         clock: Clock | None = None,
         log: Log | None = None,
         random: Random | None = None,
+        sockets: list[socket.socket] | None = None,
     ) -> None:
         given = options or Options()
         if host is not None:
@@ -104,6 +107,7 @@ class Server:
             report_defect=self._defects.report,
         )
         self._listener = TcpListener()
+        self._sockets = sockets
         self.websocket: WebSocketListener | None = None
         self._jetstream: JetStreamService | None = None
         self._events = SystemEvents(self, self._account_table.get_or_create(given.system_account))
@@ -239,7 +243,7 @@ class Server:
         options = self.options
         if options.websocket is not None:
             await self._start_websocket()
-        await self._listener.start(options.host, max(options.port, 0), self.make_connection)
+        await self._listener.start(options.host, max(options.port, 0), self.make_connection, sockets=self._sockets)
         self.settings.port = port = self._listener.port
         address = f"[{options.host}]:{port}" if ":" in options.host else f"{options.host}:{port}"
         self.log.info(f"Listening for client connections on {address}")

@@ -1,0 +1,142 @@
+"""The run of `jetlake serve`: the loop, the server in it, and its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from jetlake.errors import JetlakeError
+from jetlake.server.config.assemble import Assembled, assemble
+from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter
+from jetlake.server.shell.log import LineLog
+from jetlake.server.shell.monitoring.pages import Pages
+from jetlake.server.shell.server import Server
+from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION
+
+__all__ = ["run"]
+
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def run(
+    flags: dict[str, Any],
+    assembled: Assembled,
+    log: LineLog,
+    pages: Callable[[Server], Pages] | None,
+    sockets: list[socket.socket] | None,
+) -> int:
+    """Run a server until a signal stops it, and return the exit status of the process.
+
+    Args:
+        flags: name the configuration file that a reload reads again.
+        pages: makes the application for further pages on the monitoring port.
+        sockets: listen for clients already; None = the server listens when it has recovered.
+    """
+    allow_many_files()
+    share_interpreter()
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    try:
+        import uvloop
+
+        loop_factory = uvloop.new_event_loop
+    except ImportError:
+        pass
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(_serve(flags, assembled, log, pages, sockets))
+
+
+async def _serve(
+    flags: dict[str, Any],
+    assembled: Assembled,
+    log: LineLog,
+    pages: Callable[[Server], Pages] | None,
+    sockets: list[socket.socket] | None,
+) -> int:
+    options = assembled.options
+    try:
+        server = Server(options=options, log=log, sockets=sockets)
+        if pages is not None:
+            server.pages = pages(server)
+        if "config" in flags:
+            server.load_options = lambda: assemble(flags).options
+    except JetlakeError as error:
+        log.fatal(f"Can't start: {error}")
+        return 1
+    _log_start(server, assembled, log)
+    _handle_signals(server, log)
+    try:
+        await server.start()
+    except (JetlakeError, OSError) as error:
+        log.fatal(f"Can't start: {error}")
+        return 1
+    _collect_garbage(server)
+    await server.wait_stopped()
+    # Another signal must not reach a loop that is being closed.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+    log.info("Server Exiting..")
+    log.close()
+    return 0
+
+
+def _collect_garbage(server: Server) -> None:
+    turns = server.engine_loop.durations
+    garbage = GarbageCollection(lambda: turns.count)
+    garbage.start()
+
+    def run_due() -> None:
+        garbage.run_due()
+        server.engine_loop.loop.call_later(garbage.INTERVAL_S, run_due)
+
+    run_due()
+
+
+def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:
+    options = assembled.options
+    log.info("Starting jetlake")
+    log.info(f"  Version:  {JETLAKE_VERSION} (compatible with nats-server {COMPATIBLE_VERSION})")
+    log.info(f"  Name:     {server.name}")
+    log.info(f"  ID:       {server.id}")
+    if options.config_file:
+        log.info(f"Using configuration file: {options.config_file}")
+    for warning in (*assembled.warnings, *assembled.doubts):
+        log.warn(warning)
+
+
+# Signals
+
+
+def _handle_signals(server: Server, log: LineLog) -> None:
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop(name: str) -> None:
+        log.info(f'Trapped "{name}" signal')
+        if not stopping:
+            log.info("Initiating Shutdown...")
+            stopping.append(loop.create_task(_stop(server)))
+
+    loop.add_signal_handler(signal.SIGINT, stop, "interrupt")
+    loop.add_signal_handler(signal.SIGTERM, stop, "terminated")
+    loop.add_signal_handler(signal.SIGHUP, _reload, server, log)
+    loop.add_signal_handler(signal.SIGUSR1, log.reopen)
+    loop.add_signal_handler(signal.SIGUSR2, server.enter_lame_duck)
+    # The parent process may have blocked signals until these handlers exist.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+
+
+async def _stop(server: Server) -> None:
+    # A signal may come while the server is still starting.
+    while not server.running and not server.has_stopped:
+        await asyncio.sleep(0.005)
+    await server.stop()
+
+
+def _reload(server: Server, log: LineLog) -> None:
+    log.info('Trapped "hangup" signal')
+    try:
+        server.reload_configuration()
+    except JetlakeError as error:
+        log.error(f"Failed to reload server configuration: {error}")

@@ -1,0 +1,66 @@
+"""`jetlake serve` listens before it loads what only a running server needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+AT_LISTEN = """
+import sys
+import jetlake.server.shell.sockets as sockets
+def listen(host, port):
+    print(*sys.modules)
+    raise SystemExit(0)
+sockets.listen = listen
+from jetlake.cli.main import main
+main(["serve", *sys.argv[1:]])
+"""
+
+AT_READY = """
+import os, sys
+from jetlake.server.shell.log import LineLog
+def info(self, text):
+    if text == "Server is ready":
+        print(*sys.modules, flush=True)
+        os._exit(0)
+LineLog.info = info
+from jetlake.cli.main import main
+main(["serve", *sys.argv[1:]])
+"""
+
+
+def modules(program, *arguments):
+    command = [sys.executable, "-c", program, "-a", "127.0.0.1", "-p", "-1", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("flags", [["-sd"], ["--no_jetstream", "-sd"]])
+def test_little_is_loaded_before_the_port_listens(tmp_path, flags):
+    loaded = modules(AT_LISTEN, *flags, tmp_path)
+    assert "jetlake.server.config.options" in loaded
+    for name in ("asyncio", "ssl", "logging", "uvloop", "jetlake.server.shell.server", "jetlake.server.engine"):
+        assert name not in loaded
+    assert len([name for name in loaded if name.startswith("jetlake")]) < 30
+
+
+def test_a_server_with_something_to_recover_listens_when_it_has_recovered(tmp_path):
+    (tmp_path / "jetstream" / "$G").mkdir(parents=True)
+    assert "jetlake.server.engine.engine" in modules(AT_LISTEN, "-sd", tmp_path)
+
+
+def test_a_server_without_jetstream_loads_no_engine(tmp_path):
+    loaded = modules(AT_READY, "--no_jetstream")
+    for name in (
+        "jetlake.server.engine.engine",
+        "jetlake.store.log",
+        "jetlake.server.shell.monitoring.http",
+        "jetlake.server.shell.monitoring.reports",
+        "jetlake.server.shell.system.answers",
+        "jetlake.server.shell.websocket",
+        "jetlake.dashboard",
+        "jetlake.client",
+        "websockets",
+        "click",
+    ):
+        assert name not in loaded
