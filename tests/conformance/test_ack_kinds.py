@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from blocking_support import connected, fill
+from client_support import filled, until
 from workbench import MILLISECOND, SECOND, Workbench, numbers_of, sequences
+
+from jetlake.errors import InvalidOptionError
 
 
 @pytest.fixture
@@ -349,3 +353,47 @@ async def test_consumers_that_come_go_and_pause_are_told(bench):
         "PAUSE",
         "DELETED",
     ]
+
+
+async def test_ack_next_of_our_client(server, clients):
+    js = (await clients(server)).jetstream()
+    stream = await filled(js, 10)
+    consumer = await stream.create_consumer("worker")
+    (first,) = await consumer.fetch(1)
+    (second,) = await consumer.ack_next(first)
+    assert first.is_settled
+    more = await consumer.ack_next(second, 3, expires=5, idle_heartbeat=1)
+    assert [message.metadata.stream_seq for message in more] == [3, 4, 5]
+    rest = [message async for message in consumer.ack_next(more[0], 20, no_wait=True)]
+    assert [message.metadata.stream_seq for message in rest] == [6, 7, 8, 9, 10]
+    # What was acknowledged before is not acknowledged again; what is asked for comes all the same.
+    assert await consumer.ack_next(first, no_wait=True) == []
+    assert (await consumer.info()).num_ack_pending == 7
+    for message, settle in zip(
+        (*more[1:], *rest), ("nak_sync", "term_sync", "in_progress_sync", "ack_sync"), strict=False
+    ):
+        await getattr(message, settle)()
+    await until(lambda: _pending_is(consumer, 5))
+    other = await stream.create_consumer("other")
+    with pytest.raises(InvalidOptionError, match="of consumer 'worker'"):
+        other.ack_next(first)
+
+
+async def _pending_is(consumer, count):
+    return (await consumer.info()).num_ack_pending == count
+
+
+@connected
+def test_ack_next_of_the_blocking_client(client):
+    js = client.jetstream()
+    consumer = fill(js, 4).create_consumer("worker")
+    (first,) = consumer.fetch(1)
+    second, third = consumer.ack_next(first, 2)
+    second.nak_sync()
+    third.term_sync("no use")
+    third.in_progress_sync()
+    again = consumer.ack_next(first, 2, no_wait=True)
+    assert [message.metadata.stream_seq for message in again] == [2, 4]
+    again[1].in_progress_sync()
+    again[1].ack_sync()
+    assert consumer.info().num_ack_pending == 1

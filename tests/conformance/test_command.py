@@ -101,8 +101,17 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
     assert await state() == ((2, 2), (1, 1), 1, 0)
     await orders.run("consumer next ORDERS DISPATCH --no-ack")
     assert await state() == ((3, 2), (1, 1), 1, 1)
-    await orders.run("consumer next ORDERS DISPATCH")
+    await orders.run("con next ORDERS DISPATCH")
     assert await state() == ((4, 2), (4, 2), 0, 0)
+    # The document's short names, and others of the `nats` command.
+    assert "Outstanding Acks: 0" in await orders.run("con info ORDERS DISPATCH")
+    for words in ("str info ORDERS", "s nfo ORDERS", "st i ORDERS"):
+        assert "ORDERS" in await orders.run(words)
+    assert "ORDERS" in await orders.run("str list")
+    assert "DISPATCH" in await orders.run("c l ORDERS")
+    await orders.run("con create ORDERS EXTRA --pull --defaults")
+    await orders.run("obs del ORDERS EXTRA --force")
+    assert "EXTRA" not in await orders.run("con ls ORDERS")
 
 
 async def test_starting_positions_of_the_deep_dive(orders):

@@ -18,6 +18,7 @@ from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPus
 from jetlake.client.messages.message import give_back
 from jetlake.client.publish.fast_publisher import GapMode
 from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.client.settings.deprecation import OLDER_API, deprecated
 from jetlake.errors import ApiError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
@@ -142,7 +143,6 @@ class JetStream(Facade):
     create_or_update_consumer = Wrapped(client.JetStream.create_or_update_consumer, Consumer)
     consumer = Wrapped(client.JetStream.consumer, Consumer)
     delete_consumer = Call(client.JetStream.delete_consumer)
-    pull_subscribe = Wrapped(client.JetStream.pull_subscribe, PullSubscription)
     create_key_value = Wrapped(client.JetStream.create_key_value, KeyValue)
     create_or_update_key_value = Wrapped(client.JetStream.create_or_update_key_value, KeyValue)
     key_value = Wrapped(client.JetStream.key_value, KeyValue)
@@ -193,6 +193,7 @@ class JetStream(Facade):
         return self._inner.publish_async_pending + self._queue.waiting
 
     @overload
+    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -204,6 +205,7 @@ class JetStream(Facade):
     ) -> PushSubscription: ...
 
     @overload
+    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -214,6 +216,7 @@ class JetStream(Facade):
         **options: Any,
     ) -> Reading: ...
 
+    @deprecated(OLDER_API, category=None)
     def subscribe(
         self,
         subject: str = "",
@@ -230,6 +233,14 @@ class JetStream(Facade):
         found = self._thread.call(self._inner.subscribe(subject, **options))
         return self._subscribed(found, callback, manual_ack)
 
+    @deprecated(OLDER_API, category=None)
+    def pull_subscribe(self, subject: str = "", durable: str = "", **options: Any) -> PullSubscription:
+        """As `jetlake.client.JetStream.pull_subscribe`."""
+        return PullSubscription(
+            self._thread.call(self._inner.pull_subscribe(subject, durable, **options)), self._thread
+        )
+
+    @deprecated(OLDER_API, category=None)
     def queue_subscribe(
         self,
         subject: str,

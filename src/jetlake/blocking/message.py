@@ -1,10 +1,11 @@
-"""A received message whose answers may be sent from any thread, and whose `ack_sync` blocks."""
+"""A received message whose answers may be sent from any thread, and whose confirmed forms block."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
 from jetlake.client.messages.message import Message as AsyncMessage
+from jetlake.client.messages.message import nak_body
 from jetlake.client.settings.options import timeout_s
 from jetlake.model.encoding.durations import Seconds
 
@@ -27,8 +28,22 @@ class Message(AsyncMessage, gc=False, eq=False):
             RequestTimeoutError: no answer came; call it again, or expect the message again.
             NoRespondersError: the consumer is gone or takes no acknowledgements.
         """
-        if self._settled:
-            return
-        outlet, reply = self._answerable()
-        cast("ThreadOutlet", outlet).request_and_wait(reply, b"+ACK", timeout_s(timeout))
-        self._settled = True
+        self._confirm_blocking(b"+ACK", timeout)
+
+    def nak_sync(self, delay: Seconds | None = None, *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
+        """As `nak`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        self._confirm_blocking(nak_body(delay), timeout)
+
+    def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
+        """As `term`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        self._confirm_blocking(self._term_body(reason), timeout)
+
+    def in_progress_sync(self, *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
+        """As `in_progress`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        self._confirm_blocking(b"+WPI", timeout)
+
+    def _confirm_blocking(self, body: bytes, timeout: Seconds | None) -> None:
+        if not self._settled:
+            outlet, reply = self._answerable()
+            cast("ThreadOutlet", outlet).request_and_wait(reply, body, timeout_s(timeout))
+            self._settled = body != b"+WPI"

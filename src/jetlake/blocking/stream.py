@@ -70,6 +70,7 @@ class Consumer(Facade):
     _inner: client.Consumer
 
     fetch = Wrapped(client.Consumer.fetch, messages, give_back)
+    ack_next = Wrapped(client.Consumer.ack_next, messages, give_back)
     next = Wrapped(client.Consumer.next, _message, _give_back)
     consume = _Consume(client.Consumer.consume)
     messages = consume

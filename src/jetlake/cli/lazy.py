@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from jetlake.cli.short_names import full_name
+
 __all__ = ["LazyGroup"]
 
 
@@ -21,6 +23,7 @@ class LazyGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self._later})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = full_name(cmd_name, is_group=True)
         known = super().get_command(ctx, cmd_name)
         if known is not None or cmd_name not in self._later:
             return known

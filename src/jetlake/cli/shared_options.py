@@ -8,6 +8,7 @@ import click
 
 from jetlake.cli.name_completion import context_names
 from jetlake.cli.session import typed_settings
+from jetlake.cli.short_names import full_name
 
 __all__ = ["SharedCommand", "SharedGroup", "shared_options"]
 
@@ -74,3 +75,6 @@ class SharedGroup(SharedCommand, click.Group):
     """A group whose commands take the shared options, and which takes them itself."""
 
     command_class = SharedCommand
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, full_name(cmd_name, is_group=False))

@@ -29,6 +29,7 @@ from jetlake.client.publish.publish_window import PendingAck
 from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
 from jetlake.client.publish.schedule_options import ScheduleOptions, schedule_headers
 from jetlake.client.pull.consumer import Consumer
+from jetlake.client.settings.deprecation import OLDER_API, deprecated
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import header_bytes
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
@@ -396,6 +397,7 @@ class JetStream:
     # The older workflow
 
     @overload
+    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -406,6 +408,7 @@ class JetStream:
     ) -> PushSubscription: ...
 
     @overload
+    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -415,6 +418,7 @@ class JetStream:
         **options: Unpack[SubscribeOptions],
     ) -> OrderedConsume: ...
 
+    @deprecated(OLDER_API, category=None)
     async def subscribe(
         self,
         subject: str = "",
@@ -424,6 +428,9 @@ class JetStream:
         **options: Unpack[SubscribeOptions],
     ) -> PushSubscription | OrderedConsume:
         """Subscribe through a push consumer that exists or is created now and deleted by `unsubscribe` and `drain`.
+
+        Deprecated, with `queue_subscribe` and `pull_subscribe`: the older workflow, which stays. In the newer one
+        (NATS ADR-37), `Stream.create_consumer` and `Consumer.consume`, it is plain who owns the consumer.
 
         NATS ADR-15 has the rule: they delete a consumer that this call created, a durable one with its position too,
         unless `keep_consumer` is set or another member of its queue group is bound to it. Closing, draining or losing
@@ -444,6 +451,7 @@ class JetStream:
         """
         return await self._legacy.subscribe(subject, callback, ordered, options)
 
+    @deprecated(OLDER_API, category=None)
     async def queue_subscribe(
         self,
         subject: str,
@@ -458,6 +466,7 @@ class JetStream:
         """
         return await self._legacy.queue_subscribe(subject, queue, callback, options)
 
+    @deprecated(OLDER_API, category=None)
     async def pull_subscribe(
         self, subject: str = "", durable: str = "", **options: Unpack[BindOptions]
     ) -> PullSubscription:

@@ -18,6 +18,7 @@ from jetlake.errors import (
     ConsumerDeletedError,
     DisconnectedError,
     InvalidOptionError,
+    JetlakeError,
     NoRespondersError,
     PermissionsError,
     PullStatusError,
@@ -306,8 +307,12 @@ class PullSubscription:
             self._single = None
         await self._bound.delete_if_owned(self._bound.has_waiting_pulls if self._bound.is_named else None)
 
-    drain = unsubscribe
-    """The same as `unsubscribe`: nothing is under way between two fetches."""
+    async def drain(self) -> None:
+        """End it as `unsubscribe`, since nothing is under way between two fetches; a failure goes to `on_error`."""
+        try:
+            await self.unsubscribe()
+        except JetlakeError as error:
+            self._connection.signal(error)
 
     async def __aenter__(self) -> PullSubscription:
         return self

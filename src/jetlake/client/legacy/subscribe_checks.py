@@ -13,8 +13,8 @@ from jetlake.model.enums import AckPolicy
 
 __all__ = ["SubscribeRequest", "check_existing", "check_request"]
 
-# Set by the workflow itself, so never a difference that the user asked for.
-_NOT_COMPARED = frozenset({"name", "durable_name", "deliver_subject", "deliver_group", "filter_subject", "metadata"})
+# Servers and tools add keys of their own to the metadata.
+_SERVER_METADATA = "_nats."
 _FIXED_FOR_ORDERED = ("deliver_subject", "deliver_group", "max_deliver", "mem_storage", "num_replicas", "ack_wait")
 
 
@@ -149,11 +149,16 @@ def _check_filter(request: SubscribeRequest, config: ConsumerConfig, who: str) -
 def _check_config(request: SubscribeRequest, config: ConsumerConfig, who: str) -> None:
     wanted = configured(ConsumerConfig, dict(request.options))
     for name in request.options:
-        if name in _NOT_COMPARED:
-            continue
-        asked, present = getattr(wanted, name), getattr(config, name)
+        asked, present = _comparable(wanted, name), _comparable(config, name)
         if asked != present:
             raise SubscribeMismatchError(
                 f"{who} exists with {name} {present}, and {asked} would not be applied; update the consumer, or leave "
                 "the option out"
             )
+
+
+def _comparable(config: ConsumerConfig, name: str) -> Any:
+    value = getattr(config, name)
+    if name == "metadata":
+        return {key: text for key, text in value.items() if not key.startswith(_SERVER_METADATA)}
+    return value

@@ -124,7 +124,14 @@ async def subscribe_push(
             try:
                 info = await _create(api, stream, request, deliver_subject=deliver_subject)
             except (ConsumerExistsError, ConsumerNameInUseError):
-                continue  # Somebody created it between the look-up and now.
+                # Somebody created it between the look-up and now. Only a queue's members share a consumer.
+                if request.queue:
+                    continue
+                await _checked(api, stream, request)
+                raise SubscribeMismatchError(
+                    f"duplicate subscription: consumer {request.name!r} of stream {stream!r} was created by another "
+                    "subscriber meanwhile"
+                ) from None
             subscription.attach(info, created=not request.keeps_consumer, is_named=request.has_own_name)
             return subscription
     raise SubscribeMismatchError(f"consumer {request.name!r} of stream {stream!r} is created and deleted all the time")

@@ -16,7 +16,7 @@ from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
 
-__all__ = ["Message", "Outlet", "give_back"]
+__all__ = ["Message", "Outlet", "give_back", "nak_body"]
 
 _ACK_PREFIX = b"$JS.ACK."
 _SHOWN_MAX = 40
@@ -40,7 +40,8 @@ class Message(Struct, gc=False, eq=False):
     """A message that a subscription or a consumer received.
 
     The parser builds it with its first five fields. Answers of every kind are written in the order of the calls, with
-    one write for all calls of one turn of the event loop; awaiting them is allowed and not needed, except `ack_sync`.
+    one write for all calls of one turn of the event loop; awaiting them is allowed and not needed, except those whose
+    names end in `_sync`, which wait for the server.
     """
 
     raw_subject: bytes
@@ -125,30 +126,23 @@ class Message(Struct, gc=False, eq=False):
             RequestTimeoutError: no answer came; call it again, or expect the message again.
             NoRespondersError: the consumer is gone or takes no acknowledgements.
         """
-        if self._settled:
-            return
-        outlet, reply = self._answerable()
-        await outlet.request_raw(reply, b"", b"+ACK", timeout_s(timeout))
-        self._settled = True
+        await self._confirm(b"+ACK", timeout)
 
     def nak(self, delay: Seconds | None = None) -> Ready:
         """Not done: deliver it again, at once or after `delay` seconds."""
-        if delay is None:
-            return self._settle(b"-NAK")
-        delay_ns = nanoseconds(delay)
-        if delay_ns < 0:
-            raise InvalidOptionError(f"delay is 0 or more seconds, not {delay!r}")
-        return self._settle(b'-NAK {"delay":%d}' % delay_ns)
+        return self._settle(nak_body(delay))
+
+    async def nak_sync(self, delay: Seconds | None = None, *, timeout: Seconds | None = None) -> None:
+        """As `nak`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        await self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str = "") -> Ready:
         """Never deliver it again, though it was not done; the reason goes into the server's advisory."""
-        if not reason:
-            return self._settle(b"+TERM")
-        if "\r" in reason or "\n" in reason:
-            raise InvalidOptionError("reason is one line")
-        body = b"+TERM " + reason.encode()
-        self._answerable()[0].check_size(len(body))
-        return self._settle(body)
+        return self._settle(self._term_body(reason))
+
+    async def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:
+        """As `term`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        await self._confirm(self._term_body(reason), timeout)
 
     def in_progress(self) -> Ready:
         """Still at work: the wait for the acknowledgement starts anew."""
@@ -156,6 +150,16 @@ class Message(Struct, gc=False, eq=False):
             outlet, reply = self._answerable()
             outlet.send(encoder.pub(reply, b"", b"+WPI"))
         return READY
+
+    async def in_progress_sync(self, *, timeout: Seconds | None = None) -> None:
+        """As `in_progress`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        await self._confirm(b"+WPI", timeout)
+
+    def settle_by_pull(self, inbox: bytes, request: bytes) -> None:
+        """Done, and a pull request in one: what it asks for goes to the inbox. `Consumer.ack_next` calls this."""
+        outlet, reply = self._answerable()
+        outlet.send(encoder.pub(reply, inbox, b"+NXT " + request))
+        self._settled = True
 
     def respond(self, payload: bytes = b"", *, headers: Mapping[str, str | list[str]] | None = None) -> Ready:
         """Answer a request.
@@ -176,6 +180,21 @@ class Message(Struct, gc=False, eq=False):
             self._outlet.send(encoder.pub(self.raw_reply, b"", payload))
         return READY
 
+    async def _confirm(self, body: bytes, timeout: Seconds | None) -> None:
+        if not self._settled:
+            outlet, reply = self._answerable()
+            await outlet.request_raw(reply, b"", body, timeout_s(timeout))
+            self._settled = body != b"+WPI"
+
+    def _term_body(self, reason: str) -> bytes:
+        if not reason:
+            return b"+TERM"
+        if "\r" in reason or "\n" in reason:
+            raise InvalidOptionError("reason is one line")
+        body = b"+TERM " + reason.encode()
+        self._answerable()[0].check_size(len(body))
+        return body
+
     def _settle(self, body: bytes) -> Ready:
         if not self._settled:
             outlet, reply = self._answerable()
@@ -194,6 +213,16 @@ class Message(Struct, gc=False, eq=False):
         size = len(self.payload)
         content = f"{self.payload!r}" if size <= _SHOWN_MAX else f"{self.payload[:_SHOWN_MAX]!r}… {size} bytes"
         return f"<Message {self.subject!r} {content}{' reply ' + self.reply if self.raw_reply else ''}>"
+
+
+def nak_body(delay: Seconds | None) -> bytes:
+    """The body of an acknowledgement that asks for another delivery, after so many seconds if not at once."""
+    if delay is None:
+        return b"-NAK"
+    delay_ns = nanoseconds(delay)
+    if delay_ns < 0:
+        raise InvalidOptionError(f"delay is 0 or more seconds, not {delay!r}")
+    return b'-NAK {"delay":%d}' % delay_ns
 
 
 def give_back(messages: Iterable[Message]) -> None:

@@ -117,6 +117,44 @@ class Consumer:
             ),
         )
 
+    def ack_next(
+        self,
+        message: Message,
+        max_messages: int = 1,
+        *,
+        expires: Seconds | None = None,
+        max_bytes: int | None = None,
+        idle_heartbeat: Seconds | None = None,
+        no_wait: bool = False,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Fetch:
+        """Acknowledge a message of this consumer and ask for the next ones, in one message to the server.
+
+        The result and the other arguments are those of `fetch`. A message that was acknowledged before is not
+        acknowledged again. The acknowledgement has no confirmation of its own: the messages that come are one.
+
+        Raises:
+            InvalidOptionError: the message is not of this consumer, or an option cannot work; nothing was sent.
+        """
+        self._refuse_pinned("ack_next")
+        metadata = message.metadata
+        if (metadata.stream, metadata.consumer) != (self.stream_name, self.name):
+            raise InvalidOptionError(
+                f"the message is of consumer {metadata.consumer!r} of stream {metadata.stream!r}, not of {self!r}"
+            )
+        options = fetch_options(
+            max_messages,
+            max_bytes=max_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            no_wait=no_wait,
+            group=self._groups(group, min_pending, min_ack_pending, priority),
+        )
+        return Fetch(self._api.connection, self._pulled, options, after=message)
+
     async def next(
         self,
         timeout: Seconds = 5.0,

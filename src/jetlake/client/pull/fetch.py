@@ -31,11 +31,31 @@ class Fetch:
     Attributes:
         error: why the fetch ended early, or None.
         status: the status with which the server ended it, or None.
+
+    Args:
+        connection: the connection to the server.
+        consumer: the consumer to pull from.
+        options: how much, and for how long.
+        after: a message of the consumer whose acknowledgement carries the pull.
     """
 
-    __slots__ = ("_connection", "_consumer", "_inbox", "_mailbox", "_options", "_reply", "_state", "_timer", "error")
+    __slots__ = (
+        "_after",
+        "_connection",
+        "_consumer",
+        "_inbox",
+        "_mailbox",
+        "_options",
+        "_reply",
+        "_state",
+        "_timer",
+        "error",
+    )
 
-    def __init__(self, connection: Connection, consumer: PulledConsumer, options: FetchOptions) -> None:
+    def __init__(
+        self, connection: Connection, consumer: PulledConsumer, options: FetchOptions, after: Message | None = None
+    ) -> None:
+        self._after = after
         self._connection = connection
         self._consumer = consumer
         self._options = options
@@ -103,7 +123,10 @@ class Fetch:
         self._inbox = connection.inboxes.take(self)
         self._reply = self._inbox.next_reply()
         body = encode(self._options.request())
-        connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
+        if self._after is not None and not self._after.is_settled:
+            self._after.settle_by_pull(self._reply, body)
+        else:
+            connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
         connection.end_turn()
         self._timer = loop.call_at(self._state.deadline(), self._look)
         return self._mailbox

@@ -211,3 +211,18 @@ async def test_binding_goes_on_though_the_consumer_cannot_be_looked_up(fake, clo
     await clock.settle()
     fake.deliver(fake.pull_reply("S", "x"), delivery(1))
     assert len(await task) == 1
+
+
+async def test_unsubscribe_returns_the_error_of_the_deletion_and_drain_reports_it(fake, clock):
+    fake.answers["$JS.API.CONSUMER.CREATE.S"] = consumer_info("S", "E", "create")
+    fake.answers["$JS.API.CONSUMER.DELETE.S.E"] = {
+        "type": "io.nats.jetstream.api.v1.consumer_delete_response",
+        "error": {"code": 500, "err_code": 10000, "description": "broken"},
+    }
+    js = (await fake.connect()).jetstream()
+    subscription = await js.pull_subscribe("s.1", stream="S")
+    with pytest.raises(Exception, match="broken"):
+        await subscription.unsubscribe()
+    subscription = await js.pull_subscribe("s.1", stream="S")
+    await subscription.drain()
+    assert "broken" in str(fake.errors[-1])

@@ -119,8 +119,9 @@ async def test_the_stream_must_be_one(fake, clock, js, streams):
     assert not any(isinstance(frame, Sub) and b"*" not in frame.subject for frame in fake.wire.frames)
 
 
-async def test_a_consumer_that_appeared_meanwhile_is_an_error_without_a_queue(fake, clock, js):
-    theirs = consumer_info("S", "d", deliver_subject="theirs", push_bound=True)
+@pytest.mark.parametrize("is_bound", [True, False])
+async def test_a_consumer_that_appeared_meanwhile_is_an_error_without_a_queue(fake, clock, js, is_bound):
+    theirs = consumer_info("S", "d", deliver_subject="theirs", push_bound=is_bound)
     answers = [NOT_FOUND]
     fake.answers["$JS.API.CONSUMER.INFO.S.d"] = lambda frame: answers.pop(0) if answers else theirs
     fake.answers["$JS.API.CONSUMER.DURABLE.CREATE.S.d"] = {

@@ -83,6 +83,10 @@ def test_what_works_passes(fields):
         ({"options": {"ack_wait": 5}}, info(ack_wait=30_000_000_000), "ack_wait .* would not be applied"),
         ({"options": {"ack_policy": "all"}}, info(ack_policy=AckPolicy.EXPLICIT), "ack_policy"),
         ({"options": {"max_deliver": 3}}, info(max_deliver=-1), "max_deliver"),
+        ({"options": {"deliver_subject": "elsewhere"}}, info(), "deliver_subject d, and elsewhere"),
+        ({"options": {"metadata": {"a": "b"}}}, info(metadata={"a": "c"}), "metadata"),
+        ({"options": {"metadata": {"a": "b"}}}, info(metadata={"_nats.level": "5"}), "metadata"),
+        ({"options": {"filter_subject": "s.*"}}, info(filter_subject="s.1"), "filter_subject"),
         (
             {"queue": "q"},
             info(deliver_group="q", flow_control=True, idle_heartbeat=1),
@@ -107,8 +111,8 @@ def test_consumers_that_do_not_fit(fields, existing, words):
         ({"is_pull": True}, info(deliver_subject="")),
         ({"options": {"ack_wait": 30}}, info(ack_wait=30_000_000_000)),
         ({"subject": "", "stream": "S", "consumer": "C"}, info(filter_subject="s.2")),
-        # Where it delivers to is the consumer's own affair.
-        ({"options": {"deliver_subject": "elsewhere"}}, info()),
+        ({"options": {"deliver_subject": "d"}}, info()),
+        ({"options": {"metadata": {"a": "b"}}}, info(metadata={"a": "b", "_nats.req.level": "0"})),
     ],
 )
 def test_consumers_that_fit(fields, existing):

@@ -197,3 +197,28 @@ def test_what_the_server_would_not_take_is_refused():
             call()
     assert outlet.frames == []
     assert not message.is_settled
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "body", "settles"),
+    [
+        ("ack_sync", {}, b"+ACK", True),
+        ("nak_sync", {}, b"-NAK", True),
+        ("nak_sync", {"delay": 2}, b'-NAK {"delay":2000000000}', True),
+        ("term_sync", {}, b"+TERM", True),
+        ("term_sync", {"reason": "broken"}, b"+TERM broken", True),
+        ("in_progress_sync", {}, b"+WPI", False),
+    ],
+)
+async def test_confirmed_forms(outlet, name, arguments, body, settles):
+    message = received(outlet)
+    await getattr(message, name)(timeout=3, **arguments)
+    assert outlet.requests == [(REPLY, b"", body, 3)]
+    assert message.is_settled is settles
+    await getattr(message, name)(**arguments)
+    assert len(outlet.requests) == (1 if settles else 2)
+    message = received(outlet)
+    outlet.error = RequestTimeoutError("a", 3)
+    with pytest.raises(RequestTimeoutError):
+        await getattr(message, name)(**arguments)
+    assert not message.is_settled

@@ -13,7 +13,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The server-wide settings of JetStream."""
 
     server_name: str = "jetlake"
-    """Named as the leader in stream and consumer info, and in audit events."""
+    """Named as the leader in stream info, and as the server in audit events."""
     domain: str = ""
     """JetStream domain. Default: none."""
     sync_interval_ns: int = 0

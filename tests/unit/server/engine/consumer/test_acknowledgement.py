@@ -245,6 +245,17 @@ def test_samples_of_acks(make_worker, harness, heard):
     assert event["ack_time"] == 2 * SECOND
 
 
+def test_acks_of_all_messages_up_to_one_are_sampled_as_one(make_worker, harness, heard):
+    ear = heard("$JS.EVENT.METRIC.>")
+    worker = make_worker(messages=3, sample_freq="100", ack_policy="all")
+    frames = worker.pull(b"3")
+    harness.advance(2)
+    worker.answer(frames[1])
+    worker.answer(frames[0])
+    ((_, event),) = ear()
+    assert (event["stream_seq"], event["deliveries"], event["ack_time"]) == (2, 1, 2 * SECOND)
+
+
 def test_some_of_the_acks_are_sampled(make_worker, heard):
     ear = heard("$JS.EVENT.METRIC.>")
     worker = make_worker(messages=100, sample_freq="30")

@@ -99,12 +99,12 @@ class AckHandler:
         self.last_ns = now_ns
         tracker = self._tracker
         was_full = len(tracker.pending) >= tracker.max_pending
+        if samples and sequence in tracker.pending:
+            ack_time_ns = now_ns - tracker.delivered_ns(sequence)
+            self._events.acked(sequence, consumer_sequence, tracker.delivery_count(sequence), ack_time_ns)
         if not tracker.is_explicit:
             self.ack_up_to(sequence, consumer_sequence)
         else:
-            if samples and sequence in tracker.pending:
-                ack_time_ns = now_ns - tracker.delivered_ns(sequence)
-                self._events.acked(sequence, consumer_sequence, tracker.delivery_count(sequence), ack_time_ns)
             floor = tracker.floor_stream
             is_new = sequence in tracker.exhausted
             is_new = tracker.ack(sequence, consumer_sequence) or is_new
