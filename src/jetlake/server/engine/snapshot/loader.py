@@ -8,6 +8,7 @@ from jetlake.errors import ApiError, DecodeError, api_error
 from jetlake.model.account import AccountLimits
 from jetlake.model.archive.items import ArchivedConsumer, ArchivedMessage, ArchivedState, Item, SkippedSequence
 from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.lifetimes import FOREVER, parse_lifetime
 from jetlake.model.enums import RetentionPolicy, StorageType
 from jetlake.model.rules.consumer_rules import ConsumerRules, check_consumer, check_workqueue
 from jetlake.model.rules.limits import ServerLimits, consumers_max
@@ -18,8 +19,10 @@ from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.snapshot.consumer_positions import stored_state
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
-from jetlake.server.engine.storage.storage import SavedIds, StreamHome
+from jetlake.server.engine.storage.storage import SavedIds, SavedLifetimes, StreamHome
 from jetlake.server.engine.stream.message_headers import MSG_ID
+from jetlake.server.engine.stream.message_lifetimes import TTL
+from jetlake.store.interface import StoreLimits
 from jetlake.store.journal.consumer_state import ConsumerState
 
 __all__ = ["LoadedConsumer", "StreamLoader"]
@@ -64,7 +67,14 @@ class StreamLoader:
         self._last_sequence = 0
         self._may_begin_anywhere = False
         self._has_first = False
+        self._limits = StoreLimits(
+            max_messages=config.max_msgs, max_bytes=config.max_bytes, max_per_subject=config.max_msgs_per_subject
+        )
+        # What the stream will ask for when it opens, collected here so that it need not read all headers then.
         self._has_ids = False
+        self._ids: list[tuple[bytes, int, int]] = []
+        self._deadlines: list[tuple[int, int]] = []
+        self._ageless: list[int] = []
         self._unflushed = 0
         self._consumers: list[ArchivedConsumer] = []
 
@@ -102,12 +112,24 @@ class StreamLoader:
             raise DecodeError(f"message sequence {sequence} has an invalid header")
         if 0 < self.config.max_msg_size < len(header) + len(payload):
             raise DecodeError(f"message sequence {sequence} exceeds maximum message size")
-        if not self._has_ids and header and find_value(header, MSG_ID):
-            self._has_ids = True
+        if header:
+            self._note_headers(header, sequence, time_ns)
         self.home.store.append(subject, header, payload, time_ns)
         self._unflushed += len(subject) + len(header) + len(payload)
         if self._unflushed > _FLUSH_BYTES:
             self.flush()
+
+    def _note_headers(self, header: bytes, sequence: int, time_ns: int) -> None:
+        if message_id := find_value(header, MSG_ID):
+            self._has_ids = True
+            if time_ns > self.begun_ns - self.config.duplicate_window:
+                self._ids.append((message_id, sequence, time_ns))
+        if self.config.allow_msg_ttl and (text := find_value(header, TTL)):
+            lifetime_ns = parse_lifetime(text)
+            if lifetime_ns == FOREVER:
+                self._ageless.append(sequence)
+            elif lifetime_ns is not None:
+                self._deadlines.append((time_ns + lifetime_ns, sequence))
 
     def _reach(self, sequence: int) -> None:
         """Let the next message have this sequence; those before it are deleted."""
@@ -142,6 +164,8 @@ class StreamLoader:
         """
         self._unflushed = 0
         self.home.store.flush()
+        # A little at a time; the stream applies its age limit when it opens.
+        self.home.store.enforce(self._limits, self.begun_ns)
         self.usage.set_used(self.home.store.bytes)
         if not self.usage.has_room(0):
             raise api_error(10047 if self.config.storage is StorageType.FILE else 10028)
@@ -189,8 +213,9 @@ class StreamLoader:
                 store.advance_to(self._last_sequence + 1)
         self.flush()
         if self._has_ids:
-            # Tells the stream to look for ids in the headers, as after a crash.
-            self.home.save_ids(SavedIds())
+            self.home.save_ids(SavedIds(store.last_sequence, self._ids))
+        if self.config.allow_msg_ttl:
+            self.home.save_lifetimes(SavedLifetimes(store.last_sequence, self._deadlines, self._ageless))
         syncables: list[Syncable] = [store] if store.durable else []
         loaded = []
         for consumer in self._consumers:

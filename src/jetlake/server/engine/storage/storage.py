@@ -183,6 +183,8 @@ class MemoryHome:
         self.store: MessageStore = MemoryStore()
         self.id_log: IdLog | None = None
         self.missing: set[str] = set()
+        self._ids: SavedIds | None = None
+        self._lifetimes: SavedLifetimes | None = None
 
     def save(self, config: StreamConfig, created_ns: int) -> None:
         """Save nothing."""
@@ -191,18 +193,20 @@ class MemoryHome:
         """Release nothing."""
 
     def load_ids(self) -> SavedIds | None:
-        """Return None: nothing is stored."""
-        return None
+        """Return what was saved; None when nothing was."""
+        return self._ids
 
     def save_ids(self, ids: SavedIds) -> None:
-        """Save nothing."""
+        """Keep the ids in memory."""
+        self._ids = ids
 
     def load_lifetimes(self) -> SavedLifetimes | None:
-        """Return None: nothing is stored."""
-        return None
+        """Return what was saved; None when nothing was."""
+        return self._lifetimes
 
     def save_lifetimes(self, lifetimes: SavedLifetimes) -> None:
-        """Save nothing."""
+        """Keep the deadlines in memory."""
+        self._lifetimes = lifetimes
 
     def load_positions(self) -> SavedPositions | None:
         """Return None: nothing is stored."""

@@ -198,9 +198,10 @@ class MessageIds:
             found |= {sequence: (message_id, time_ns) for message_id, sequence, time_ns in entries}
         if self._log is not None:
             self._log.adopt(kept)
-        for sequence, time_ns, header in store.headers_since(now_ns - window.window_ns):
-            if sequence > saved.last_sequence and (message_id := find_value(header, MSG_ID)):
-                found[sequence] = (message_id, time_ns)
+        if saved.last_sequence < store.last_sequence:
+            for sequence, time_ns, header in store.headers_since(now_ns - window.window_ns):
+                if sequence > saved.last_sequence and (message_id := find_value(header, MSG_ID)):
+                    found[sequence] = (message_id, time_ns)
         for sequence in sorted(found):
             message_id, time_ns = found[sequence]
             window.remember(message_id, sequence, time_ns)

@@ -246,10 +246,41 @@ def test_another_name_other_subjects_and_another_storage(harness, archive, resto
     assert (answer["config"]["name"], answer["state"]["messages"]) == ("T", 299)
 
 
-def test_ids_of_messages_count_after_a_restore(machine, filled, archive, restore):
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_ids_of_messages_count_after_a_restore(machine, filled, archive, restore, storage):
     machine.server.clock.advance((filled.clock.now_ns() - machine.server.clock.now_ns()) / 1e9)
-    restore(machine.server, archive)
+    restore(machine.server, archive, storage=storage)
     assert machine.server.store("s.a", b"", {"Nats-Msg-Id": "300"}).get("duplicate") is True
+    machine.server.advance(300)
+    assert machine.server.store("s.a", b"", {"Nats-Msg-Id": "300"}).get("duplicate") is None
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_messages_live_as_long_as_they_would_have(make_harness, machine, backup, restore, storage):
+    harness = make_harness()
+    harness.create(allow_msg_ttl=True)
+    for ttl in ("10s", "never", "100s"):
+        harness.store("s.a", b"", {"Nats-TTL": ttl})
+    archive = backup(harness).archive
+    server = machine.server
+    server.clock.advance((harness.clock.now_ns() - server.clock.now_ns()) / 1e9)
+    restore(server, archive, storage=storage, allow_msg_ttl=True, max_age=50 * 10**9)
+    server.advance(20)
+    assert (server.state()["messages"], server.state()["first_seq"]) == (2, 2)
+    server.advance(40)
+    assert server.state()["messages"] == 1, "the age limit spares what lives for ever"
+
+
+def test_limits_are_applied_while_messages_are_stored(harness, archive, begin):
+    """Not all at once in the end."""
+    subject = begin(harness, max_msgs=10)
+    stored = []
+    loader = next(iter(harness.jetstream.transfers._transfers.values()))._loader
+    for start in range(0, len(archive), 1000):
+        harness.request(subject, archive[start : start + 1000])
+        loader.flush()
+        stored.append(loader.home.store.messages)
+    assert max(stored) <= 10
 
 
 def test_a_consumer_that_was_delivered_to_as_often_as_allowed_stays_so(make_harness, backup, restore):
