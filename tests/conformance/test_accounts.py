@@ -364,6 +364,51 @@ async def test_reload_changes_what_is_shared(start, connect):
     assert await received(b) == []
 
 
+async def test_permissions_hold_for_what_is_imported(start, connect):
+    text = """accounts {
+        A { users: [ { user: a, password: a } ], exports: [ { stream: "ev.>" }, { service: "calc.*" } ] }
+        B {
+          default_permissions: { subscribe: { deny: "from.secret" }, publish: { deny: "calc.no" } }
+          users: [ { user: b, password: b } ]
+          imports: [
+            { stream: { account: A, subject: "ev.>" }, to: "from.>" }
+            { service: { account: A, subject: "calc.*" } }
+          ]
+        }
+    }"""
+    server = await start(text, ["no_jetstream"])
+    a, b = await user(server, connect, "a"), await user(server, connect, "b")
+    await subscribe(a, "calc.*", 1)
+    await subscribe(b, "from.*", 2)
+    await publish(a, "ev.secret", b"1")
+    await publish(a, "ev.open", b"2")
+    assert (await b.message()).subject == "from.open"
+    await b.publish("calc.no", b"", reply="inbox")
+    assert (await b.line()).startswith(b"-ERR 'Permissions Violation for Publish")
+    await publish(b, "calc.yes", b"", reply="inbox")
+    assert (await a.message()).subject == "calc.yes"
+
+
+async def test_two_services_under_one_name(start, connect):
+    text = """accounts {
+        A { users: [ { user: a, password: a } ], exports: [ { service: x } ] }
+        C { users: [ { user: c, password: c } ], exports: [ { service: x } ] }
+        B {
+          users: [ { user: b, password: b } ]
+          imports: [ { service: { account: A, subject: x } }, { service: { account: C, subject: x } } ]
+        }
+    }"""
+    server = await start(text, ["no_jetstream"])
+    a, b, c = [await user(server, connect, name) for name in "abc"]
+    await subscribe(a, "x", 1)
+    await subscribe(c, "x", 1)
+    await b.send(b"SUB inbox 9\r\n")
+    await publish(b, "x", b"?", reply="inbox")
+    for wire, answer in ((a, b"from a"), (c, b"from c")):
+        await publish(wire, (await wire.message()).reply, answer)
+    assert {message.payload for message in await b.messages(2)} == {b"from a", b"from c"}
+
+
 async def test_limits_of_an_account(start, connect):
     text = """accounts {
         A { users: [ { user: a, password: a } ], limits { max_conn: 2, max_subs: 3, max_payload: 10 } }

@@ -106,6 +106,8 @@ class Account(Routing):
             subscriber.out_msgs += 1
             subscriber.out_bytes += len(shown) + len(payload)
             subscriber.send(_frame(subject, subscription.sid, reply, shown, payload))
+        if route.is_plain:
+            return taken
         for handler in route.handlers:
             if handler(subject, reply, header, payload, origin) is not False:
                 taken += 1
@@ -242,20 +244,23 @@ class Account(Routing):
         append = frames.append
         size = 0
         for subject, reply, header, payload in messages:
-            size += len(payload)
+            length = len(payload)
+            size += length
             if header and headers:
-                total = len(header) + len(payload)
-                size += len(header)
+                header_length = len(header)
+                size += header_length
+                length += header_length
                 if reply:
                     append(
-                        b"HMSG %b %b %b %d %d\r\n%b%b\r\n" % (subject, sid, reply, len(header), total, header, payload)
+                        b"HMSG %b %b %b %d %d\r\n%b%b\r\n"
+                        % (subject, sid, reply, header_length, length, header, payload)
                     )
                 else:
-                    append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, sid, len(header), total, header, payload))
+                    append(b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, sid, header_length, length, header, payload))
             elif reply:
-                append(b"MSG %b %b %b %d\r\n%b\r\n" % (subject, sid, reply, len(payload), payload))
+                append(b"MSG %b %b %b %d\r\n%b\r\n" % (subject, sid, reply, length, payload))
             else:
-                append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload))
+                append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, length, payload))
         subscription.delivered += len(messages)
         subscriber.out_msgs += len(messages)
         subscriber.out_bytes += size

@@ -32,12 +32,24 @@ class Route:
         relays: the interest of other accounts.
         plain: subscriptions without a queue group; each gets a copy.
         groups: the members of each queue group, of which one gets the message.
+        is_plain: there are at most streams and plain subscriptions.
         lone: the only recipient, when that is one plain subscription: the usual case of deliveries.
         only_sink: the only recipient, when that is one stream: the usual case of publishes to streams.
         takers: number of recipients.
     """
 
-    __slots__ = ("groups", "handlers", "lone", "only_sink", "plain", "relays", "run_handlers", "sinks", "takers")
+    __slots__ = (
+        "groups",
+        "handlers",
+        "is_plain",
+        "lone",
+        "only_sink",
+        "plain",
+        "relays",
+        "run_handlers",
+        "sinks",
+        "takers",
+    )
 
     def __init__(self, interests: Iterable[Interest] = ()) -> None:
         sinks: dict[int, Receive] = {}
@@ -67,6 +79,7 @@ class Route:
         self.plain = tuple(plain)
         self.groups = tuple(tuple(members) for members in groups.values())
         self.takers = len(sinks) + len(handlers) + len(run_handlers) + len(relays) + len(plain) + len(groups)
+        self.is_plain = self.takers == len(sinks) + len(plain)
         self.lone = self.plain[0] if self.plain and self.takers == 1 else None
         self.only_sink = self.sinks[0] if self.sinks and self.takers == 1 else None
 

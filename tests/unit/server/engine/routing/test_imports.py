@@ -1,0 +1,156 @@
+"""Imports between accounts, by hand: what crosses, what waits for an answer, and what is left behind."""
+
+import pytest
+
+from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.server.engine.routing import responses
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
+from jetlake.server.engine.routing.subscription import Subscriber
+
+THRESHOLD_NS = 1000
+
+
+class Client(Subscriber):
+    no_responders = True
+
+    def __init__(self, name):
+        self.name = name
+        self.sent = []
+
+    def send(self, data):
+        self.sent.append(data)
+
+    def client_info(self):
+        return {"acc": self.name, "rtt": 5, "user": "u"}
+
+    def take(self):
+        sent, self.sent = b"".join(self.sent), []
+        return sent
+
+
+class World:
+    """Account B, which imports from account A, with a client in each."""
+
+    def __init__(self):
+        self.now_ns = 0
+        self.a, self.b = Account("A"), Account("B")
+        self.in_a, self.in_b = Client("A"), Client("B")
+
+    def share(self, *, streams=(), services=(), response="singleton"):
+        self.imports = AccountImports(
+            self.b,
+            [StreamImport(self.a, SubjectMapping(*names)) for names in streams],
+            [ServiceImport(self.a, SubjectMapping(*names), False, response, THRESHOLD_NS) for names in services],
+            lambda: self.now_ns,
+        )
+
+    def ask(self, reply=b"inbox"):
+        """Send a request, and return the reply subject that the service sees."""
+        self.b.publish(b"service", reply, b"", b"?", self.in_b)
+        frame = self.in_a.take().split(b" ")
+        return frame[3] if len(frame) > 3 else None
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def serve(world, response="singleton"):
+    world.share(services=[("service",)], response=response)
+    world.a.subscribe(b"service", b"1", world.in_a)
+    world.b.subscribe(b"inbox", b"2", world.in_b)
+
+
+def test_interest_at_the_exporter_follows_the_importer(world):
+    before = world.b.subscribe(b"x.1", b"1", world.in_b)
+    world.share(streams=[("s.*", "x.$1")])
+    assert world.a.has_interest(b"s.1"), "also of subscriptions from before the import"
+    assert not world.a.has_interest(b"s.2")
+    after = world.b.subscribe(b"x.>", b"2", world.in_b)
+    assert world.a.has_interest(b"s.2")
+    world.b.unsubscribe(before)
+    world.b.unsubscribe(after)
+    assert world.a.interest_count == 0
+
+
+def test_closing_leaves_nothing_behind(world):
+    world.share(streams=[("s.>",)], services=[("service",)], response="stream")
+    world.b.subscribe(b"s.>", b"1", world.in_b)
+    world.b.subscribe(b"inbox", b"2", world.in_b)
+    world.a.subscribe(b"service", b"3", world.in_a)
+    assert world.ask() is not None
+    world.imports.close()
+    assert (world.a.interest_count, world.b.interest_count) == (1, 2)
+    assert world.b.imported is None
+    world.a.publish(b"s.x", b"", b"", b"no more")
+    assert world.in_b.take() == b""
+
+
+def test_one_answer(world):
+    serve(world)
+    inner = world.ask()
+    for answer in (b"first", b"second"):
+        world.a.publish(inner, b"", b"", answer)
+    assert world.in_b.take() == b"MSG inbox 2 5\r\nfirst\r\n"
+    assert world.a.interest_count == 1
+
+
+def test_a_request_that_nobody_takes_waits_for_nothing(world):
+    world.share(services=[("service",)])
+    world.b.subscribe(b"inbox", b"2", world.in_b)
+    assert world.ask() is None
+    assert b"503" in world.in_b.take()
+    assert world.a.interest_count == 0
+
+
+def test_requests_without_an_answer_are_forgotten_in_time(world):
+    serve(world)
+    inner = world.ask()
+    world.now_ns = THRESHOLD_NS
+    world.ask()
+    assert not world.a.has_interest(inner)
+    assert world.a.interest_count == 2
+
+
+def test_answers_in_a_row_keep_the_request(world):
+    serve(world, "stream")
+    inner = world.ask()
+    for _ in range(3):
+        world.now_ns += THRESHOLD_NS - 1
+        world.a.publish(inner, b"", b"", b"x")
+        world.ask()
+    assert world.a.has_interest(inner)
+    assert world.in_b.take().count(b"MSG inbox") == 3
+
+
+def test_a_request_ends_with_the_inbox(world):
+    serve(world, "stream")
+    subscription = world.b.subscribe(b"other", b"3", world.in_b)
+    inner = world.ask(b"other")
+    assert world.a.has_interest(inner)
+    world.b.unsubscribe(subscription)
+    assert not world.a.has_interest(inner)
+
+
+def test_waiting_requests_are_bounded(world, monkeypatch):
+    monkeypatch.setattr(responses, "_WAITING_MAX", 10)
+    serve(world)
+    inners = [world.ask() for _ in range(15)]
+    assert [world.a.has_interest(inner) for inner in inners] == [False] * 5 + [True] * 10
+
+
+def test_congestion_shows_across_the_border(world):
+    world.share(streams=[("s.>",)])
+    world.b.subscribe(b"s.x", b"1", world.in_b)
+    assert not world.a.route(b"s.x").congested
+    world.in_b.congested = True
+    assert world.a.route(b"s.x").congested
+
+
+def test_a_stream_delivery_keeps_its_subject(world):
+    world.share(streams=[("deliver.*", "to.$1")])
+    world.b.subscribe(b"to.b", b"1", world.in_b)
+    assert world.a.send_to(b"deliver.b", [(b"stored", b"ack", b"", b"x"), (b"deliver.b", b"", b"", b"y")]) == 2
+    assert world.in_b.take() == b"MSG stored 1 ack 1\r\nx\r\nMSG to.b 1 1\r\ny\r\n"
