@@ -20,6 +20,7 @@ from natsrpy.js import (
     PriorityPolicy,
     PullConsumerConfig,
     PushConsumerConfig,
+    Source,
     StreamConfig,
 )
 
@@ -37,6 +38,19 @@ async def error_of(awaitable):
 
 async def take(iterator, count):
     return [await anext(iterator) for _ in range(count)]
+
+
+async def copies(client, js):
+    await js.streams.create(StreamConfig("O", ["o.*"]))
+    for number in range(3):
+        await js.publish(f"o.{number}", b"%d" % number, wait=True)
+    mirror = await js.streams.create(StreamConfig("M", [], mirror=Source("O")))
+    some = await js.streams.create(StreamConfig("S", [], sources=[Source("O", filter_subject="o.1")]))
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await mirror.get_info()).state.messages < 3 or (await some.get_info()).state.messages < 1:
+            await asyncio.sleep(0.02)
+    info = (await mirror.get_info()).mirror
+    return {"mirror": [info.name, info.lag], "copies": [(await some.get_info()).sources[0].name]}
 
 
 async def core(client, js):
@@ -181,6 +195,7 @@ async def objects(client, js):
 
 
 PARTS = {
+    "copies": copies,
     "core": core,
     "streams": streams,
     "counters": counters,

@@ -334,8 +334,7 @@ async def test_entries_that_vanish_while_they_are_read(js):
 async def test_a_mirrored_bucket_reads_as_its_origin(js):
     origin = await js.create_key_value("B")
     await origin.put("a", b"1")
-    await js.create_stream("KV_M", mirror={"name": "KV_B"}, max_msgs_per_subject=1, allow_direct=True)
-    mirror = await js.key_value("M")
+    mirror = await js.create_key_value("M", mirror={"name": "B"})
 
     async def has(key):
         return key in await mirror.keys()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from copying import Streams
-from pair import Pair
+from pair import Pair, PatientWire
 
 SECOND = 1_000_000_000
 
@@ -203,3 +203,51 @@ async def test_a_mirror_goes_on_after_a_restart(server, streams):
     await again.fill("O", 2)
     await again.reaches("M", (5, 1, 5))
     await again.close()
+
+
+ACCOUNTS = """
+jetstream { store_dir: STORE_DIR }
+accounts {
+  HUB {
+    jetstream: enabled
+    users: [ { user: hub, password: hub } ]
+    exports: [
+      { service: "$JS.API.CONSUMER.>", response: stream }
+      { service: "$JS.FC.>" }
+      { stream: "copies.>" }
+    ]
+  }
+  EDGE {
+    jetstream: enabled
+    users: [ { user: edge, password: edge } ]
+    imports: [
+      { service: { account: HUB, subject: "$JS.API.CONSUMER.>" }, to: "JS.hub.API.CONSUMER.>" }
+      { service: { account: HUB, subject: "$JS.FC.>" } }
+      { stream: { account: HUB, subject: "copies.>" } }
+    ]
+  }
+}
+no_auth_user: hub
+"""
+
+
+async def test_streams_of_another_account_are_copied(start):
+    server = await start(ACCOUNTS)
+    hub = await Streams.open(server)
+    edge = Streams(await (await PatientWire.open(server.host, server.port)).hello(user="edge", **{"pass": "edge"}))
+    await hub.origin(count=3)
+    await hub.origin("W", count=2, retention="workqueue")
+    external = {"api": "JS.hub.API", "deliver": "copies.edge"}
+    await edge.create("M", mirror={"name": "O", "external": external})
+    await edge.create("S", sources=[{"name": "O", "external": external}, {"name": "W", "external": external}])
+    await edge.reaches("M", (3, 1, 3))
+    await edge.reaches("S", (5, 1, 5))
+    # Flow control crosses accounts too: what is stored leaves the work queue.
+    await hub.reaches("W", (0, 3, 2))
+    await hub.store("o.1", b"late")
+    await edge.reaches("M", (4, 1, 4))
+    await edge.reaches("S", (6, 1, 6))
+    assert b"Nats-Stream-Source: O:" in (await edge.get("S", 6)).header
+    assert (await edge.info("M"))["mirror"]["external"] == external
+    for streams in (hub, edge):
+        await streams.close()

@@ -113,3 +113,7 @@ async def test_object_store(run):
         "gone": "object not found",
         "sealed": sealed + "invalid operation on sealed stream (code 400, error code 10109)",
     }
+
+
+async def test_mirrors_and_sources(run):
+    assert await run("copies") == {"mirror": ["O", 0], "copies": ["O"]}

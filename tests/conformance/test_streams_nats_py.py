@@ -121,3 +121,23 @@ async def test_what_was_stored_is_there_after_a_restart(start):
     assert (after.config, after.state, after.created) == (before.config, before.state, before.created)
     assert (await js.publish("orders", b"next")).seq == 9
     await client.close()
+
+
+async def test_mirrors_and_sources(js):
+    await js.add_stream(name="ORDERS", subjects=["orders.>"])
+    for number in range(3):
+        await js.publish(f"orders.{number}", b"%d" % number)
+    origin = api.StreamSource(name="ORDERS")
+    await js.add_stream(name="COPY", mirror=origin)
+    await js.add_stream(name="SOME", sources=[api.StreamSource(name="ORDERS", filter_subject="orders.1")])
+    async with asyncio.timeout(10):
+        while (await js.stream_info("COPY")).state.messages < 3 or (await js.stream_info("SOME")).state.messages < 1:
+            await asyncio.sleep(0.02)
+    assert (await js.get_msg("COPY", 3)).data == b"2"
+    copy = await js.get_msg("SOME", 1)
+    assert copy.headers["Nats-Stream-Source"].startswith("ORDERS 2 orders.1 > orders.1 ")
+    info = await js.stream_info("COPY")
+    assert (info.mirror.name, info.mirror.lag) == ("ORDERS", 0)
+    assert (await js.stream_info("SOME")).sources[0].name == "ORDERS"
+    subscription = await js.pull_subscribe("", stream="COPY", durable="reader")
+    assert [message.data for message in await subscription.fetch(3, timeout=5)] == [b"0", b"1", b"2"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, TypedDict
 
+from msgspec import structs
+
 from jetlake.client.api.config_options import configured
-from jetlake.client.kv.names import stream_name, subject_prefix
+from jetlake.client.kv.names import STREAM_PREFIX, stream_name, subject_prefix
 from jetlake.errors import InvalidOptionError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import Placement, Republish, StreamConfig, StreamSource
@@ -41,6 +43,8 @@ class BucketOptions(TypedDict, total=False):
     """Where in a cluster."""
     republish: Republish | dict[str, Any]
     """Publishes changes again."""
+    mirror: StreamSource | dict[str, Any]
+    """The bucket of which this is a copy, by its name: values are read here and written there."""
     sources: Iterable[StreamSource | dict[str, Any]]
     """Streams from which this one copies."""
     metadata: dict[str, str]
@@ -62,11 +66,16 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
     if unknown:
         known = ", ".join(sorted(BucketOptions.__annotations__))
         raise InvalidOptionError(f"a bucket has no option {min(unknown)!r}; it has {known}")
+    mirror = given.pop("mirror", None)
+    if mirror is not None:
+        origin = mirror if isinstance(mirror, dict) else structs.asdict(mirror)
+        name = str(origin.get("name", "")).removeprefix(STREAM_PREFIX)
+        given |= {"mirror": {**origin, "name": stream_name(name)}, "mirror_direct": True}
     return configured(
         StreamConfig,
         {
             "name": stream_name(bucket),
-            "subjects": [subject_prefix(bucket) + ">"],
+            "subjects": [subject_prefix(bucket) + ">"] if mirror is None else [],
             "max_msgs_per_subject": history,
             "max_age": given.pop("ttl", None),
             "max_msg_size": given.pop("max_value_size", None),
