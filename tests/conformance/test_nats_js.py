@@ -82,6 +82,20 @@ async def test_mirrors_and_sources(run):
     }
 
 
+async def test_batches(run):
+    """Not to be seen before the commit, then all of it; and a fast batch."""
+    assert await run("batches") == {"hidden": 0, "committed": [4, 4, 4], "ingested": [52, 56]}
+
+
+async def test_schedules(run):
+    assert await run("schedules") == {
+        "fired": ["due.once", "tea", "s.once"],
+        "left": {},
+        "cancelled": {},
+        "bad": "10189: message schedules pattern is invalid",
+    }
+
+
 async def test_key_value(run):
     assert await run("kv") == {
         "revisions": [1, 2, 3],

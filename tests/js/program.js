@@ -3,6 +3,7 @@
 
 const { connect, delay, headers, nanos } = require("@nats-io/transport-node");
 const { AckPolicy, DeliverPolicy, jetstream, jetstreamManager } = require("@nats-io/jetstream");
+const { startFastIngest } = require("@nats-io/jetstream/internal");
 const { Kvm } = require("@nats-io/kv");
 const { Objm } = require("@nats-io/obj");
 
@@ -134,6 +135,43 @@ const parts = {
     seen.source = [copy.subject, copy.header.get("Nats-Stream-Source").split(" ").slice(0, 2)];
     const reader = await js.consumers.get("M");
     seen.read = (await take(await reader.consume(), 5, () => {})).map(([seq]) => seq);
+    return seen;
+  },
+
+  async batches(nc) {
+    const seen = {};
+    const [js, jsm] = [jetstream(nc), await jetstreamManager(nc)];
+    await jsm.streams.add({ name: "S", subjects: ["s.>"], allow_atomic: true, allow_batched: true });
+    const batch = await js.startBatch("s.1", "1");
+    batch.add("s.2", "2");
+    await batch.add("s.3", "3", { ack: true });
+    seen.hidden = (await jsm.streams.info("S")).state.messages;
+    const { count, seq } = await batch.commit("s.4", "4");
+    seen.committed = [count, seq, (await jsm.streams.info("S")).state.messages];
+    const ingest = await startFastIngest(nc, "s.1", "5", { allowGaps: false });
+    for (let number = 0; number < 50; number++) await ingest.add("s.2", String(number));
+    const end = await ingest.last("s.3", "end");
+    seen.ingested = [end.count, end.seq];
+    return seen;
+  },
+
+  async schedules(nc) {
+    const seen = {};
+    const [js, jsm] = [jetstream(nc), await jetstreamManager(nc)];
+    await jsm.streams.add({ name: "S", subjects: ["s.>", "due.>"], allow_msg_schedules: true });
+    const reader = await js.consumers.get("S", { filter_subjects: "due.>" });
+    const due = await reader.consume();
+    await js.publish("s.once", "tea", { schedule: { specification: new Date(Date.now() + 200), target: "due.once" } });
+    for await (const message of due) {
+      seen.fired = [message.subject, message.string(), message.headers.get("Nats-Scheduler")];
+      break;
+    }
+    seen.left = (await jsm.streams.info("S", { subjects_filter: "s.>" })).state.subjects ?? {};
+    await js.publish("s.later", "", { schedule: { specification: { every: "1h" }, target: "due.later" } });
+    await js.publish("due.cancelled", "", { cancelSchedule: { scheduleSubject: "s.later" } });
+    seen.cancelled = (await jsm.streams.info("S", { subjects_filter: "s.>" })).state.subjects ?? {};
+    const bad = { specification: "@every 1ms", target: "due.never" };
+    seen.bad = await said(js.publish("s.bad", "", { schedule: bad }));
     return seen;
   },
 
