@@ -24,6 +24,8 @@ from jetlake.server.engine.routing.subscription import Capture, Listener, Relay,
 __all__ = ["AccountImports", "ServiceImport", "StreamImport"]
 
 _INFO = b"Nats-Request-Info"
+# The requests to JetStream that may get many answers; all others are over with one, whatever the export allows.
+_MANY_ANSWERS = (b"$JS.API.CONSUMER.MSG.NEXT.", b"$JS.API.DIRECT.GET.")
 
 
 class StreamImport(Struct, frozen=True):
@@ -145,7 +147,9 @@ class _Service:
         self._exporter = service.exporter
         self._mapping = service.mapping
         self._shares = service.shares
-        self._responses = Responses(account, service.exporter, service.response, service.threshold_ns, now_ns)
+        expect = partial(Responses, account, service.exporter, threshold_ns=service.threshold_ns, now_ns=now_ns)
+        self._responses = expect(kind=service.response)
+        self._single_responses = expect(kind="singleton")
         self._relay = Relay(service.mapping.local, self._take, lambda: False)
         account.link(self._relay)
 
@@ -153,6 +157,7 @@ class _Service:
         """End the import; answers that are under way get lost."""
         self._account.unlink(self._relay)
         self._responses.close()
+        self._single_responses.close()
 
     def _take(
         self,
@@ -170,14 +175,16 @@ class _Service:
         if origin is not None:
             requester = _Requester(self._describe(origin))
             shown = append_pair(remove_key(header, _INFO), _INFO, encode(requester.client_info()))
-        inner = self._responses.expect(reply) if reply else b""
+        is_single = target.startswith(b"$JS.API.") and not target.startswith(_MANY_ANSWERS)
+        responses = self._single_responses if is_single else self._responses
+        inner = responses.expect(reply) if reply else b""
         if target.startswith(b"$JS."):
             taken = self._exporter.publish(target, inner, shown, payload, requester)
         else:
             # What a stream stores is the message of the client.
             taken = self._exporter.publish_apart((target, inner, shown, payload), inner, header, requester)
         if not taken and inner:
-            self._responses.forget(inner)
+            responses.forget(inner)
         return taken > 0
 
     def _describe(self, origin: Subscriber) -> dict[str, Any]:

@@ -154,3 +154,24 @@ def test_a_stream_delivery_keeps_its_subject(world):
     world.b.subscribe(b"to.b", b"1", world.in_b)
     assert world.a.send_to(b"deliver.b", [(b"stored", b"ack", b"", b"x"), (b"deliver.b", b"", b"", b"y")]) == 2
     assert world.in_b.take() == b"MSG stored 1 ack 1\r\nx\r\nMSG to.b 1 1\r\ny\r\n"
+
+
+class Api:
+    """A JetStream that answers each request at once."""
+
+    def __init__(self, account):
+        self._account = account
+
+    def receive(self, subject, reply, header, payload, origin):
+        self._account.publish(reply, b"", b"", b"{}")
+        return True
+
+
+def test_api_requests_are_over_with_one_answer(world):
+    world.share(services=[("$JS.API.>",)], response="stream")
+    world.b.subscribe(b"inbox", b"2", world.in_b)
+    world.a.js = Api(world.a)
+    for subject, waiting in ((b"$JS.API.STREAM.NAMES", 0), (b"$JS.API.CONSUMER.MSG.NEXT.S.C", 1)):
+        world.b.publish(subject, b"inbox", b"", b"", world.in_b)
+        assert world.in_b.take() == b"MSG inbox 2 2\r\n{}\r\n"
+        assert world.a.interest_count == waiting
