@@ -9,6 +9,7 @@ import random
 import time
 
 import pytest
+from copying import Streams
 from pair import PatientWire
 from servers import make_server
 
@@ -129,5 +130,41 @@ async def test_what_was_acknowledged_is_there_after_a_kill(sync):
             await journalist.check(wire)
         assert len(journalist.sequences) > ROUNDS * 10
         assert "[ERR]" not in server.log and "Traceback" not in server.log
+    finally:
+        await server.discard()
+
+
+async def test_copies_survive_the_death_of_their_server():
+    """A mirror and a source of a work queue are killed while they copy: every message is there once, in order."""
+    randomness = random.Random(SEED)
+    server = make_server("embedded", process=True)
+    await server.start()
+    try:
+        streams = await Streams.open(server)
+        await streams.create("O", subjects=["o"])
+        await streams.create("Q", subjects=["q"], retention="workqueue")
+        await streams.create("M", mirror={"name": "O"})
+        await streams.create("D", sources=[{"name": "O"}, {"name": "Q"}])
+        acknowledged = {"o": [], "q": []}
+        for number in range(3):
+            for index in range(200):
+                for subject, sequences in acknowledged.items():
+                    await streams.wire.publish(subject, b"%d.%d" % (number, index), reply="_INBOX.none")
+                    sequences.append(b"%d.%d" % (number, index))
+            await streams.api("INFO")
+            await streams.close()
+            await asyncio.sleep(randomness.uniform(0, 0.3))
+            await server.kill()
+            await server.start()
+            streams = await Streams.open(server)
+        last = len(acknowledged["o"])
+        await streams.reaches("M", (last, 1, last), timeout=30)
+        await streams.reaches("D", (2 * last, 1, 2 * last), timeout=30)
+        await streams.until(lambda: streams.state("Q"), (0, last + 1, last))
+        copies = await streams.messages("D")
+        for subject, payloads in acknowledged.items():
+            assert [message.payload for message in copies if message.subject == subject] == payloads
+        assert [message.payload for message in await streams.messages("M")] == acknowledged["o"]
+        await streams.close()
     finally:
         await server.discard()
