@@ -250,3 +250,30 @@ async def test_the_checks_of_the_commit(pair, kind):
             differences.append(f"{name}: {error}")
         await pair.api(f"STREAM.DELETE.{stream}")
     assert not differences, "\n".join(differences)
+
+
+LIMITS = """jetstream {
+  store_dir: STORE_DIR
+  limits { batch { max_inflight_per_stream: 1, max_inflight_total: 2, max_msgs: 2, timeout: "1s" } }
+}"""
+
+
+async def test_limits_of_the_configuration():
+    async with Pair(LIMITS) as pair:
+        for name in ("B", "C", "D"):
+            await create(pair, name)
+        await pair.request("b.a", b"", member("x", 1))
+        await pair.request("b.a", b"", member("y", 1))
+        await pair.request("c.a", b"", member("x", 1))
+        await pair.request("d.a", b"", member("x", 1))
+        await pair.request("b.a", b"", member("x", 2))
+        await pair.request("b.a", b"", member("x", 3))
+        await pair.request("b.a", b"", member("x", 1))
+        await pair.request("b.a", b"", member("x", 2))
+        await pair.request("b.a", b"", member("x", 3, "eob"))
+
+        async def act(wire):
+            await wire.request("b.a", b"", block(member("slow", 1)))
+
+        await pair.heard("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.B", act, 1)
+        await pair.request("b.a", b"", member("slow", 2))

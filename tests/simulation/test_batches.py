@@ -1,0 +1,48 @@
+"""A bounded part of the histories of batches and schedules, and that a broken promise is noticed at all."""
+
+import pytest
+from batch_history import BatchHistory
+
+from jetlake.server.engine.schedule.schedules import Schedules
+from jetlake.store.log.log import Log
+from jetlake.store.stream_folder import StreamFolder
+
+STEPS = 120
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch):
+    """Segments so short that batches lie in several of them."""
+    open_store = StreamFolder.open_store
+    monkeypatch.setattr(
+        StreamFolder, "open_store", lambda self, **options: open_store(self, **options, segment_bytes=2000)
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_history_keeps_every_promise(seed):
+    history = BatchHistory(seed)
+    try:
+        history.run(STEPS)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nreplay: BatchHistory({seed}).run({STEPS})") from error
+    assert len(history.acknowledged) > 50
+    assert len(history.fired) > 3
+
+
+def find_a_broken_promise():
+    for seed in range(1, 30):
+        BatchHistory(seed).run(STEPS)
+
+
+def test_a_batch_that_is_torn_is_noticed(monkeypatch):
+    monkeypatch.setattr(Log, "begin_group", lambda self, count: None)
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
+
+
+def test_a_schedule_that_publishes_twice_is_noticed(monkeypatch):
+    publish = Schedules._publish_due
+    monkeypatch.setattr(Schedules, "_publish_due", lambda self, due, now_ns: publish(self, due * 2, now_ns))
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
