@@ -277,6 +277,10 @@ def test_power_cuts_lose_nothing_that_was_promised(block: int) -> None:
             raise
 
 
+def test_an_erased_member_that_a_power_cut_tears_costs_no_other_of_its_group() -> None:
+    run_day(376)
+
+
 def run_day(seed: int) -> None:
     day = Day(seed)
     for _ in range(4):

@@ -99,6 +99,10 @@ class Durability:
         if self.failure is not None:
             raise self.failure
 
+    def sync_mark(self) -> None:
+        """Make it safe how far the log is synced."""
+        self._mark.sync()
+
     def sync(self) -> None:
         """Sync everything flushed before the call; may run beside the thread that flushes.
 

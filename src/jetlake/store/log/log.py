@@ -291,6 +291,9 @@ class Log:
         self.flush()
         self.use((segment,))
         try:
+            if segment.is_grouped(row):
+                # An overwrite that a power cut tears must not make a group that was safe look unfinished.
+                self.durability.sync_mark()
             segment.erase(row, noise)
         except OSError as error:
             raise StoreError.of(f"overwrite message {sequence}", error) from error

@@ -7,6 +7,7 @@ torn write leaves the one before. Nothing waits for this file: it is there for t
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,12 @@ class MarkFile:
     def synced(self, last_sequence: int, safe_end: tuple[int, int]) -> None:
         """Write the last sequence that was synced, and the position up to which the log is synced."""
         self._write(_SYNCED, last_sequence, safe_end)
+
+    def sync(self) -> None:
+        """Make what was written so far safe, as far as the disk does that."""
+        if self._handle is not None:
+            with suppress(OSError):
+                self._disk.sync(self._handle)
 
     def _write(self, kind: int, last_sequence: int, safe_end: tuple[int, int] = (0, 0)) -> None:
         turn = self._turns[kind] = self._turns[kind] + 1

@@ -353,6 +353,15 @@ class Segment(Block):
 
     # Erasing
 
+    def is_grouped(self, row: int) -> bool:
+        """Whether a row's record is one of a group.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        head = self.file.read(HEAD_SIZE, self.offsets[row])
+        return len(head) == HEAD_SIZE and links_in(head) != 0
+
     def erase(self, row: int, noise: bytes) -> None:
         """Overwrite the record of a dead row, which must be written already.
 
