@@ -17,7 +17,11 @@ LEVELS = {
     "message ttl": ({"allow_msg_ttl": True}, "1"),
     "delete markers": ({"allow_msg_ttl": True, "subject_delete_marker_ttl": SECOND}, "1"),
     "counters": ({"allow_msg_counter": True}, "2"),
+    "atomic batches": ({"allow_atomic": True}, "2"),
+    "schedules": ({"allow_msg_schedules": True}, "2"),
     "async": ({"persist_mode": "async"}, "2"),
+    "fast batches": ({"allow_batched": True}, "4"),
+    "several": ({"allow_msg_ttl": True, "allow_batched": True, "allow_atomic": True}, "4"),
     "sources": ({"sources": [{"name": "O"}]}, "0"),
     "compression": ({"compression": "s2", "allow_direct": True}, "0"),
 }
@@ -132,6 +136,7 @@ PERSIST = {
     "unknown": {"persist_mode": "sometimes"},
     "in memory": {"persist_mode": "async", "storage": "memory"},
     "with atomic batches": {"persist_mode": "async", "allow_atomic": True},
+    "with fast batches": {"persist_mode": "async", "allow_batched": True},
 }
 
 

@@ -271,6 +271,20 @@ def test_messages_live_as_long_as_they_would_have(make_harness, machine, backup,
     assert server.state()["messages"] == 1, "the age limit spares what lives for ever"
 
 
+def test_schedules_fire_after_a_restore(make_harness, machine, backup, restore):
+    harness = make_harness()
+    harness.create(allow_msg_schedules=True)
+    headers = {"Nats-Schedule": "@every 10s", "Nats-Schedule-Target": "s.target"}
+    assert "seq" in harness.store("s.schedule", b"work", headers)
+    archive = backup(harness).archive
+    server = machine.server
+    server.clock.advance((harness.clock.now_ns() - server.clock.now_ns()) / 1e9)
+    restore(server, archive, allow_msg_schedules=True, allow_rollup_hdrs=True)
+    assert server.state()["messages"] == 1
+    server.advance(11)
+    assert server.api("STREAM.MSG.GET.S", {"last_by_subj": "s.target"})["message"]["subject"] == "s.target"
+
+
 def test_limits_are_applied_while_messages_are_stored(harness, archive, begin):
     """Not all at once in the end."""
     subject = begin(harness, max_msgs=10)
