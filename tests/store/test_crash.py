@@ -281,6 +281,10 @@ def test_an_erased_member_that_a_power_cut_tears_costs_no_other_of_its_group() -
     run_day(376)
 
 
+def test_a_tombstone_over_rows_that_are_dead_already() -> None:
+    run_day(7391)
+
+
 def run_day(seed: int) -> None:
     day = Day(seed)
     for _ in range(4):

@@ -288,7 +288,8 @@ class Index(Generic[BlockType]):
         numbers: set[int] = set()
         keeps_some = sequence <= self.last_sequence
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
-            start, end = block.next_live(0), block.row_at_or_after(sequence)
+            end = block.row_at_or_after(sequence)
+            start = min(block.next_live(0), end)
             live = block.live[start:end]
             count = block.count_live(0, end)
             is_emptied = count == block.live_count
