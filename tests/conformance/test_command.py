@@ -402,3 +402,17 @@ async def test_backup_and_restore(shell, tmp_path):
     assert (await shell.json("stream info COPY"))["config"]["subjects"] == ["copy.a", "copy.b"]
     assert "holds no backup" in await shell.run(f"stream restore {tmp_path}/b", status=EXIT_FAILED)
     assert (await shell.json(f"stream backup COPY {tmp_path}/c --no-consumers"))["messages"] == 3
+
+
+async def test_mirrors_and_sources(shell):
+    await shell.run("stream add O --subjects o.*")
+    await shell.run("pub o.1 hello")
+    await shell.run("stream add M --mirror O")
+    await shell.run("stream add S --source O --source LATER")
+    async with asyncio.timeout(20):
+        while (await shell.json("stream info M"))["state"]["messages"] < 1:
+            await asyncio.sleep(0.05)
+        while "stream not found" not in (said := await shell.run("stream info S")):
+            await asyncio.sleep(0.05)
+    assert "Source LATER: 0 to come, not heard yet, stream not found" in said
+    assert "Mirror of O: 0 to come, heard " in await shell.run("stream info M")

@@ -16,7 +16,7 @@ from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION, PAIR, SIZE
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.codec import decode_strict
-from jetlake.model.stream import StreamConfig, StreamInfo
+from jetlake.model.stream import StreamConfig, StreamInfo, StreamSourceInfo
 
 __all__ = ["read_config", "stream"]
 
@@ -53,6 +53,8 @@ def _config_options(function: Any) -> Any:
         click.option("--deny-purge", is_flag=True, default=None, help="Refuse to purge, for good."),
         click.option("--compression", type=click.Choice(["none", "s2"]), help="How blocks are compressed."),
         click.option("--first-sequence", "first_seq", type=int, metavar="N", help="Sequence of the first message."),
+        click.option("--mirror", metavar="STREAM", help="Be a copy of this stream."),
+        click.option("--source", "sources", multiple=True, metavar="STREAM", help="Copy from this; may be repeated."),
         click.option("--description", metavar="TEXT"),
         click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated."),
     ]
@@ -72,6 +74,10 @@ def _fields(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("storage", "retention"):
         if name in fields:
             fields[name] = _SHORT.get(fields[name], fields[name])
+    if "mirror" in fields:
+        fields["mirror"] = {"name": fields["mirror"]}
+    if "sources" in fields:
+        fields["sources"] = tuple({"name": name} for name in fields["sources"])
     if "metadata" in fields:
         fields["metadata"] = dict(fields["metadata"])
     if "ack" in fields:
@@ -218,8 +224,20 @@ def _print_info(info: StreamInfo, as_json: bool, title: str) -> None:
                 ("Subjects", output.count(state.num_subjects)),
                 ("Active Consumers", output.count(state.consumer_count)),
             ],
+            "Copied from": [
+                (f"{kind} {source.name}", _copying(source))
+                for kind, sources in (("Mirror of", (info.mirror,) if info.mirror else ()), ("Source", info.sources))
+                for source in sources
+            ],
         },
     )
+
+
+def _copying(source: StreamSourceInfo) -> str:
+    """How far a mirror or source is."""
+    heard = f"heard {output.duration(source.active)} ago" if source.active >= 0 else "not heard yet"
+    trouble = f", {source.error.description}" if source.error is not None else ""
+    return f"{output.count(source.lag)} to come, {heard}{trouble}"
 
 
 @stream.command("subjects")
