@@ -26,7 +26,7 @@ QUESTION = "How much processor time does the server take until its port listens,
 
 BIN = Path(sys.executable).parent
 SERVERS = {"jetlake": [str(BIN / "jetlake"), "serve"], "nats-server": [str(BIN / "nats-server"), "-js"]}
-ASYNCIO = "import asyncio, sys; sys.stdout.write('ready'); sys.stdout.close(); import time; time.sleep(60)"
+ASYNCIO = "import asyncio, sys, time; print('ready', flush=True); time.sleep(60)"
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
 def _load_asyncio(environment: dict[str, str]) -> float:
     with subprocess.Popen([sys.executable, "-c", ASYNCIO], stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
-        process.stdout.read()
+        process.stdout.readline()
         used_s = _cpu_s(process.pid)
         process.kill()
     return used_s
