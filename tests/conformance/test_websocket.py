@@ -379,3 +379,10 @@ async def test_frames_without_a_mask_end_the_connection(listen):
     writer.write(Frame(Opcode.BINARY, b"PING\r\n").serialize(mask=False))
     assert b"PONG" not in await asyncio.wait_for(reader.read(-1), TIMEOUT_S)
     writer.close()
+
+
+async def test_lame_duck_is_told(listen, open_page):
+    server = await listen(more='lame_duck_duration: "30s", lame_duck_grace_period: "10s"')
+    page = await (await open_page(server)).hello()
+    server.enter_lame_duck()
+    assert (await page.info())["ldm"] is True

@@ -347,7 +347,8 @@ async def connect(
     """Connect to a server or cluster.
 
     Args:
-        servers: one address or several, like `nats://localhost:4222`, `tls://host` or `nats://user:password@host`.
+        servers: one address or several, like `nats://localhost:4222`, `tls://host` or `nats://user:password@host`;
+            over WebSocket `ws://host:8080` or `wss://host`.
         name: shown in the server's list of connections.
         user: user name, with `password`.
         password: the user's password.

@@ -135,6 +135,8 @@ def tls_context(options: ConnectOptions, address: ServerAddress, info: ServerInf
     Raises:
         ConfigError: the address or the options demand TLS and the server has none, or the other way round.
     """
+    if address.websocket and not address.tls:
+        return None  # The frames are in the clear, and TLS lies below them or nowhere.
     wanted = bool(options.tls) or address.tls or options.tls_handshake_first
     if info is not None:
         if wanted and not (info.tls_required or info.tls_available):
@@ -142,7 +144,7 @@ def tls_context(options: ConnectOptions, address: ServerAddress, info: ServerInf
         if info.tls_required and options.tls is False:
             raise ConfigError(f"{address} requires TLS, and the option tls is False")
         wanted = wanted or info.tls_required
-    elif not options.tls_handshake_first:
+    elif not (options.tls_handshake_first or address.websocket):
         return None
     if not wanted:
         return None

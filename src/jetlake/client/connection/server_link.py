@@ -183,7 +183,8 @@ class ServerLink:
         self.info = info
         discovered: list[str] = []
         if self._options.discover_servers and info.connect_urls:
-            fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required)
+            websocket = self.address is not None and self.address.websocket
+            fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required, websocket=websocket)
             if self.state is not ConnectionState.CONNECTING:
                 discovered = [str(address) for address in fresh]
         self._events.informed(info, discovered)

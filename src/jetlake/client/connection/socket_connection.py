@@ -24,6 +24,7 @@ from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
     ConnectTimeoutError,
+    InvalidOptionError,
     JetlakeError,
     NoRespondersError,
     NoServersError,
@@ -346,6 +347,8 @@ def open_socket(options: ConnectOptions) -> SocketConnection:
 
 def _greet(options: ConnectOptions, address: ServerAddress) -> SocketConnection:
     """INFO, TLS, CONNECT and the first PING."""
+    if address.websocket:
+        raise InvalidOptionError(f"{address}: Spark reaches servers by nats and tls addresses, not over WebSocket")
     deadline = time.monotonic() + options.connect_timeout_s
     hostname = options.tls_hostname or address.host
     sock = socket.create_connection((address.host, address.port), timeout=options.connect_timeout_s)

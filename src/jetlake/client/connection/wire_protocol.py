@@ -196,12 +196,17 @@ async def open_wire(
     """
     loop = asyncio.get_running_loop()
     wire = WireProtocol(message_type, on_frames, on_lost, traffic)
+    protocol: asyncio.Protocol = wire
+    if address.websocket:
+        from jetlake.client.connection.websocket_wire import WebSocketWire
+
+        protocol = WebSocketWire(wire, address)
     context = tls_context(options, address, None)
     hostname = (options.tls_hostname or address.host) if context is not None else None
     try:
         async with asyncio.timeout(options.connect_timeout_s):
             await loop.create_connection(
-                lambda: wire, address.host, address.port, ssl=context, server_hostname=hostname
+                lambda: protocol, address.host, address.port, ssl=context, server_hostname=hostname
             )
             info = await wire.greet(options, address, secure=context is not None)
     except TimeoutError:

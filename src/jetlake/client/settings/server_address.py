@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_PORT", "ServerAddress", "parse_address", "parse_addresses", 
 
 DEFAULT_PORT = 4222
 
-_SCHEMES = ("nats", "tls")
+_DEFAULT_PORTS = {"nats": DEFAULT_PORT, "tls": DEFAULT_PORT, "ws": 80, "wss": 443}
 _SHAPE = re.compile(
     r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?"
     r"(?:(?P<login>[^@/]*)@)?"
@@ -31,17 +31,22 @@ class ServerAddress(Struct, frozen=True):
     user: str = ""
     password: str = ""
     token: str = ""
+    websocket: bool = False
+    """The server is to be reached over WebSocket."""
 
     def __repr__(self) -> str:
         return f"ServerAddress({self})"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+        plain, encrypted = ("ws", "wss") if self.websocket else ("nats", "tls")
+        return f"{encrypted if self.tls else plain}://{host}:{self.port}"
 
 
 def parse_address(text: str) -> ServerAddress:
     """Read `nats://host:4222`, `tls://user:password@host`, `nats://token@host`, `host`, `host:port` or `[::1]:4222`.
+
+    `ws://host:8080` and `wss://host` are servers to be reached over WebSocket.
 
     Raises:
         InvalidOptionError: anything else; the message says what is wrong without repeating secrets.
@@ -52,16 +57,18 @@ def parse_address(text: str) -> ServerAddress:
     if parts is None:
         raise InvalidOptionError(f"not a server address: {without_login(text)!r} (write it like nats://host:4222)")
     scheme = (parts["scheme"] or "nats").lower()
-    if scheme not in _SCHEMES:
-        raise InvalidOptionError(f"server address {without_login(text)!r}: the scheme is nats or tls, not {scheme!r}")
+    if scheme not in _DEFAULT_PORTS:
+        raise InvalidOptionError(
+            f"server address {without_login(text)!r}: the scheme is nats, tls, ws or wss, not {scheme!r}"
+        )
     host = parts["ipv6"] or parts["host"]
     if not host or any(character.isspace() for character in host):
         raise InvalidOptionError(f"server address {without_login(text)!r} has no host")
-    port = int(parts["port"]) if parts["port"] else DEFAULT_PORT
+    port = int(parts["port"]) if parts["port"] else _DEFAULT_PORTS[scheme]
     if not 0 < port < 65536:
         raise InvalidOptionError(f"server address {without_login(text)!r}: {port} is not a port")
     user, password, token = _read_login(parts["login"])
-    return ServerAddress(host, port, scheme == "tls", user, password, token)
+    return ServerAddress(host, port, scheme in ("tls", "wss"), user, password, token, scheme in ("ws", "wss"))
 
 
 def parse_addresses(servers: str | list[str] | tuple[str, ...]) -> tuple[ServerAddress, ...]:

@@ -155,8 +155,10 @@ class ServerPool:
             self._entries.remove(entry)
             self._entries.append(entry)
 
-    def discovered(self, urls: Iterable[str], *, tls: bool) -> list[ServerAddress]:
+    def discovered(self, urls: Iterable[str], *, tls: bool, websocket: bool = False) -> list[ServerAddress]:
         """Take in what a server says about its cluster; returns the servers that are new.
+
+        A server names the others as its client reaches it: over TLS, over WebSocket, or neither.
 
         Servers that were learned so and are no longer named are forgotten; those that the user named stay.
         """
@@ -166,7 +168,7 @@ class ServerPool:
                 address = parse_address(url)
             except InvalidOptionError:
                 continue  # A cluster's mistake must not take this client down.
-            named.append(ServerAddress(address.host, address.port, tls or address.tls))
+            named.append(ServerAddress(address.host, address.port, tls or address.tls, websocket=websocket))
         places = {(address.host, address.port) for address in named[:_DISCOVERED_MAX]}
         self._entries = [
             entry

@@ -15,6 +15,9 @@ from jetlake.errors import InvalidOptionError
         ("127.0.0.1:4223/", ServerAddress("127.0.0.1", 4223)),
         ("NATS://Host", ServerAddress("Host", 4222)),
         ("tls://h", ServerAddress("h", 4222, tls=True)),
+        ("ws://h", ServerAddress("h", 80, websocket=True)),
+        ("wss://h", ServerAddress("h", 443, tls=True, websocket=True)),
+        ("ws://u:p@h:8080/", ServerAddress("h", 8080, user="u", password="p", websocket=True)),
         ("[::1]:4222", ServerAddress("::1", 4222)),
         ("nats://[fe80::1]", ServerAddress("fe80::1", 4222)),
         ("nats://u:p@h:1", ServerAddress("h", 1, user="u", password="p")),
@@ -29,7 +32,7 @@ def test_is_read(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "http://h", "nats://", "nats://:4222", "h:0", "h:65536", "h:x", "nats://a b", "nats://h/path", "ws://h", 7],
+    ["", "http://h", "nats://", "nats://:4222", "h:0", "h:65536", "h:x", "nats://a b", "nats://h/path", "wsx://h", 7],
 )
 def test_is_refused(text):
     with pytest.raises(InvalidOptionError):
@@ -56,6 +59,7 @@ def test_an_address_prints_without_its_login():
     assert str(parse_address("nats://u:p@h")) == "nats://h:4222"
     assert "hunter2" not in repr(parse_address("nats://u:hunter2@h"))
     assert str(parse_address("tls://[::1]:5")) == "tls://[::1]:5"
+    assert str(parse_address("wss://h")) == "wss://h:443"
 
 
 def test_lists_and_commas():

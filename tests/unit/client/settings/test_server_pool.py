@@ -111,6 +111,7 @@ def test_discovery_adds_forgets_and_keeps():
     assert [str(one) for one in servers.addresses] == ["tls://c:4222", "nats://a:4222"]
     servers.lost(A, lasted=True)
     assert servers.next_attempt().address.host == "c"
+    assert [str(one) for one in servers.discovered(["d:80"], tls=False, websocket=True)] == ["ws://d:80"]
 
 
 def test_the_order_is_shuffled_by_the_given_randomness():
