@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import nats
 import pytest
 
 import jetlake.blocking
@@ -147,3 +148,21 @@ async def test_the_blocking_client(js, stream, server):
 
     batch, fast, published = await asyncio.to_thread(work)
     assert (batch.count, fast.count, fast.seq, published) == (2, 100, 102, 100)
+
+
+async def test_batches_and_schedules_of_nats_py(server, stream):
+    """nats-py has no calls for them: the headers are enough."""
+    client = await nats.connect(server.url)
+    try:
+        js = client.jetstream()
+        for number in (1, 2):
+            await client.publish("b.a", b"x", headers={"Nats-Batch-Id": "n", "Nats-Batch-Sequence": str(number)})
+        last = {"Nats-Batch-Id": "n", "Nats-Batch-Sequence": "3", "Nats-Batch-Commit": "1"}
+        assert (await js.publish("b.a", b"x", headers=last)).seq == 3
+        past = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "b.due"}
+        await js.publish("b.plan", b"tick", headers=past)
+        subscription = await js.pull_subscribe("b.due", "due")
+        (message,) = await subscription.fetch(1)
+        assert (message.data, message.headers["Nats-Schedule-Next"]) == (b"tick", "purge")
+    finally:
+        await client.close()

@@ -115,6 +115,11 @@ class MessageWriter:
         """Apply the stream's configuration, new or changed."""
         self._republisher = Republisher.of(config)
 
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the newest message."""
+        return self._store.last_sequence
+
     def write(self, message: Checked, now_ns: int, batch: Batch) -> int:
         """Store one message with its id, or skip its sequence for lack of interest; return the sequence."""
         sequence = self._append(message, now_ns, batch)

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from jetlake.errors import ApiError, JetlakeError, StoreError, api_error
-from jetlake.model.encoding.codec import encode
 from jetlake.model.enums import PersistMode, RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import strip_status
-from jetlake.server.engine.batch.atomic_batches import BATCH_ID, AtomicBatches, StagedBatch
+from jetlake.server.engine.batch.atomic_batches import BATCH_ID, AtomicBatches
 from jetlake.server.engine.batch.fast_batches import SUFFIX, FastBatches
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.usage import StreamUsage
@@ -25,6 +24,7 @@ from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
+from jetlake.server.engine.stream.batch_path import BatchPath
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
 from jetlake.server.engine.stream.group_admission import GroupAdmission
@@ -98,15 +98,20 @@ class PublishPath:
         self._domain = services.options.domain
         self._usage = usage
         self._admission = Admission(config, store, usage, schedules.holds_schedule)
-        self._group_admission = GroupAdmission(config, store, self._admission, ids.window, retention)
         self._consumers = consumers
         self._ids = ids
         self._retention = retention
         self._limits = limits
         self._schedules = schedules
         self._writer = writer
-        self._atomic = atomic
-        self._fast = fast
+        self._batches = BatchPath(
+            self._admission,
+            GroupAdmission(config, store, self._admission, ids.window, retention),
+            writer,
+            atomic,
+            fast,
+            self._try_to_store,
+        )
         self._show = show
         self._wake = wake
         self._on_undone = on_undone
@@ -125,7 +130,6 @@ class PublishPath:
         self._acknowledges = not config.no_ack
         self._ids.window.resize(config.duplicate_window)
         self._admission.configure(config)
-        self._group_admission.configure(config)
         self._writer.configure(config)
         self._largest = self._admission.largest
         self._ack_prefix = pub_ack_prefix(config.name, self._domain)
@@ -133,9 +137,7 @@ class PublishPath:
         self._ack_template = template + b"%d}"
         self._duplicate_template = template + b"%d" + DUPLICATE_SUFFIX
         self._total_template = template + b'%d,"val":"%b"}'
-        self._group_template = template + b'%d,"batch":%b,"count":%d}'
-        self._atomic.configure(is_enabled=config.allow_atomic)
-        self._fast.configure(config.name, self._ack_prefix, is_enabled=config.allow_batched)
+        self._batches.configure(config, self._ack_prefix)
         self._counts = config.allow_msg_counter
         transform = config.subject_transform
         self._transform = compile_transform(transform.src, transform.dest) if transform is not None else None
@@ -199,7 +201,9 @@ class PublishPath:
                     if self._settles_each:
                         self._writer.settle(batch, now_ns)
             elif has_fast:
-                self._store_run_of_batches(received, now_ns, batch)
+                if run := self._batches.accept_run(received, now_ns, batch):
+                    self._store_run(run, now_ns, batch)
+                    self._ids.last = b""
             elif has_ids:
                 self._store_run_with_ids(received, now_ns, batch)
             else:
@@ -250,24 +254,6 @@ class PublishPath:
         if self._consumers or self._schedules.is_enabled:
             batch.subjects = [message[0] for message in received]
             self._schedules.stored_plain(batch.subjects)
-
-    def _store_run_of_batches(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
-        """Store a run of which some messages belong to fast batches, which have acknowledgements of their own."""
-        fast = self._fast
-        run: list[Incoming] = []
-        last_before = self._store.last_sequence
-        for message in received:
-            reply = message[1]
-            if reply[-4:] != SUFFIX:
-                run.append(message)
-                continue
-            open_batch = fast.accept(reply, message[2], now_ns, batch.acks)
-            if open_batch is not None:
-                run.append((message[0], b"", message[2], message[3]))
-                fast.stored(open_batch, reply, last_before + len(run), batch.acks)
-        if run:
-            self._store_run(run, now_ns, batch)
-            self._ids.last = b""
 
     def _store_run_with_ids(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
         """Store a run of messages of which some have ids; duplicates are acknowledged as such."""
@@ -347,11 +333,8 @@ class PublishPath:
             if header[8:9] == b" ":
                 header = strip_status(header)
             control = read_control_headers(header)
-        if reply[-4:] == SUFFIX:
-            self._store_fast(subject, reply, header, payload, control, now_ns, batch)
-            return
-        if BATCH_ID in control:
-            self._stage(subject, reply, header, payload, control, now_ns, batch)
+        if reply[-4:] == SUFFIX or BATCH_ID in control:
+            self._batches.store(subject, reply, header, payload, control, now_ns, batch)
             return
         outcome = self._try_to_store(subject, header, payload, control, now_ns, batch)
         if isinstance(outcome, ApiError):
@@ -391,75 +374,6 @@ class PublishPath:
         if error is not None:
             return error
         return self._writer.write((subject, header, payload, control, is_wanted), now_ns, batch), False, total
-
-    def _check_entry(self, subject: bytes, header: bytes, payload: bytes, batch: Batch) -> ApiError | None:
-        """Check what concerns every message of a batch before its batch is looked at."""
-        admission = self._admission
-        size = admission.record_size(subject, header, payload)
-        error = admission.check_record(size)
-        if error is None and batch.checks_room:
-            error = admission.check_server_room() or admission.check_account_room(size)
-        return error or admission.check_size(header, payload)
-
-    def _store_fast(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-    ) -> None:
-        """Store one message of a fast batch."""
-        error = self._check_entry(subject, header, payload, batch)
-        if error is not None:
-            self._refuse(reply, error, batch)
-            return
-        open_batch = self._fast.accept(reply, header, now_ns, batch.acks)
-        if open_batch is None:
-            return
-        outcome = self._try_to_store(subject, header, payload, control, now_ns, batch)
-        if isinstance(outcome, ApiError):
-            self._fast.refused(open_batch, reply, outcome, batch.acks)
-        elif outcome[1]:
-            self._fast.skipped(open_batch, reply, outcome[0], batch.acks)
-        else:
-            self._fast.stored(open_batch, reply, outcome[0], batch.acks)
-
-    def _stage(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-    ) -> None:
-        """Stage one message of an atomic batch, and store the batch with its last one."""
-        outcome = self._check_entry(subject, header, payload, batch) or self._atomic.stage(
-            (subject, header, payload), control, now_ns
-        )
-        if isinstance(outcome, StagedBatch):
-            outcome = self._store_group(outcome, reply, now_ns, batch)
-        elif outcome is None and reply:
-            batch.answers.append((reply, b""))
-        if outcome is not None:
-            self._refuse(reply, outcome, batch)
-
-    def _store_group(self, staged: StagedBatch, reply: bytes, now_ns: int, batch: Batch) -> ApiError | None:
-        """Store a whole atomic batch, or nothing of it."""
-        if batch.subjects:
-            self._writer.settle(batch, now_ns)
-        messages = self._group_admission.check(staged.messages, now_ns)
-        if isinstance(messages, ApiError):
-            return messages
-        sequence = self._writer.write_group(messages, now_ns, batch)
-        if reply:
-            batch_id = encode(staged.batch_id.decode("utf-8", "replace"))
-            batch.acks.append((reply, self._group_template % (sequence, batch_id, len(messages))))
-        return None
 
     def _check_control(
         self, control: dict[bytes, bytes], header: bytes, subject: bytes, payload: bytes, now_ns: int, batch: Batch
@@ -532,12 +446,11 @@ class PublishPath:
         batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
         batch.acks += [(reply, refusal) for reply in batch.replies if reply]
         batch.replies = []
-        self._fast.close()  # Their publishers count messages that are not stored.
+        self._batches.forget_fast()
         self._on_undone()
 
     def close(self) -> None:
         """Store and acknowledge nothing more."""
         self._is_closed = True
         self._received.clear()
-        self._atomic.close()
-        self._fast.close()
+        self._batches.close()
