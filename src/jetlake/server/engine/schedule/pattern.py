@@ -109,6 +109,8 @@ def _rounded(time_ns: int) -> int:
 
 def find_zone(name: str) -> Callable[[int], int] | None:
     """Return the offset from UTC, by the second since 1970, in a zone with an IANA name, `UTC` or `Local`; or None."""
+    if name == "UTC":
+        return lambda _second: 0
     if name == "Local":
         return lambda second: _offset_of(datetime.fromtimestamp(second).astimezone())
     try:

@@ -15,6 +15,7 @@ from jetlake.errors import ConfigError, JetlakeError, StoreError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.encoding.times import parse_time
 from jetlake.protocol.headers import find_value
+from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.schedule.schedule_headers import (
@@ -103,7 +104,7 @@ class Schedules:
     def _continue(self, sequence: int, header: bytes) -> bool:
         """Note that a schedule has published, and when it is due again; True for a message of a schedule."""
         scheduler = find_value(header, SCHEDULER)
-        if not scheduler:
+        if not scheduler or not is_valid_publish(scheduler):
             return False
         following = find_value(header, NEXT) or b""
         if following == PURGE:
@@ -141,6 +142,8 @@ class Schedules:
     def _fire(self, now_ns: int) -> None:
         """Publish the messages of all schedules that are due, in the order in which these were stored."""
         self._timer = None
+        if not self.is_enabled:
+            return
         # What was received by now may end or replace a schedule.
         self._services.store_received()
         due: set[tuple[int, bytes, int]] = set()  # After a failure the heap has some twice.

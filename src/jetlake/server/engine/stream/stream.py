@@ -145,7 +145,7 @@ class Stream(Generic[ConsumerType]):
         self.retention.policy = config.retention
         self.markers.configure(config)
         self.lifetimes.is_enabled = config.allow_msg_ttl
-        self.schedules.is_enabled = config.allow_msg_schedules
+        self.schedules.is_enabled = config.allow_msg_schedules and not config.sealed
         self.limits.configure(config)
         self.store.compresses = config.compression is Compression.S2
         self.store.hooks.on_full = self.cleanup.schedule if self.store.compresses else None

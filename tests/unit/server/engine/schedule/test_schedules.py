@@ -240,3 +240,32 @@ def test_a_disk_that_refuses_is_asked_again(durable, monkeypatch):
         assert len(tries) == 2
     durable.advance(2)
     assert len(published(durable)) == 1
+
+
+def test_a_sealed_stream_publishes_nothing(harness):
+    create(harness)
+    schedule(harness, "@every 10s")
+    answer = harness.api(
+        "STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "allow_msg_schedules": True, "sealed": True}
+    )
+    assert "error" not in answer, answer
+    harness.advance(60)
+    assert published(harness) == []
+
+
+def test_a_pattern_in_a_copied_message_purges_nothing(harness):
+    stream = create(harness)
+    harness.store("s.a")
+    header = b"NATS/1.0\r\nNats-Scheduler: >\r\nNats-Schedule-Next: purge\r\n\r\n"
+    stream.schedules.stored(2, b"s.b", header, 0)
+    assert harness.state()["messages"] == 1
+
+
+def test_limits_remove_a_schedule(harness):
+    create(harness, max_msgs=3)
+    schedule(harness, "@every 10s")
+    for number in range(3):
+        harness.store(f"s.{number}")
+    harness.advance(30)
+    assert published(harness) == []
+    assert len(harness.jetstream.streams["S"].schedules) == 0
