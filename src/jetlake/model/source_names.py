@@ -21,6 +21,7 @@ __all__ = [
 SOURCE_HEADER = b"Nats-Stream-Source"
 """The header that names the origin of a copied message."""
 
+_DIGITS_MAX = 20
 _EVERYTHING = ">"
 _JOINED_BY = "\f"
 
@@ -72,7 +73,7 @@ class SourceHeader(NamedTuple):
 def parse_source_header(value: bytes) -> SourceHeader | None:
     """Parse the header's value; None when it is malformed."""
     fields = value.decode("utf-8", "replace").split(" ")
-    if len(fields) < 2 or not (fields[1].isascii() and fields[1].isdigit()):
+    if len(fields) < 2 or not (fields[1].isascii() and fields[1].isdigit() and len(fields[1]) <= _DIGITS_MAX):
         return None
     name = f"{fields[0]} {fields[2]} {fields[3]}" if len(fields) >= 4 else fields[0]
     return SourceHeader(name, int(fields[1]), fields[5] if len(fields) > 5 else "")

@@ -43,6 +43,9 @@ _ANSWER_NS = 30 * _SECOND_NS
 _RESET_ANSWER_NS = 5 * _SECOND_NS
 _SILENCE_NS = 10 * _SECOND_NS
 _JITTER_NS = (100_000_000, 200_000_000)
+# Anybody may publish to a deliver subject: what no store can hold is no delivery.
+_SEQUENCE_MAX = 2**59
+_TIME_MAX_NS = 2**63 - 1
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # An origin that does not know the API level, or a field of the request, is asked in an older form.
 _TOO_NEW = (10185, 10025)
@@ -213,7 +216,7 @@ class Receiver:
         if identity and target.identity and identity != target.identity:
             target.forget()
         try:
-            target.connected(answer.delivered.stream_seq, identity)
+            target.connected(min(answer.delivered.stream_seq, _SEQUENCE_MAX), identity)
         except JetlakeError:
             self._ask_in(0)
             return
@@ -261,19 +264,23 @@ class Receiver:
             return True
         if consumer != self._consumer or count != b"1":
             return True
-        number = int(delivered)
+        try:
+            number, stream_sequence, stored_ns, left = int(delivered), int(sequence), int(time_ns), int(pending)
+        except ValueError:
+            return True
+        if not 0 < stream_sequence <= _SEQUENCE_MAX or not 0 <= stored_ns <= _TIME_MAX_NS:
+            return True
         if number != self._delivered + 1:
             return number <= self._delivered
         self._delivered = number
         assert copies.sequences is not None
         assert copies.times_ns is not None
         last = copies.sequences[-1] if copies.sequences else self.target.last_sequence
-        stream_sequence = int(sequence)
         if stream_sequence > last:
             copies.messages.append(message)
             copies.sequences.append(stream_sequence)
-            copies.times_ns.append(int(time_ns))
-            self._pending = int(pending)
+            copies.times_ns.append(stored_ns)
+            self._pending = left
         return True
 
     def _store(self, copies: Copies) -> bool:
@@ -308,7 +315,7 @@ class Receiver:
         if stalled:
             self._request_flow_control(stalled)
         last = find_value(header, b"Nats-Last-Consumer") or b"0"
-        if last.isdigit() and int(last) and int(last) != self._delivered:
+        if last.isdigit() and last != b"0" and last != b"%d" % self._delivered:
             self._ask_in(0)
 
     def _request_flow_control(self, subject: bytes) -> None:

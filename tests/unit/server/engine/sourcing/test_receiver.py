@@ -251,3 +251,33 @@ def test_ack_subjects_of_version_2_are_read(harness, origin, copy):
     reply = b"$JS.ACK.hub.hash1234.O.far.1.%d.%d.7000.0.token"
     origin.send((b"o.1", reply % (1, 1), b"", b"m1"), (b"o.1", reply % (2, 2), b"", b"m2"))
     assert payloads(copy) == [b"m1", b"m2"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"$JS.ACK.O.far.1.x.1.1.1",
+        b"$JS.ACK.O.far.1.1.x.1.1",
+        b"$JS.ACK.O.far.1.1.1..0",
+        b"$JS.ACK.O.far.1.-1.1.1.0",
+        b"$JS.ACK.O.far.1.0.1.1.0",
+        b"$JS.ACK.O.far.1.%d.1.1.0" % 2**62,
+        b"$JS.ACK.O.far.1.1.1.%d.0" % 2**64,
+        b"$JS.ACK.O.far.1.%b.1.1.0" % (b"9" * 5000),
+        b"",
+        b"no.reply.of.a.consumer",
+        "$JS.ACK.O.far.1.\u0661.1.1.0".encode(),
+    ],
+)
+def test_garbage_on_the_deliver_subject_is_ignored(harness, origin, copy, reply):
+    origin.accept()
+    origin.send((b"o.1", reply, b"", b"garbage"))
+    origin.send((b"o.1", b"", HEARTBEAT.replace(b"%d", b"9" * 30), b"not a status"))
+    origin.send(origin.message(1, 1))
+    assert payloads(copy) == [b"m1"]
+
+
+def test_garbage_in_an_answer_is_told(harness, origin, copy):
+    harness.account.publish(origin.requests[-1][2], b"", b"", b"[1]")
+    assert info(harness)["error"]["description"].startswith("malformed answer")
+    harness.account.publish(b"$JS.FC.O.far.abcd", b"", b"NATS/1.0\r\nNats-Last-Stream: x\r\n\r\n", b"")

@@ -19,10 +19,11 @@ from jetlake.server.engine.routing.interest import Watch
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.store.message import StoredMessage
 
-__all__ = ["PushDelivery"]
+__all__ = ["PushDelivery", "stored_sequences"]
 
 _LAST_STREAM = b"Nats-Last-Stream"
 _LAST_CONSUMER = b"Nats-Last-Consumer"
+_DIGITS_MAX = 2 * 20
 
 
 class PushDelivery:
@@ -250,7 +251,7 @@ class PushDelivery:
             return False
         if self._flow_control.answer(subject):
             if self._flow_control_acks:
-                self._ack_handler.ack_up_to(*(_stored_sequences(header) or self._asked_at))
+                self._ack_handler.ack_up_to(*(stored_sequences(header) or self._asked_at))
             self._schedule.make_ready()
         return True
 
@@ -319,7 +320,8 @@ class PushDelivery:
             self._watch = None
 
 
-def _stored_sequences(header: bytes) -> tuple[int, int] | None:
+def stored_sequences(header: bytes) -> tuple[int, int] | None:
     """Return the stream and consumer sequence that a subscriber has stored, where its answer names them."""
     stream, consumer = find_value(header, _LAST_STREAM) or b"", find_value(header, _LAST_CONSUMER) or b""
-    return (int(stream), int(consumer)) if stream.isdigit() and consumer.isdigit() else None
+    are_numbers = stream.isdigit() and consumer.isdigit() and len(stream) + len(consumer) <= _DIGITS_MAX
+    return (int(stream), int(consumer)) if are_numbers else None

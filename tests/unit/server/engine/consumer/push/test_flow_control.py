@@ -1,9 +1,11 @@
 """The window of a push consumer: when the subscriber is asked, when delivery stalls, how the window grows."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.server.engine.consumer.push.flow_control import WINDOW_MAX, WINDOW_START, FlowControl
+from jetlake.server.engine.consumer.push.push_delivery import stored_sequences
 
 MIB = 1024 * 1024
 
@@ -63,3 +65,17 @@ def test_an_answer_always_opens_the_window(sizes):
         if control.sent(size):
             control.ask(b"fc.%d" % number)
         assert control.outstanding or not control.is_stalled
+
+
+@pytest.mark.parametrize(
+    ("header", "sequences"),
+    [
+        (b"", None),
+        (b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: 7\r\n\r\n", (7, 2)),
+        (b"NATS/1.0\r\nNats-Last-Consumer: 2\r\n\r\n", None),
+        (b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: x\r\n\r\n", None),
+        (b"NATS/1.0\r\nNats-Last-Consumer: 2\r\nNats-Last-Stream: %b\r\n\r\n" % (b"9" * 5000), None),
+    ],
+)
+def test_what_a_subscriber_has_stored(header, sequences):
+    assert stored_sequences(header) == sequences
