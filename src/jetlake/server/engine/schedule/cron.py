@@ -6,7 +6,6 @@ are changed: what falls into the skipped hour does not fire, what falls into the
 
 from __future__ import annotations
 
-from calendar import monthrange
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
@@ -131,11 +130,8 @@ class _LocalTime:
     def next_day(self) -> None:
         """Go to the beginning of the next day."""
         self._is_cleared = True
-        is_last = self.day == monthrange(self.year, self.month)[1]
-        if is_last:
-            self._show(self.year + self.month // 12, self.month % 12 + 1, 1)
-        else:
-            self._show(self.year, self.month, self.day + 1)
+        following = date(self.year, self.month, self.day) + timedelta(days=1)
+        self._show(following.year, following.month, following.day)
         if self.hour:
             # Midnight was skipped, or stands in the hour before.
             self._go_to(self.moment + (24 - self.hour if self.hour > 12 else -self.hour) * 3_600)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND, parse_duration
@@ -113,6 +112,8 @@ def find_zone(name: str) -> Callable[[int], int] | None:
         return lambda _second: 0
     if name == "Local":
         return lambda second: _offset_of(datetime.fromtimestamp(second).astimezone())
+    from zoneinfo import ZoneInfo  # A server without time zones starts without their files.
+
     try:
         zone = ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # Unknown names are KeyErrors; odd ones fail in other ways.
