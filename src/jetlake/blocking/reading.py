@@ -146,7 +146,7 @@ class Reading(ContinuousTaking[Message]):
                         self._handled += 1
                 except Exception as error:
                     error.add_note(f"while handling {message!r}")
-                    self._thread.call_soon(partial(self._inner.report, error))
+                    self._thread.call(self._inner.failed(message, error))
         except ConnectionClosedError:
             pass
         except Exception as error:

@@ -10,6 +10,7 @@ from jetlake.cli.commands import (
     bench_commands,
     consumer_commands,
     context_commands,
+    dead_letter_commands,
     message_commands,
     stream_commands,
 )
@@ -64,4 +65,5 @@ app.add_command(message_commands.ack_watch)
 app.add_command(account_commands.account)
 app.add_command(account_commands.server)
 app.add_command(bench_commands.bench)
+app.add_command(dead_letter_commands.dead_letters)
 app.add_command(context_commands.context)

@@ -18,7 +18,7 @@ INTERNAL |= {
     "OrderedConsumer.fetch_once",
     "PushSubscription.attach",
     "PendingAck.known",
-    *(f"{kind}.{name}" for kind in ("Consume", "OrderedConsume") for name in ("report", "will_be_emptied")),
+    *(f"{kind}.{name}" for kind in ("Consume", "OrderedConsume") for name in ("report", "failed", "will_be_emptied")),
 }
 
 

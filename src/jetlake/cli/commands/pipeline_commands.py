@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jetlake.cli.commands.requeue_command import requeue
+from jetlake.cli.commands.dead_letter_commands import replay as replay_letters
 from jetlake.cli.pipeline_options import PipelineRun, pipeline_options
 from jetlake.cli.session import Session, command
 from jetlake.cli.shared_options import SharedGroup
@@ -231,7 +231,7 @@ def sql(run: PipelineRun, file: str, reset: str | None) -> None:
     run.start(build)
 
 
-pipeline.add_command(requeue)
+pipeline.add_command(replay_letters, "requeue")
 
 
 @click.group(cls=SharedGroup)

@@ -19,6 +19,7 @@ from jetlake.client.pull.pull_options import (
     next_options,
 )
 from jetlake.client.pull.pulled_consumer import PulledConsumer
+from jetlake.client.pull.retry_options import Backoff, retry_options
 from jetlake.client.settings.options import EventCallback
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
@@ -201,6 +202,9 @@ class Consumer:
         on_unpinned: UnpinnedCallback | None = None,
         stop_after: int | None = None,
         on_error: EventCallback | None = None,
+        retries: int | None = None,
+        backoff: Backoff | None = None,
+        dead_letter: str | None = None,
     ) -> Consume:
         """Read without end, with messages fetched ahead.
 
@@ -216,7 +220,7 @@ class Consumer:
 
         Args:
             handler: called with each message, instead of iterating; a plain or a coroutine function. What it raises
-                goes to `on_error`, and the message comes again after its ack wait.
+                goes to `on_error`, and the message comes again after its ack wait, or as `retries` say.
             concurrency: how many messages handlers work on at once.
             max_messages: most messages fetched ahead. Default 1000. Not together with `max_bytes`.
             max_bytes: most bytes fetched ahead, counting subject, reply, headers and payload.
@@ -231,6 +235,12 @@ class Consumer:
             stop_after: end after so many messages; no more than these are asked for. Default: never.
             on_error: called instead of the client's `on_error` with what this read cannot raise: failing handlers,
                 missed heartbeats.
+            retries: how often a message whose handler raised is tried again before it is given up, which terminates it.
+                Default 3 when `backoff` or `dead_letter` is given; otherwise such messages wait for their ack wait.
+            backoff: seconds before each retry, one for all or a list whose last one repeats. Default: the consumer's,
+                or 1, 2, 4 … up to 60.
+            dead_letter: the subject, with `{stream}` and `{consumer}`, that a message is stored under when it is given
+                up, with the reason, the traceback and its origin in headers. A stream has to capture it.
             group: the priority group, needed if the consumer has groups.
             min_pending: overflow policy: only when so many messages are yet to be delivered.
             min_ack_pending: overflow policy: only when so many messages wait for acknowledgement.
@@ -242,6 +252,7 @@ class Consumer:
             InvalidOptionError: an option that cannot work; nothing was sent.
         """
         groups = self._groups(group, min_pending, min_ack_pending, priority)
+        policy = retry_options(self.config, retries, backoff, dead_letter)
         options = consume_options(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -253,6 +264,7 @@ class Consumer:
             group=groups,
             stop_after=stop_after,
             on_error=on_error,
+            retries=policy,
         )
         return Consume(
             self._api.connection,

@@ -9,6 +9,7 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message, give_back
 from jetlake.client.messages.receiver import Receiver
+from jetlake.client.pull.failed_messages import FailedMessages
 from jetlake.client.pull.handler_pool import HandlerPool, MessageHandler
 from jetlake.client.pull.pull_options import ConsumeOptions
 from jetlake.client.pull.pull_source import NextStep, PullSource, Verdict
@@ -17,6 +18,7 @@ from jetlake.client.pull.puller import Puller
 from jetlake.errors import (
     ClientConnectionError,
     ConnectionClosedError,
+    InvalidOptionError,
     PermissionsError,
     RequestTimeoutError,
     SubscriptionClosedError,
@@ -43,6 +45,7 @@ class ContinuousPull(Receiver):
         mailbox: the messages that were received and not handed out.
         puller: decides when to pull.
         handlers: the tasks that call the handler.
+        failed: settles the messages whose handler raised.
         is_started: the inbox is subscribed.
         is_emptied: the messages are sure to be taken, though there is no handler here.
         report: reports what no call can raise, to the read's own `on_error` or to the client's.
@@ -50,11 +53,13 @@ class ContinuousPull(Receiver):
 
     __slots__ = (
         "_connection",
+        "_has_retries",
         "_is_stopping",
         "_loop",
         "_recovery",
         "_source",
         "_stop_after",
+        "failed",
         "handlers",
         "is_emptied",
         "is_started",
@@ -79,11 +84,13 @@ class ContinuousPull(Receiver):
         self._stop_after = options.stop_after
         self._recovery: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._has_retries = options.retries is not None
         self.report = partial(connection.report, options.on_error)
         self.mailbox: Mailbox = puller.mailbox
         self.puller = puller
         puller.on_silence = self._silent
-        self.handlers = HandlerPool(handler, concurrency, self.report, connection.endings)
+        self.failed = FailedMessages(connection, options.retries, self.report)
+        self.handlers = HandlerPool(handler, concurrency, self.failed.settle, connection.endings)
         self.is_started = False
         self.is_emptied = False
 
@@ -92,9 +99,12 @@ class ContinuousPull(Receiver):
 
         Raises:
             ConnectionClosedError: the connection is closed.
+            InvalidOptionError: there is no handler whose failures could be retried.
         """
         if self.is_started:
             return
+        if self._has_retries and not (self.handlers.has_handler or self.is_emptied):
+            raise InvalidOptionError("retries, backoff and dead_letter need a handler")
         if self._source.pull_subject:
             self._connection.subscribe(self)
             self.puller.aim(self._source.pull_subject, self.subject)

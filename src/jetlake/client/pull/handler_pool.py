@@ -26,7 +26,7 @@ class HandlerPool:
     Args:
         handler: what they call.
         concurrency: how many of them there are.
-        on_error: takes what the handler raises.
+        on_failure: takes each message whose handler raised, with the error.
         endings: knows which handlers wait for an ending themselves.
 
     Attributes:
@@ -36,13 +36,13 @@ class HandlerPool:
         InvalidOptionError: that is no handler, or no number of tasks.
     """
 
-    __slots__ = ("_concurrency", "_endings", "_handler", "_on_error", "_tasks", "handled")
+    __slots__ = ("_concurrency", "_endings", "_handler", "_on_failure", "_tasks", "handled")
 
     def __init__(
         self,
         handler: MessageHandler | None,
         concurrency: int,
-        on_error: Callable[[Exception], None],
+        on_failure: Callable[[Message, Exception], Awaitable[None]],
         endings: Endings,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
@@ -53,7 +53,7 @@ class HandlerPool:
             raise InvalidOptionError(f"handler is a function that takes a message, not {handler!r}")
         self._handler = handler
         self._concurrency = concurrency
-        self._on_error = on_error
+        self._on_failure = on_failure
         self._endings = endings
         self._tasks: list[asyncio.Task[None]] = []
         self.handled = 0
@@ -83,11 +83,11 @@ class HandlerPool:
                         await result
                     self.handled += 1
                 except Exception as error:
-                    # The message stays un-acknowledged and comes again; one bad message must not stop the others.
+                    # One bad message must not stop the others.
                     error.add_note(f"while handling {message!r}")
-                    self._on_error(error)
+                    await self._on_failure(message, error)
                 except asyncio.CancelledError as error:
-                    self._on_error(inner_cancellation(error, message))
+                    await self._on_failure(message, inner_cancellation(error, message))
             if mailbox.is_ended:
                 return
             await mailbox.wait()

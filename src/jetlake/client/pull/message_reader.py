@@ -187,6 +187,10 @@ class MessageReader:
         """Report what no call can raise: to the read's own `on_error`, or to the client's."""
         self._pull.report(error)
 
+    async def failed(self, message: Message, error: Exception) -> None:
+        """Settle a message whose handler raised."""
+        await self._pull.failed.settle(message, error)
+
     def will_be_emptied(self) -> None:
         """Promise that all messages are taken, as by a handler, so that draining hands them out."""
         self._pull.is_emptied = True

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from jetlake.client.pull.retry_options import RetryOptions
 from jetlake.client.settings.options import EventCallback, duration_s
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig
@@ -94,6 +95,7 @@ class ConsumeOptions(Struct, frozen=True):
     group: GroupOptions = NO_GROUP
     stop_after: int = 0
     on_error: EventCallback | None = None
+    retries: RetryOptions | None = None
 
 
 def fetch_options(
@@ -163,6 +165,7 @@ def consume_options(
     group: GroupOptions = NO_GROUP,
     stop_after: int | None = None,
     on_error: EventCallback | None = None,
+    retries: RetryOptions | None = None,
 ) -> ConsumeOptions:
     """Check what `consume` was given and fill in the defaults.
 
@@ -203,7 +206,7 @@ def consume_options(
     if on_error is not None and not callable(on_error):
         raise InvalidOptionError(f"on_error is a function that takes an error, not {on_error!r}")
     return ConsumeOptions(
-        *limits, *thresholds, expires_s, heartbeat_s, on_missed_heartbeat, group, stop_after or 0, on_error
+        *limits, *thresholds, expires_s, heartbeat_s, on_missed_heartbeat, group, stop_after or 0, on_error, retries
     )
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
+from jetlake.model.dead_letter import HEADER_PREFIX, MAX_DELIVERIES, TERMINATED
 from jetlake.spark.options.option_values import duration_s
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events.dead_letter_task import MESSAGE_COLUMNS, message_at
@@ -21,14 +22,11 @@ from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_str
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
 
-__all__ = ["DEATHS", "HEADER_PREFIX", "DeadLetters", "dead_letters", "letters_as_messages"]
-
-HEADER_PREFIX = "Dead-Letter-"
-"""What the headers begin with that a dead letter gets besides its own."""
+__all__ = ["DEATHS", "DeadLetters", "dead_letters", "letters_as_messages"]
 
 DEATHS = {
-    "io.nats.jetstream.advisory.v1.max_deliver": "max_deliveries",
-    "io.nats.jetstream.advisory.v1.terminated": "terminated",
+    "io.nats.jetstream.advisory.v1.max_deliver": MAX_DELIVERIES,
+    "io.nats.jetstream.advisory.v1.terminated": TERMINATED,
 }
 """The events that mean a message's end, and what we call it."""
 

@@ -1,0 +1,167 @@
+"""`jetlake dead-letters …`: shows dead letters, and publishes them again into the streams they came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from jetlake.cli import output
+from jetlake.cli.name_completion import stream_names
+from jetlake.cli.session import Session, command, fail, json_option
+from jetlake.cli.shared_options import SharedCommand, SharedGroup
+from jetlake.errors import MessageNotFoundError
+from jetlake.model.dead_letter import HEADER_PREFIX, REASONS, own_headers
+
+if TYPE_CHECKING:
+    from jetlake.client.jetstream import JetStream
+    from jetlake.client.streams.stored_message import StoredMessage
+    from jetlake.client.streams.stream import Stream
+
+__all__ = ["dead_letters", "replay"]
+
+_SEQUENCE_MAX = 1 << 62
+
+
+class Selection(Struct, frozen=True):
+    """Which letters of a stream a command is about; empty tuples choose all."""
+
+    streams: tuple[str, ...]
+    consumers: tuple[str, ...]
+    reason: str | None
+    from_seq: int
+    to_seq: int | None
+
+    def includes(self, letter: StoredMessage) -> bool:
+        """Whether a letter is chosen."""
+        return (
+            (not self.streams or _said(letter, "Stream") in self.streams)
+            and (not self.consumers or _said(letter, "Consumer") in self.consumers)
+            and (self.reason is None or _said(letter, "Reason") == self.reason)
+        )
+
+
+def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument and the options that choose letters."""
+    for decorate in (
+        click.option("--to-seq", type=click.IntRange(1), help="Only letters up to that sequence of LETTERS."),
+        click.option(
+            "--from-seq", default=1, type=click.IntRange(1), help="Only letters from that sequence of LETTERS on."
+        ),
+        click.option("--reason", type=click.Choice(REASONS), help="Only letters of that reason."),
+        click.option("--consumer", "consumers", multiple=True, metavar="NAME", help="Only letters of these consumers."),
+        click.option("--of", "streams", multiple=True, metavar="STREAM", help="Only letters of these streams."),
+        click.argument("letters", shell_complete=stream_names),
+    ):
+        function = decorate(function)
+    return function
+
+
+@click.group("dead-letters", cls=SharedGroup)
+def dead_letters() -> None:
+    """Show and replay messages that were given up."""
+
+
+@dead_letters.command("ls")
+@_selecting
+@json_option
+@command
+async def list_letters(session: Session, letters: str, as_json: bool, **chosen: Any) -> None:
+    """List the dead letters in stream LETTERS."""
+    selection = Selection(**chosen)
+    names = ("Time", "Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "Description")
+    async with session.jetstream() as js:
+        rows = [
+            (letter.sequence, *(_said(letter, name) for name in names))
+            async for letter in _letters(await js.stream(letters), selection)
+            if _said(letter, "Stream") and selection.includes(letter)
+        ]
+    if as_json:
+        keys = ("letter", *(name.lower() for name in names))
+        output.print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    elif rows:
+        output.print_table(f"Dead letters in {letters}", ("Letter", *names), rows, numbers=(0, 4, 7), spare=(1, 7))
+    else:
+        click.echo(f"No dead letters in {letters}")
+
+
+@dead_letters.command("show")
+@click.argument("letters", shell_complete=stream_names)
+@click.argument("sequence", type=click.IntRange(1))
+@command
+async def show(session: Session, letters: str, sequence: int) -> None:
+    """Show letter SEQUENCE of stream LETTERS: what happened, the traceback, the message."""
+    async with session.jetstream() as js:
+        letter = await (await js.stream(letters)).get(sequence, direct=False)
+    if not _said(letter, "Stream"):
+        fail(f"message {sequence} of {letters} is no dead letter")
+    traceback = HEADER_PREFIX + "Traceback"
+    said = [(key, value) for key, value in letter.headers.items() if key != traceback]
+    for line in (*(f"{key}: {value}" for key, value in said), "", *letter.headers.get_all(traceback), ""):
+        click.echo(line)
+    click.echo(letter.payload.decode("utf-8", "backslashreplace"))
+
+
+@click.command(cls=SharedCommand)
+@_selecting
+@click.option("--keep", is_flag=True, help="Leave the letters in LETTERS; they are deleted otherwise.")
+@click.option("--dry-run", is_flag=True, help="Say what would be published, and change nothing.")
+@command
+async def replay(session: Session, letters: str, keep: bool, dry_run: bool, **chosen: Any) -> None:
+    """Publish the messages of the dead letters in stream LETTERS again, where they were first published.
+
+    Every consumer of their stream gets them, not only the one that gave up.
+    """
+    selection = Selection(**chosen)
+    counted: Counter[str] = Counter()
+    async with session.jetstream() as js:
+        stream = await js.stream(letters)
+        async for letter in _letters(stream, selection):
+            origin, subject = _said(letter, "Stream"), _said(letter, "Subject")
+            if not origin:
+                counted["no dead letters"] += 1
+            elif not selection.includes(letter):
+                counted["not chosen"] += 1
+            elif _said(letter, "Missing") or not subject:
+                counted["without their message, left where they are"] += 1
+            elif dry_run:
+                counted["would be published"] += 1
+                click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
+            else:
+                counted[await _publish(js, letters, letter, origin, subject)] += 1
+                if not keep:
+                    await stream.delete_message(letter.sequence)
+    click.echo(", ".join(f"{number} {what}" for what, number in counted.items()) or "no letters")
+
+
+dead_letters.add_command(replay)
+
+
+def _said(letter: StoredMessage, name: str) -> str:
+    return letter.headers.get(HEADER_PREFIX + name) or ""
+
+
+async def _letters(stream: Stream, selection: Selection) -> AsyncIterator[StoredMessage]:
+    """The letters that are there now, one request each: they are few."""
+    end = min((await stream.info()).state.last_seq, selection.to_seq or _SEQUENCE_MAX)
+    first = selection.from_seq
+    while first <= end:
+        try:
+            letter = await stream.get(first, next_by_subject=">", direct=False)
+        except MessageNotFoundError:
+            return
+        if letter.sequence > end:
+            return
+        yield letter
+        first = letter.sequence + 1
+
+
+async def _publish(js: JetStream, letters: str, letter: StoredMessage, stream: str, subject: str) -> str:
+    # A run that was cut off before it deleted the letter comes with the same id.
+    message_id = f"requeue:{letters}:{letter.sequence}"
+    headers = own_headers(letter.headers.items())
+    ack = await js.publish(subject, letter.payload, headers=headers, msg_id=message_id, expected_stream=stream)
+    return "published before" if ack.duplicate else "published"

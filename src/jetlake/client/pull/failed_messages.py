@@ -1,0 +1,116 @@
+"""What becomes of a message whose handler failed: reported, tried again after a back-off, or a dead letter."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+
+from jetlake.client.connection.connection import Connection
+from jetlake.client.messages.message import Message
+from jetlake.client.pull.retry_options import RetryOptions
+from jetlake.client.settings.wire_values import header_bytes
+from jetlake.errors import (
+    BadHeaderError,
+    ClientConnectionError,
+    JetlakeError,
+    NoRespondersError,
+    NotJetStreamMessageError,
+    RequestTimeoutError,
+)
+from jetlake.model.ack_subject import AckSubject
+from jetlake.model.dead_letter import HEADER_PREFIX, letter_headers, letter_id, letter_subject, own_headers
+from jetlake.model.publish import decode_pub_ack
+from jetlake.protocol.headers import append_pair
+
+__all__ = ["FailedMessages"]
+
+_REASON_MAX = 200
+
+
+class FailedMessages:
+    """Settles messages whose handler raised.
+
+    A letter is stored before its message is terminated. Whatever is cut off in between, the message comes again and
+    its letter has the same message id, so the stream of dead letters keeps one.
+
+    Args:
+        connection: carries letters and acknowledgements.
+        options: the retries; None leaves messages to their ack wait.
+        report: takes every error of a handler, and every letter that could not be stored.
+    """
+
+    __slots__ = ("_connection", "_options", "_report")
+
+    def __init__(
+        self, connection: Connection, options: RetryOptions | None, report: Callable[[Exception], None]
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._report = report
+
+    async def settle(self, message: Message, error: Exception) -> None:
+        """Report the error, and nak or give up the message unless the handler has settled it."""
+        self._report(error)
+        if self._options is None or message.is_settled:
+            return
+        try:
+            await self._settle(message, error, self._options)
+        except (ClientConnectionError, NotJetStreamMessageError):
+            pass  # Without a connection the message comes again after its ack wait; one of core NATS never does.
+
+    async def _settle(self, message: Message, error: Exception, options: RetryOptions) -> None:
+        origin = message.metadata
+        if not options.is_last(origin.delivered):
+            message.nak(options.delay_s(origin.delivered))
+            return
+        if options.dead_letter:
+            try:
+                await self._store_letter(message, error, origin, options.dead_letter)
+            except JetlakeError as failure:
+                failure.add_note(f"while storing the dead letter of {message!r}: the message is tried again")
+                self._report(failure)
+                message.nak(options.delay_s(origin.delivered))
+                return
+        await self._terminate(message, f"{type(error).__name__}: {error}")
+
+    async def _store_letter(self, message: Message, error: Exception, origin: AckSubject, template: str) -> None:
+        said = letter_headers(
+            origin,
+            message.subject,
+            description=f"{type(error).__name__}: {error}",
+            traceback="".join(traceback.format_exception(error)),
+            now_ns=time.time_ns(),
+        )
+        kept = _own_headers(message)
+        connection = self._connection
+        header = _letter_header(kept | said, origin)
+        if len(header) + len(message.payload) > connection.max_payload:
+            said.pop(HEADER_PREFIX + "Traceback", None)
+            header = _letter_header(kept | said, origin)
+        connection.check_size(len(header) + len(message.payload))
+        subject = letter_subject(template, origin.stream, origin.consumer).encode()
+        answer = await connection.request_raw(subject, header, message.payload, None)
+        decode_pub_ack(answer.payload)
+
+    async def _terminate(self, message: Message, reason: str) -> None:
+        """Terminate with the server's confirmation; without one the message comes again."""
+        line = " ".join(reason.split())[:_REASON_MAX].encode("utf-8", "backslashreplace")
+        try:
+            await self._connection.request_raw(message.raw_reply, b"", b"+TERM " + line, None)
+        except (RequestTimeoutError, NoRespondersError) as failure:
+            failure.add_note(f"while terminating {message!r}: the message is tried again")
+            self._report(failure)
+
+
+def _own_headers(message: Message) -> dict[str, str | list[str]]:
+    try:
+        kept = own_headers(message.headers.items())
+        header_bytes(kept)
+    except BadHeaderError:
+        return {}  # What another client has written wrong must not keep the letter from being stored.
+    return kept
+
+
+def _letter_header(pairs: dict[str, str | list[str]], origin: AckSubject) -> bytes:
+    return append_pair(header_bytes(pairs), b"Nats-Msg-Id", letter_id(origin).encode("utf-8", "surrogateescape"))

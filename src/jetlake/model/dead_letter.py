@@ -1,0 +1,106 @@
+"""Dead letters: a message that was given up, with headers that say what happened and where the message came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jetlake.model.ack_subject import AckSubject
+from jetlake.model.encoding.times import format_time
+
+__all__ = [
+    "FAILED",
+    "HEADER_PREFIX",
+    "MAX_DELIVERIES",
+    "REASONS",
+    "TERMINATED",
+    "letter_headers",
+    "letter_id",
+    "letter_subject",
+    "own_headers",
+]
+
+HEADER_PREFIX = "Dead-Letter-"
+"""What the headers begin with that a dead letter gets besides its own."""
+
+MAX_DELIVERIES = "max_deliveries"
+"""The consumer's `max_deliver` was reached."""
+TERMINATED = "terminated"
+"""A worker terminated the message."""
+FAILED = "failed"
+"""The handler failed as often as its retries allow."""
+REASONS = (MAX_DELIVERIES, TERMINATED, FAILED)
+
+_TRACEBACK_BYTES_MAX = 4096
+_DESCRIPTION_MAX = 512
+
+
+def letter_headers(
+    origin: AckSubject, subject: str, *, description: str, traceback: str, now_ns: int
+) -> dict[str, str | list[str]]:
+    """Describe a message whose handler failed for good.
+
+    Args:
+        origin: the last delivery.
+        subject: the subject that the message was published to.
+        description: the error in one line; line breaks become blanks.
+        traceback: where the error was raised; its last 4096 bytes are kept, one header for each line.
+        now_ns: the time, nanoseconds since 1970.
+    """
+    said: dict[str, str | list[str]] = {
+        "Stream": origin.stream,
+        "Consumer": origin.consumer,
+        "Sequence": str(origin.stream_seq),
+        "Subject": subject,
+        "Reason": FAILED,
+        "Description": " ".join(_encodable(description).split())[:_DESCRIPTION_MAX],
+        "Deliveries": str(origin.delivered),
+        "Time": format_time(now_ns),
+    }
+    lines = _last_lines(_encodable(traceback))
+    if lines:
+        said["Traceback"] = lines
+    return {HEADER_PREFIX + name: value for name, value in said.items()}
+
+
+def letter_id(origin: AckSubject) -> str:
+    """Derive the message id, which is the same however often the message is given up.
+
+    The time the message was stored tells streams of one name apart that gave the same sequence to different messages.
+    """
+    return f"{origin.stream}:{origin.consumer}:{origin.stream_seq}:{origin.timestamp_ns}"
+
+
+def letter_subject(template: str, stream: str, consumer: str) -> str:
+    """Fill in `{stream}` and `{consumer}`."""
+    return template.replace("{stream}", stream).replace("{consumer}", consumer)
+
+
+def own_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:
+    """Select the headers that a message keeps when it is published again.
+
+    Headers of an earlier death are left out, and so are those that told a server how to treat the message: they were
+    about the publish that they came with, and a roll-up would purge the letters before it.
+    """
+    kept: dict[str, str | list[str]] = {}
+    for key, value in pairs:
+        if not key.startswith((HEADER_PREFIX, "Nats-")):
+            values = kept.setdefault(key, [])
+            assert isinstance(values, list)
+            values.append(value)
+    return kept
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _last_lines(text: str) -> list[str]:
+    kept: list[str] = []
+    room = _TRACEBACK_BYTES_MAX
+    for line in reversed(text.splitlines()):
+        room -= len(line.encode())
+        if room < 0:
+            break
+        if line.strip():
+            kept.append(line)
+    return kept[::-1]
