@@ -35,6 +35,7 @@
     │   └── StreamReplacedError       the stream is not the one that the read began with
     ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
     ├── BatchError                    a batch of messages is over, empty, or unknown to the server
+    ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
     ├── SubscribeMismatchError        the consumer that exists is not the one that was asked for
     ├── SparkError                    the Spark source or sink cannot go on; says what to do
@@ -52,13 +53,15 @@
         │   ├── StreamNotFoundError   10059
         │   ├── ConsumerNotFoundError 10014
         │   └── MessageNotFoundError  10037
-        │       └── KeyNotFoundError  a bucket has no such key
+        │       ├── KeyNotFoundError  a bucket has no such key
+        │       └── ObjectNotFoundError  an object store has no such object
         ├── StreamNameInUseError      10058 the stream exists with another configuration
         ├── ConsumerNameInUseError    10013 the push consumer is bound to another subject in use
         ├── ConsumerExistsError       10148 create asked for a new consumer
         ├── ConsumerDoesNotExistError 10149 update asked for an existing consumer
         ├── WrongLastSequenceError    10071, 10164 an expected-sequence header did not hold
-        │   └── KeyExistsError        a bucket has that key already
+        │   ├── KeyExistsError        a bucket has that key already
+        │   └── ObjectExistsError     an object store has that object already
         └── JetStreamNotEnabledError  10039, 10076 for the account, for the server
 """
 
@@ -104,6 +107,9 @@ __all__ = [
     "NoServersError",
     "NotFoundError",
     "NotJetStreamMessageError",
+    "ObjectError",
+    "ObjectExistsError",
+    "ObjectNotFoundError",
     "OffsetError",
     "OutboundBufferFullError",
     "PermissionsError",
@@ -244,6 +250,15 @@ class KeyNotFoundError(MessageNotFoundError):
         self.key = key
 
 
+class ObjectNotFoundError(MessageNotFoundError):
+    """The object store has no such object, or it was deleted."""
+
+    def __init__(self, bucket: str, name: str) -> None:
+        super().__init__(404, 10037, f"object store {bucket!r} has no object {name!r}")
+        self.bucket = bucket
+        self.name = name
+
+
 class StreamNameInUseError(ApiError):
     """A stream of that name exists with a different configuration (10058)."""
 
@@ -271,6 +286,15 @@ class KeyExistsError(WrongLastSequenceError):
         super().__init__(400, 10071, f"bucket {bucket!r} has the key {key!r} already")
         self.bucket = bucket
         self.key = key
+
+
+class ObjectExistsError(WrongLastSequenceError):
+    """The object store has that object already."""
+
+    def __init__(self, bucket: str, name: str) -> None:
+        super().__init__(400, 10071, f"object store {bucket!r} has the object {name!r} already")
+        self.bucket = bucket
+        self.name = name
 
 
 class JetStreamNotEnabledError(ApiError):
@@ -500,6 +524,10 @@ class BackupError(JetlakeError):
 
 class BatchError(JetlakeError):
     """A batch of messages cannot go on: it is over, has no messages, or the server knows no such batches."""
+
+
+class ObjectError(JetlakeError):
+    """An object whose content is damaged, incomplete or replaced while it was read, or a link that leads nowhere."""
 
 
 class PublishWindowError(JetlakeError):

@@ -194,6 +194,22 @@ async def objects(client, js):
     return seen
 
 
+async def exchange(client, js):
+    """Read what another client has written, and write what that one reads."""
+    store = await js.object_store.get("O")
+    content = io.BytesIO()
+    await store.get("ours", content)
+    info = await store.get_info("ours")
+    await store.put("theirs", content.getvalue(), chunk_size=100_000, description="copied")
+    await store.link_object("theirs", "link")
+    await store.delete("gone")
+    near = io.BytesIO()
+    await store.get("near", near)
+    bucket = await js.kv.get("K")
+    await bucket.put("theirs", (await bucket.get("ours")) + b"!")
+    return [info.size, info.chunks, info.description, info.metadata, len(near.getvalue())]
+
+
 PARTS = {
     "copies": copies,
     "core": core,
@@ -202,6 +218,7 @@ PARTS = {
     "consumers": consumers,
     "kv": key_value,
     "objects": objects,
+    "exchange": exchange,
 }
 
 

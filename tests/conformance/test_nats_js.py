@@ -123,3 +123,18 @@ async def test_object_store(run):
         "gone": None,
         "sealed": True,
     }
+
+
+async def test_our_client_and_theirs_read_each_other(run, js):
+    store, bucket = await js.create_object_store("O"), await js.create_key_value("K")
+    content = bytes(range(251)) * 3984 + b"end"
+    content += bytes(1_000_003 - len(content))
+    await store.put("ours", content, description="d", headers={"H": "1"}, metadata={"k": "v"})
+    await store.put("gone", b"x")
+    await store.add_link("near", "ours")
+    await bucket.put("ours", b"value")
+    assert await run("exchange") == [1_000_003, 8, "d", "1", {"k": "v"}, 1_000_003]
+    assert await store.get("theirs") == await store.get("link") == content
+    assert (await store.info("theirs")).description == "copied"
+    assert sorted(info.name for info in await store.list()) == ["link", "near", "ours", "theirs"]
+    assert (await bucket.get("theirs")).value == b"value!"

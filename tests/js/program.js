@@ -218,6 +218,19 @@ const parts = {
     seen.sealed = (await store.status()).sealed;
     return seen;
   },
+
+  // Reads what another client has written, and writes what that one reads.
+  async exchange(nc) {
+    const store = await new Objm(nc).open("O");
+    const content = await store.getBlob("ours");
+    const info = await store.info("ours");
+    await store.putBlob({ name: "theirs", description: "copied" }, content);
+    await store.link("link", await store.info("theirs"));
+    await store.delete("gone");
+    const bucket = await new Kvm(nc).open("K");
+    await bucket.put("theirs", (await bucket.get("ours")).string() + "!");
+    return [info.size, info.chunks, info.description, info.headers.get("H"), info.metadata, (await store.getBlob("near")).length];
+  },
 };
 
 async function main() {

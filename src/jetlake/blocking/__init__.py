@@ -19,6 +19,7 @@ from jetlake.blocking.client import Client, connect
 from jetlake.blocking.jetstream import AtomicBatch, FastPublisher, JetStream, PullSubscription, PushSubscription
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
+from jetlake.blocking.object_store import ObjectReader, ObjectStore, ObjectWatch
 from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
@@ -33,6 +34,9 @@ __all__ = [
     "KeyValue",
     "KeyWatch",
     "Message",
+    "ObjectReader",
+    "ObjectStore",
+    "ObjectWatch",
     "OrderedConsumer",
     "PendingAck",
     "PullSubscription",

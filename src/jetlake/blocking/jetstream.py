@@ -9,6 +9,7 @@ from jetlake.blocking.facade import Call, Facade, View, Wrapped
 from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
+from jetlake.blocking.object_store import ObjectStore
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.blocking.stream import Consumer, Stream, messages
@@ -148,6 +149,11 @@ class JetStream(Facade):
     key_value = Wrapped(client.JetStream.key_value, KeyValue)
     delete_key_value = Call(client.JetStream.delete_key_value)
     key_value_names = Call(client.JetStream.key_value_names)
+    create_object_store = Wrapped(client.JetStream.create_object_store, ObjectStore)
+    create_or_update_object_store = Wrapped(client.JetStream.create_or_update_object_store, ObjectStore)
+    object_store = Wrapped(client.JetStream.object_store, ObjectStore)
+    delete_object_store = Call(client.JetStream.delete_object_store)
+    object_store_names = Call(client.JetStream.object_store_names)
 
     def __init__(self, inner: client.JetStream, thread: LoopThread) -> None:
         super().__init__(inner, thread)

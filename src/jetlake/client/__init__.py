@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jetlake.client.legacy.pull_subscription import PullSubscription
     from jetlake.client.legacy.push_subscription import PushSubscription
     from jetlake.client.messages.message import Message
+    from jetlake.client.objects import ObjectReader, ObjectStore, ObjectWatch
     from jetlake.client.ordered.ordered import OrderedConsumer
     from jetlake.client.publish.atomic_batch import AtomicBatch
     from jetlake.client.publish.fast_publisher import FastPublisher
@@ -37,6 +38,9 @@ __all__ = [
     "KeyValue",
     "KeyWatch",
     "Message",
+    "ObjectReader",
+    "ObjectStore",
+    "ObjectWatch",
     "OrderedConsumer",
     "PendingAck",
     "PullSubscription",
@@ -59,6 +63,9 @@ _HOMES = {
     "KeyValue": "kv",
     "KeyWatch": "kv",
     "Message": "messages.message",
+    "ObjectReader": "objects",
+    "ObjectStore": "objects",
+    "ObjectWatch": "objects",
     "OrderedConsumer": "ordered.ordered",
     "PendingAck": "publish.publish_window",
     "PullSubscription": "legacy.pull_subscription",

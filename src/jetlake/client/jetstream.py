@@ -11,7 +11,7 @@ from jetlake.client.api.config_options import ConsumerOptions, RestoreOptions, S
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import MessageCallback
 from jetlake.client.kv.bucket import KeyValue
-from jetlake.client.kv.buckets import Buckets
+from jetlake.client.kv.buckets import key_value_buckets
 from jetlake.client.kv.config import BucketOptions
 from jetlake.client.legacy.legacy_subscriptions import (
     BindOptions,
@@ -21,6 +21,9 @@ from jetlake.client.legacy.legacy_subscriptions import (
 )
 from jetlake.client.legacy.pull_subscription import PullSubscription
 from jetlake.client.legacy.push_subscription import PushSubscription
+from jetlake.client.objects.config import ObjectStoreOptions
+from jetlake.client.objects.store import ObjectStore
+from jetlake.client.objects.stores import object_stores
 from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.publish.atomic_batch import AtomicBatch
 from jetlake.client.publish.fast_publisher import FastPublisher, GapMode
@@ -71,7 +74,8 @@ class JetStream:
         self._connection = connection
         self._api = ApiCaller(connection, domain=domain, prefix=prefix, timeout_s=timeout_s(timeout))
         self._publisher = Publisher(self._api, window_messages=publish_window, window_bytes=publish_window_bytes)
-        self._buckets = Buckets(self._api, self._publisher)
+        self._buckets = key_value_buckets(self._api, self._publisher)
+        self._object_stores = object_stores(self._api, self._publisher)
         self._legacy = LegacySubscriptions(self._api)
 
     def __repr__(self) -> str:
@@ -393,6 +397,42 @@ class JetStream:
     async def key_value_names(self) -> list[str]:
         """List the names of all buckets, sorted."""
         return await self._buckets.names()
+
+    # Object stores
+
+    async def create_object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
+        """Create an object store; one that exists with the same options is fine.
+
+        Raises:
+            InvalidOptionError: an option that cannot work; nothing was sent.
+            StreamNameInUseError: one of that name exists and is different.
+        """
+        return await self._object_stores.create(bucket, options)
+
+    async def create_or_update_object_store(self, bucket: str, **options: Unpack[ObjectStoreOptions]) -> ObjectStore:
+        """Create an object store, or change the one that exists to exactly these options."""
+        return await self._object_stores.create_or_update(bucket, options)
+
+    async def object_store(self, bucket: str) -> ObjectStore:
+        """Find an existing object store.
+
+        Raises:
+            StreamNotFoundError: no object store has that name.
+            InvalidOptionError: the stream of that name is no object store.
+        """
+        return await self._object_stores.get(bucket)
+
+    async def delete_object_store(self, bucket: str) -> None:
+        """Delete an object store and all its objects.
+
+        Raises:
+            StreamNotFoundError: no object store has that name.
+        """
+        await self._object_stores.delete(bucket)
+
+    async def object_store_names(self) -> list[str]:
+        """List the names of all object stores, sorted."""
+        return await self._object_stores.names()
 
     # The older workflow
 

@@ -19,6 +19,9 @@ INTERNAL |= {
     "PushSubscription.attach",
     "PendingAck.known",
     *(f"{kind}.{name}" for kind in ("Consume", "OrderedConsume") for name in ("report", "failed", "will_be_emptied")),
+    "PendingAck.observe",
+    "KeyWatch.report",
+    "ObjectWatch.report",
 }
 
 

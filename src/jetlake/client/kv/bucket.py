@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jetlake.client.api.config_options import DeliverPolicyName
-from jetlake.client.kv.entry import Entry, Operation, from_stored
+from jetlake.client.kv.entry import Entry, Operation, from_delivery, from_stored
 from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
 from jetlake.client.kv.status import BucketStatus, read_status
 from jetlake.client.kv.watch import KeyWatch
+from jetlake.client.messages.message import Message
+from jetlake.client.ordered.watch import WatchHandler
 from jetlake.client.publish.publisher import Publisher
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
@@ -112,6 +114,7 @@ class KeyValue:
         from_revision: int = 0,
         ignore_deletes: bool = False,
         meta_only: bool = False,
+        handler: WatchHandler[Entry] | None = None,
     ) -> KeyWatch:
         """What keys are now and every change from then on.
 
@@ -128,6 +131,7 @@ class KeyValue:
             from_revision: begin with this revision; older ones are skipped.
             ignore_deletes: leave markers out.
             meta_only: leave values out.
+            handler: called with each entry, one at a time, instead of iterating; `wait` of the watch waits for its end.
 
         Raises:
             InvalidOptionError: patterns that are none, or two ways to begin.
@@ -150,7 +154,13 @@ class KeyValue:
             headers_only=meta_only,
             name_prefix="watch",
         )
-        return KeyWatch(self.bucket, self._prefix, ordered.consume(), ignore_deletes=ignore_deletes)
+        bucket, prefix_length = self.bucket, len(self._prefix)
+
+        def entry(message: Message) -> Entry | None:
+            found = from_delivery(bucket, prefix_length, message)
+            return None if ignore_deletes and found.is_deleted else found
+
+        return KeyWatch(bucket, ordered, entry, handler)
 
     async def status(self) -> BucketStatus:
         """What the bucket is like and how much is in it."""

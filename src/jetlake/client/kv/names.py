@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import re
 
+from jetlake.client.streams.buckets import check_bucket
 from jetlake.errors import InvalidOptionError
 
-__all__ = ["STREAM_PREFIX", "check_bucket", "check_key", "check_pattern", "stream_name", "subject_prefix"]
+__all__ = ["STREAM_PREFIX", "check_key", "check_pattern", "stream_name", "subject_prefix"]
 
 STREAM_PREFIX = "KV_"
 """What the names of the buckets' streams begin with."""
 
-_BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 _PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>")
-
-
-def check_bucket(bucket: str) -> str:
-    """The name of a bucket.
-
-    Raises:
-        InvalidOptionError: not letters, digits, dashes and underscores.
-    """
-    if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
-        raise InvalidOptionError(f"a bucket's name is letters, digits, dashes and underscores, not {bucket!r}")
-    return bucket
 
 
 def check_key(key: str) -> str:

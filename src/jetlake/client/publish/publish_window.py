@@ -74,6 +74,10 @@ class PendingAck(Struct, eq=False):
     def __await__(self) -> Generator[Any, None, PubAck]:
         return self._result().__await__()
 
+    def observe(self) -> None:
+        """Leave a failure to whoever holds this object: nobody else is told of it."""
+        self._observed = True
+
     async def _result(self) -> PubAck:
         self._observed = True
         if not self.is_done:

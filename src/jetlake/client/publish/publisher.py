@@ -42,6 +42,11 @@ class Publisher:
         """Whether the connection is closed for good."""
         return self._connection.is_closed
 
+    @property
+    def payload_bytes_max(self) -> int:
+        """The most bytes of headers and payload that the server takes."""
+        return self._connection.max_payload
+
     def prepare(self, subject: str, payload: bytes, options: PublishOptions) -> OutgoingMessage:
         """Check and encode a message; needs no event loop.
 

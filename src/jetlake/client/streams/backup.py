@@ -16,6 +16,7 @@ import msgspec
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.streams.answers import Answers
+from jetlake.client.streams.file_size import bytes_left
 from jetlake.errors import (
     ApiError,
     BackupError,
@@ -173,7 +174,7 @@ async def restore(
     request = StreamRestoreRequest(config=config, state=state)
     reply = await api.call(StreamRestoreReply, "STREAM.RESTORE", config.name, body=request)
     subject = reply.deliver_subject.encode()
-    total = await asyncio.to_thread(_size, archive)
+    total = await asyncio.to_thread(bytes_left, archive)
     chunk_bytes = min(_CHUNK_BYTES, api.connection.info.max_payload)
     wait_s = max(api.timeout_s, _PATIENCE_S)
     sent = 0
@@ -198,14 +199,3 @@ async def restore(
     except ApiError as error:
         error.request = f"STREAM.RESTORE.{config.name}"
         raise
-
-
-def _size(archive: BinaryIO) -> int:
-    """How many bytes are left to read; 0 where the file does not tell."""
-    try:
-        here = archive.tell()
-        size = archive.seek(0, os.SEEK_END) - here
-        archive.seek(here)
-        return size
-    except (OSError, ValueError):
-        return 0

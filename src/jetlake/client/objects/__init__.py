@@ -1,0 +1,11 @@
+"""Object stores: buckets of named contents of any size, each cut into chunks that are messages of a stream."""
+
+from __future__ import annotations
+
+from jetlake.client.objects.info import ObjectInfo, ObjectLink
+from jetlake.client.objects.reader import ObjectReader
+from jetlake.client.objects.status import ObjectStoreStatus
+from jetlake.client.objects.store import ObjectStore
+from jetlake.client.objects.watch import ObjectWatch
+
+__all__ = ["ObjectInfo", "ObjectLink", "ObjectReader", "ObjectStore", "ObjectStoreStatus", "ObjectWatch"]

@@ -1,0 +1,426 @@
+"""The handle of an object store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from jetlake.client.messages.message import Message
+from jetlake.client.objects.content import ObjectContent
+from jetlake.client.objects.download import ObjectTarget, download
+from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, decode_info, encode_info, header_lists
+from jetlake.client.objects.names import STREAM_PREFIX, check_name, chunk_subject, info_subject
+from jetlake.client.objects.orphans import purge_orphans
+from jetlake.client.objects.reader import FoundObject, ObjectReader
+from jetlake.client.objects.status import ObjectStoreStatus, read_status
+from jetlake.client.objects.upload import Progress, Upload
+from jetlake.client.objects.watch import ObjectWatch
+from jetlake.client.ordered.watch import WatchHandler
+from jetlake.client.publish.publisher import Publisher
+from jetlake.client.streams.buckets import check_bucket
+from jetlake.client.streams.stream import Stream
+from jetlake.errors import (
+    ApiError,
+    DisconnectedError,
+    InvalidOptionError,
+    JetlakeError,
+    MessageNotFoundError,
+    ObjectError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RequestTimeoutError,
+    WrongLastSequenceError,
+)
+from jetlake.model.encoding.durations import Seconds, nanoseconds
+from jetlake.protocol.nuid import next_nuid
+
+__all__ = ["ObjectStore"]
+
+_CHUNK_BYTES = 128 * 1024
+# What the header of a chunk may add to its message.
+_HEADER_BYTES = 256
+_LINKS_MAX = 8
+_CHANGES_MAX = 64
+_LOST_ANSWERS_MAX = 3
+_CLEANUP_S = 5.0
+_ORPHANS_S = 60 * 60.0
+
+
+class ObjectStore:
+    """A bucket of named contents of any size; made by `JetStream.object_store`.
+
+    An object is visible when the whole content is stored, and a content that replaces another does so at once. Other
+    clients of the same server see the same objects.
+
+    Attributes:
+        bucket: the object store's name.
+        stream: the stream that holds it.
+    """
+
+    __slots__ = ("_open_bucket", "_publisher", "bucket", "stream")
+
+    def __init__(
+        self, publisher: Publisher, stream: Stream, open_bucket: Callable[[str], Awaitable[ObjectStore]]
+    ) -> None:
+        self._publisher = publisher
+        self._open_bucket = open_bucket
+        self.stream = stream
+        self.bucket = stream.name.removeprefix(STREAM_PREFIX)
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.bucket!r}>"
+
+    # Reading
+
+    async def info(self, name: str, *, include_deleted: bool = False) -> ObjectInfo:
+        """What is known of an object; of a link, the link itself.
+
+        Args:
+            name: the object's name.
+            include_deleted: take the marker of a deleted object too.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+        """
+        found = await self._last(name)
+        if found is None or (found.is_deleted and not include_deleted):
+            raise ObjectNotFoundError(self.bucket, name)
+        return found
+
+    async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
+        """The content of an object, or of the object that a link leads to.
+
+        Args:
+            name: the object's name.
+            progress: called with the bytes received so far, and how many there are.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+            ObjectError: the content is not what the object store says it is, or a link leads nowhere.
+        """
+        return await self.open(name, progress=progress).read()
+
+    async def get_file(self, name: str, target: ObjectTarget, *, progress: Progress | None = None) -> ObjectInfo:
+        """Write the content of an object to a file.
+
+        Args:
+            name: the object's name.
+            target: the path of a file, which is replaced when the whole content is there and right, or a file that is
+                open for writing.
+            progress: called with the bytes received so far, and how many there are.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+            ObjectError: the content is not what the object store says it is, or a link leads nowhere.
+            OSError: the file can't be written.
+        """
+        return await download(self.open(name, progress=progress), target)
+
+    def open(self, name: str, *, progress: Progress | None = None) -> ObjectReader:
+        """Read an object chunk by chunk.
+
+        ::
+
+            async with store.open("film.mkv") as content:
+                async for chunk in content:
+                    ...
+
+        Args:
+            name: the object's name.
+            progress: called with the bytes received so far, and how many there are.
+        """
+        return ObjectReader(check_name(name), self._found, progress)
+
+    async def _found(self, name: str) -> FoundObject:
+        """The object behind all links."""
+        store = self
+        for _ in range(_LINKS_MAX):
+            found = await store.info(name)
+            link = found.link
+            if link is None:
+                return store.stream, found
+            if not link.name:
+                raise ObjectError(f"{name!r} of {store.bucket!r} is a link to the whole object store {link.bucket!r}")
+            if link.bucket != store.bucket:
+                store = await self._open_bucket(link.bucket)
+            name = link.name
+        raise ObjectError(f"{name!r} of {store.bucket!r} is a link behind {_LINKS_MAX} others")
+
+    async def list(self, *, include_deleted: bool = False) -> list[ObjectInfo]:
+        """All objects, as the object store is now.
+
+        Args:
+            include_deleted: list the markers of deleted objects too.
+        """
+        async with self.watch(ignore_deletes=not include_deleted) as watch:
+            return await watch.current()
+
+    def watch(
+        self,
+        *,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        handler: WatchHandler[ObjectInfo] | None = None,
+    ) -> ObjectWatch:
+        """What objects there are now and every change from then on.
+
+        ::
+
+            async with store.watch() as changes:
+                async for info in changes:
+                    print(info.name, info.size)
+
+        Args:
+            updates_only: begin with the next change.
+            ignore_deletes: leave markers of deleted objects out.
+            handler: called with each change, one at a time, instead of iterating; `wait` of the watch waits for its
+                end.
+        """
+        ordered = self.stream.ordered(
+            deliver_policy="new" if updates_only else "last_per_subject",
+            filter_subject=f"$O.{self.bucket}.M.>",
+            name_prefix="watch",
+        )
+        bucket = self.bucket
+
+        def changed(message: Message) -> ObjectInfo | None:
+            metadata = message.metadata
+            info = decode_info(bucket, message.payload, revision=metadata.stream_seq, time_ns=metadata.timestamp_ns)
+            return None if ignore_deletes and info.is_deleted else info
+
+        return ObjectWatch(bucket, ordered, changed, handler)
+
+    async def status(self) -> ObjectStoreStatus:
+        """What the object store is like and how much is in it."""
+        return read_status(await self.stream.info())
+
+    # Writing
+
+    async def put(
+        self,
+        name: str,
+        content: ObjectContent,
+        *,
+        description: str = "",
+        headers: ObjectHeaders | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> ObjectInfo:
+        """Store a content under a name; what the name had before is replaced at once when all of it is stored.
+
+        Whatever its size, a few megabytes of it are in memory at a time. When storing fails, its chunks are removed;
+        `purge_orphans` removes those of a program that was killed.
+
+        Args:
+            name: the object's name.
+            content: bytes, the path of a file (`pathlib.Path`), a file that is open for reading, or an iterator or
+                async iterator of bytes.
+            description: free text.
+            headers: free headers.
+            metadata: free keys and values.
+            chunk_size: bytes of a message. Default: 128 KiB, or what the server takes at most.
+            progress: called with the bytes sent so far, and how many there are; 0 where nobody knows before the end.
+
+        Raises:
+            InvalidOptionError: an argument that cannot work.
+            ApiError: the stream refuses it, because it is full or sealed.
+            ObjectError: the content could not be stored whole.
+            OSError: the file can't be read.
+        """
+        info = ObjectInfo(
+            name=check_name(name),
+            bucket=self.bucket,
+            nuid=next_nuid(),
+            description=description,
+            headers=header_lists(headers or {}),
+            metadata=dict(metadata or {}),
+            chunk_size=self._chunk_bytes(chunk_size),
+        )
+        upload = Upload(self._publisher, self.bucket, info.nuid)
+        try:
+            await upload.send(content, info.chunk_size, progress)
+        except BaseException:
+            if await upload.settle(_CLEANUP_S):
+                await self._purge_chunks(info)
+            raise
+        return await self._store(
+            msgspec.structs.replace(info, size=upload.size, chunks=upload.chunks, digest=upload.digest)
+        )
+
+    def _chunk_bytes(self, chunk_size: int | None) -> int:
+        room = self._publisher.payload_bytes_max - _HEADER_BYTES
+        if chunk_size is None:
+            return min(_CHUNK_BYTES, room)
+        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or not 1 <= chunk_size <= room:
+            raise InvalidOptionError(f"chunk_size is 1 to {room} bytes, what the server takes, not {chunk_size!r}")
+        return chunk_size
+
+    async def _store(self, info: ObjectInfo) -> ObjectInfo:
+        """Make a new content, which is stored, the object of its name; the old content is purged."""
+        lost_answers = 0
+        for _ in range(_CHANGES_MAX):
+            try:
+                old = await self._last(info.name, direct=False)
+                if old is not None and old.nuid == info.nuid:
+                    return old  # The answer to the publish was lost, its message was not.
+                stored = await self._publish_info(info, old)
+            except WrongLastSequenceError:
+                continue  # Somebody else has stored the object meanwhile, and this is the newer one.
+            except (DisconnectedError, RequestTimeoutError):
+                # Whether the object is visible is not known, so its chunks stay.
+                lost_answers += 1
+                if lost_answers > _LOST_ANSWERS_MAX:
+                    raise
+                continue
+            except ApiError:
+                await self._purge_chunks(info)
+                raise
+            if old is not None and not old.is_deleted:
+                await self._purge_chunks(old)
+            return stored
+        await self._purge_chunks(info)
+        raise ObjectError(f"object {info.name!r} of {self.bucket!r} is changed by others all the time; put it again")
+
+    async def _publish_info(self, info: ObjectInfo, old: ObjectInfo | None) -> ObjectInfo:
+        """Publish the message that describes an object, if its name has nothing newer than what was seen."""
+        ack = await self._publisher.publish(
+            info_subject(self.bucket, info.name),
+            encode_info(info),
+            {
+                "headers": {"Nats-Rollup": "sub"},
+                "expected_last_subject_sequence": 0 if old is None else old.revision,
+            },
+        )
+        return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
+
+    async def _last(self, name: str, *, direct: bool | None = None) -> ObjectInfo | None:
+        """The object or marker of a name, from the stream's leader unless `direct` allows any copy."""
+        try:
+            message = await self.stream.get(last_by_subject=info_subject(self.bucket, name), direct=direct)
+        except MessageNotFoundError:
+            return None
+        return decode_info(self.bucket, message.payload, revision=message.sequence, time_ns=message.time_ns)
+
+    async def _purge_chunks(self, info: ObjectInfo) -> None:
+        """Purge a content that no object has any more; what cannot be purged now is left to `purge_orphans`."""
+        if info.nuid and info.link is None:
+            try:
+                await self.stream.purge(subject=chunk_subject(self.bucket, info.nuid))
+            except JetlakeError:
+                pass
+
+    async def update_meta(
+        self,
+        name: str,
+        *,
+        rename: str | None = None,
+        description: str | None = None,
+        headers: ObjectHeaders | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Change what is said about an object, and leave its content; what is not given stays.
+
+        Args:
+            name: the object's name.
+            rename: its new name.
+            description: free text.
+            headers: free headers.
+            metadata: free keys and values.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+            ObjectExistsError: another one has the new name.
+            WrongLastSequenceError: somebody else has changed the object meanwhile.
+        """
+        old = await self._live(name)
+        changed = msgspec.structs.replace(
+            old,
+            name=old.name if rename is None else check_name(rename),
+            description=old.description if description is None else description,
+            headers=old.headers if headers is None else header_lists(headers),
+            metadata=old.metadata if metadata is None else dict(metadata),
+        )
+        if changed.name == name:
+            return await self._publish_info(changed, old)
+        stored = await self._publish_info(changed, await self._vacant(changed.name))
+        await self.stream.purge(subject=info_subject(self.bucket, name))
+        return stored
+
+    async def _live(self, name: str) -> ObjectInfo:
+        """The object that is to be changed."""
+        found = await self._last(name, direct=False)
+        if found is None or found.is_deleted:
+            raise ObjectNotFoundError(self.bucket, name)
+        return found
+
+    async def _vacant(self, name: str, *, is_link_replaced: bool = False) -> ObjectInfo | None:
+        """What is left of an object under a name that is free, if anything is."""
+        found = await self._last(name, direct=False)
+        if found is None or found.is_deleted or (is_link_replaced and found.link is not None):
+            return found
+        raise ObjectExistsError(self.bucket, name)
+
+    async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
+        """Make a link to an object, which `get` follows.
+
+        Args:
+            name: the link's name; a link that has it is replaced.
+            target: an object of any object store, or the name of one here.
+
+        Raises:
+            ObjectNotFoundError: no object has the target's name.
+            ObjectExistsError: an object has the link's name.
+            InvalidOptionError: the target is a link itself, or deleted.
+        """
+        found = await self.info(target) if isinstance(target, str) else target
+        if found.link is not None or found.is_deleted:
+            raise InvalidOptionError(f"a link leads to an object: {found.name!r} is a link itself, or deleted")
+        return await self._link(name, ObjectLink(bucket=found.bucket, name=found.name))
+
+    async def add_bucket_link(self, name: str, bucket: ObjectStore | str) -> ObjectInfo:
+        """Make a link to a whole object store.
+
+        Args:
+            name: the link's name; a link that has it is replaced.
+            bucket: the object store, or its name.
+
+        Raises:
+            ObjectExistsError: an object has the link's name.
+        """
+        target = bucket if isinstance(bucket, str) else bucket.bucket
+        return await self._link(name, ObjectLink(bucket=check_bucket(target)))
+
+    async def _link(self, name: str, link: ObjectLink) -> ObjectInfo:
+        old = await self._vacant(name, is_link_replaced=True)
+        return await self._publish_info(ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link), old)
+
+    async def delete(self, name: str) -> None:
+        """Delete an object or link; a marker stays, so that watchers see it.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+            WrongLastSequenceError: somebody else has changed the object meanwhile.
+        """
+        old = await self._live(name)
+        marker = msgspec.structs.replace(old, size=0, chunks=0, digest="", link=None, is_deleted=True)
+        await self._publish_info(marker, old)
+        await self._purge_chunks(old)
+
+    async def seal(self) -> None:
+        """Allow no more changes, for good."""
+        await self.stream.update(sealed=True)
+
+    async def purge_orphans(self, older_than: Seconds = _ORPHANS_S) -> int:
+        """Remove chunks that belong to no object: those of programs that were killed while they stored one.
+
+        Args:
+            older_than: seconds since the last chunk of a content was stored; longer than any writer pauses, since the
+                chunks of one that is still at work belong to no object yet.
+
+        Returns:
+            How many unfinished contents were removed.
+        """
+        return await purge_orphans(self.stream, self.bucket, self.list, nanoseconds(older_than))

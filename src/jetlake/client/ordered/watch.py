@@ -1,0 +1,149 @@
+"""Watches: the last message of each subject, then every change, as values of whoever watches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, Self, TypeVar
+
+from jetlake.client.messages.message import Message
+from jetlake.client.ordered.ordered import OrderedConsumer
+from jetlake.errors import InvalidOptionError, RequestTimeoutError
+from jetlake.model.encoding.durations import Seconds
+
+__all__ = ["Watch", "WatchHandler"]
+
+T = TypeVar("T")
+
+WatchHandler = Callable[[T], Awaitable[None] | None]
+"""A plain or a coroutine function that takes a change."""
+
+_LOOK_FIRST_S = 0.1
+_LOOK_MAX_S = 2.0
+
+
+class Watch(Generic[T]):
+    """The values of some subjects, without end.
+
+    Use it as an async context manager and iterate over it; with a handler, wait on `wait()`. What there is when the
+    watch begins comes first; `current` takes just that. A watch survives lost connections and restarted servers, and
+    ends with an error when its bucket does.
+
+    Args:
+        name: what is watched, for people.
+        ordered: reads the messages.
+        convert: makes a value of a message; None for one that nobody wants.
+        handler: called with each value, one at a time.
+    """
+
+    __slots__ = ("_convert", "_is_current", "_name", "_reading")
+
+    def __init__(
+        self,
+        name: str,
+        ordered: OrderedConsumer,
+        convert: Callable[[Message], T | None],
+        handler: WatchHandler[T] | None = None,
+    ) -> None:
+        if handler is not None and not callable(handler):
+            raise InvalidOptionError(f"handler is a function that takes a change, not {handler!r}")
+        self._name = name
+        self._convert = convert
+        self._is_current = False
+        self._reading = ordered.consume(None if handler is None else self._handled_by(handler))
+
+    def _handled_by(self, handler: WatchHandler[T]) -> Callable[[Message], Awaitable[None] | None]:
+        convert = self._convert
+
+        def handle(message: Message) -> Awaitable[None] | None:
+            value = convert(message)
+            return None if value is None else handler(value)
+
+        return handle
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name!r}{' ended' if self._reading.is_stopped else ''}>"
+
+    def start(self) -> Self:
+        """Begin; entering the context manager, `current` and iterating do it too."""
+        self._reading.start()
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End the watch, and with it the loops that iterate."""
+        await self._reading.stop()
+
+    def report(self, error: Exception) -> None:
+        """Report what a handler of the blocking client raised."""
+        self._reading.report(error)
+
+    async def wait(self) -> None:
+        """Wait until a watch with a handler ends; the reason, if there is one, is raised."""
+        await self._reading.wait()
+
+    async def current(self) -> list[T]:
+        """What there was when the watch began and was not taken yet; it may be nothing.
+
+        Raises:
+            ConsumeError: the watch ended.
+        """
+        values: list[T] = []
+        self.start()
+        if not await self._reading.pending_at_start():
+            self._is_current = True
+        wait_s = _LOOK_FIRST_S
+        while not self._is_current:
+            try:
+                value = self._value(await self._reading.next(wait_s))
+            except RequestTimeoutError:
+                # What was counted at the start may have been purged or have expired since.
+                self._is_current = await self._reading.is_caught_up()
+                wait_s = min(_LOOK_MAX_S, wait_s * 2)
+                continue
+            wait_s = _LOOK_FIRST_S
+            if value is not None:
+                values.append(value)
+        return values
+
+    async def next(self, timeout: Seconds | None = None) -> T:
+        """The next change.
+
+        Args:
+            timeout: seconds to wait; for ever when None.
+
+        Raises:
+            RequestTimeoutError: none came in time.
+            ConsumeError: the watch ended.
+        """
+        while True:
+            value = self._value(await self._reading.next(timeout))
+            if value is not None:
+                return value
+
+    async def next_batch(self) -> list[T]:
+        """All changes that are there, at least one; an empty list once the watch was stopped.
+
+        Raises:
+            ConsumeError: the watch ended.
+        """
+        while messages := await self._reading.next_batch():
+            values = [value for value in map(self._value, messages) if value is not None]
+            if values:
+                return values
+        return []
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        async for message in self._reading:
+            value = self._value(message)
+            if value is not None:
+                yield value
+
+    def _value(self, message: Message) -> T | None:
+        if not message.metadata.pending:
+            self._is_current = True
+        return self._convert(message)
