@@ -24,6 +24,7 @@ PRINTED = {
     "07_ordered_read": r"\[91, 93, 95, 97, 99\]\n",
     "08_pipelined_publish": r"5000 readings stored\n1 refused: maximum messages exceeded.*\n",
     "09_standby": "the first is pinned\nthe second is pinned\n",
+    "12_service": "42\n\\(404\\) nothing called coffee\ntill 1.0.0: 2 requests, 1 error\n",
     "11_dead_letters": "try 1 of ten\ntry 2 of ten\ndead.ORDERS ValueError: invalid literal .*\n",
     "12_object_store": "stored 300000 bytes in 3 chunks\ncopied: True\nold.bin, new.bin left\n",
     "10_blocking": "fetched 5\nthe others add up to 180\n",

@@ -25,6 +25,7 @@
     │   ├── PublishTimeoutError       no stream acknowledged the message in time
     │   └── DrainTimeoutError         handlers did not finish in time
     ├── NoRespondersError             nobody listens on that subject
+    ├── ServiceError                  a service answers that a request failed; carries code, description and payload
     ├── SlowSubscriberError           messages came faster than they were taken
     ├── SubscriptionClosedError       the subscription ended
     ├── ConsumeError                  reading from a consumer ended
@@ -121,6 +122,7 @@ __all__ = [
     "RowPublishError",
     "SequenceGapError",
     "ServerError",
+    "ServiceError",
     "SlowSubscriberError",
     "SparkError",
     "StaleConnectionError",
@@ -431,6 +433,22 @@ class NoRespondersError(JetlakeError):
     def __init__(self, subject: str, hint: str = "is there a stream or service for it, and is JetStream on?") -> None:
         super().__init__(f"nobody listens on {subject!r} ({hint})")
         self.subject = subject
+
+
+class ServiceError(JetlakeError):
+    """A request to a service failed: raised by a handler to answer so, and to the caller who gets such an answer.
+
+    Args:
+        code: a number, as those of HTTP.
+        description: what went wrong, in one line.
+        payload: more about it.
+    """
+
+    def __init__(self, code: int, description: str, payload: bytes = b"") -> None:
+        super().__init__(f"{description} ({code})")
+        self.code = code
+        self.description = description
+        self.payload = payload
 
 
 class SlowSubscriberError(JetlakeError):

@@ -22,7 +22,9 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectReader, ObjectStore, ObjectWatch
 from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
+from jetlake.blocking.service import Service, Services
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
+from jetlake.client.services.request import ServiceRequest
 from jetlake.client.streams.stored_message import StoredMessage
 
 __all__ = [
@@ -42,6 +44,9 @@ __all__ = [
     "PullSubscription",
     "PushSubscription",
     "Reading",
+    "Service",
+    "ServiceRequest",
+    "Services",
     "StoredMessage",
     "Stream",
     "Subscription",

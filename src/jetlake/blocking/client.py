@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from inspect import signature
 from typing import Any, ParamSpec, Self, cast
@@ -21,6 +21,7 @@ from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
+from jetlake.blocking.service import Service, Services
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
 from jetlake.client.connection.subscription import SlowPolicy
@@ -30,6 +31,7 @@ from jetlake.client.settings.options import ConnectOptions, build_options, timeo
 from jetlake.client.settings.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
 from jetlake.model.encoding.durations import Seconds
+from jetlake.model.service import EndpointInfo
 from jetlake.protocol import encoder
 
 __all__ = ["Client", "connect"]
@@ -160,6 +162,26 @@ class Client(Facade):
             publish_window_bytes=publish_window_bytes,
         )
         return JetStream(inner, self._thread)
+
+    def service(
+        self,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue: str | None = "q",
+        stats_data: Callable[[EndpointInfo], Any] | None = None,
+    ) -> Service:
+        """Make a service of this client, whose handlers run in threads; see `jetlake.Client.service`."""
+        inner = self._inner.service(
+            name, version, description=description, metadata=metadata, queue=queue, stats_data=stats_data
+        )
+        return Service(inner, self._thread)
+
+    def services(self) -> Services:
+        """The services that run somewhere: find them, and send requests whose errors are raised."""
+        return Services(self._inner.services(), self._thread)
 
     def flush(self, timeout: Seconds = 10.0) -> None:
         """Wait until the server has processed everything that was published before."""

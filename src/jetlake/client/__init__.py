@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from jetlake.client.pull.consume import Consume
     from jetlake.client.pull.consumer import Consumer
     from jetlake.client.pull.fetch import Fetch
+    from jetlake.client.services.discovery import Services
+    from jetlake.client.services.request import ServiceRequest
+    from jetlake.client.services.service import Service
     from jetlake.client.streams.stored_message import StoredMessage
     from jetlake.client.streams.stream import Stream
 
@@ -45,6 +48,9 @@ __all__ = [
     "PendingAck",
     "PullSubscription",
     "PushSubscription",
+    "Service",
+    "ServiceRequest",
+    "Services",
     "StoredMessage",
     "Stream",
     "Subscription",
@@ -70,6 +76,9 @@ _HOMES = {
     "PendingAck": "publish.publish_window",
     "PullSubscription": "legacy.pull_subscription",
     "PushSubscription": "legacy.push_subscription",
+    "Service": "services.service",
+    "ServiceRequest": "services.request",
+    "Services": "services.discovery",
     "StoredMessage": "streams.stored_message",
     "Stream": "streams.stream",
     "Subscription": "connection.subscription",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
@@ -29,8 +29,12 @@ from jetlake.protocol.nuid import new_inbox
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable, Mapping
 
     from jetlake.client.jetstream import JetStream
+    from jetlake.client.services.discovery import Services
+    from jetlake.client.services.service import Service
+    from jetlake.model.service import EndpointInfo
 
 __all__ = ["Client", "connect"]
 
@@ -224,6 +228,54 @@ class Client:
             publish_window=publish_window,
             publish_window_bytes=publish_window_bytes,
         )
+
+    def service(
+        self,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue: str | None = "q",
+        stats_data: Callable[[EndpointInfo], Any] | None = None,
+    ) -> Service:
+        """Make a service of this client, which other clients find by its name (NATS ADR-32).
+
+        ::
+
+            async with client.service("shop", "1.0.0") as shop:
+                @shop.endpoint()
+                async def price(request):
+                    return b"42"
+
+        Args:
+            name: shared by all instances: letters, digits, `-` and `_`.
+            version: by semantic versioning, like `1.0.0`.
+            description: free text.
+            metadata: free keys and values.
+            queue: the queue group of its endpoints, of which one instance answers; None lets every instance answer.
+            stats_data: called with each endpoint when statistics are asked for; what it returns is their `data`.
+
+        Raises:
+            InvalidOptionError: a name or version that other clients would refuse.
+        """
+        from jetlake.client.services.service import Service
+
+        return Service(
+            self._connection,
+            name,
+            version,
+            description=description,
+            metadata=metadata,
+            queue=queue,
+            stats_data=stats_data,
+        )
+
+    def services(self) -> Services:
+        """The services that run somewhere: find them, and send requests whose errors are raised."""
+        from jetlake.client.services.discovery import Services
+
+        return Services(self._connection)
 
     # Ending
 

@@ -1,0 +1,94 @@
+"""A request to an endpoint of a service, and the answers to it."""
+
+from __future__ import annotations
+
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.ready import Ready
+from jetlake.client.settings.wire_values import HeadersLike
+from jetlake.errors import InvalidOptionError
+from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
+from jetlake.protocol.headers import Headers
+
+__all__ = ["ServiceRequest"]
+
+
+class ServiceRequest:
+    """A request that an endpoint received.
+
+    Attributes:
+        message: the message behind it.
+        error: the last error that was answered, as `code:description`; empty for none.
+        is_answered: whether an answer or an error was sent.
+    """
+
+    __slots__ = ("error", "is_answered", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.error = ""
+        self.is_answered = False
+
+    @property
+    def subject(self) -> str:
+        """The subject that it was sent to."""
+        return self.message.subject
+
+    @property
+    def payload(self) -> bytes:
+        """The content."""
+        return self.message.payload
+
+    @property
+    def data(self) -> bytes:
+        """The content; another name for `payload`."""
+        return self.message.payload
+
+    @property
+    def headers(self) -> Headers:
+        """The headers; falsy when there are none."""
+        return self.message.headers
+
+    def respond(self, payload: bytes = b"", *, headers: HeadersLike | None = None) -> Ready:
+        """Answer.
+
+        Raises:
+            JetlakeError: the sender waits for no answer.
+            InvalidOptionError: headers and payload are larger than the server takes.
+        """
+        ready = self.message.respond(payload, headers=_as_dict(headers))
+        self.is_answered = True
+        return ready
+
+    def respond_error(
+        self, code: int, description: str, payload: bytes = b"", *, headers: HeadersLike | None = None
+    ) -> Ready:
+        """Answer that the request failed; the statistics count it.
+
+        Args:
+            code: a number, as those of HTTP.
+            description: what went wrong, in one line; line breaks become blanks.
+            payload: more about it.
+            headers: headers besides those of the error.
+
+        Raises:
+            InvalidOptionError: no code, or no description.
+        """
+        line = " ".join(description.encode("utf-8", "backslashreplace").decode().split())
+        if isinstance(code, bool) or not isinstance(code, int) or not line:
+            raise InvalidOptionError(f"an error has a number and a description, not {code!r} and {description!r}")
+        self.error = f"{code}:{line}"
+        error: dict[str, str | list[str]] = {ERROR_HEADER: line, ERROR_CODE_HEADER: str(code)}
+        ready = self.message.respond(payload, headers=_as_dict(headers) | error)
+        self.is_answered = True
+        return ready
+
+    def __repr__(self) -> str:
+        return f"<ServiceRequest {self.message!r}>"
+
+
+def _as_dict(headers: HeadersLike | None) -> dict[str, str | list[str]]:
+    if not headers:
+        return {}
+    if isinstance(headers, Headers):
+        return {key: headers.get_all(key) for key in headers}
+    return dict(headers)

@@ -1,0 +1,270 @@
+"""A service: named endpoints under groups of subjects, with answers to discovery and statistics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
+
+from jetlake.client.connection.connection import Connection
+from jetlake.client.connection.subscription import PendingLimits, Subscription
+from jetlake.client.messages.message import Message
+from jetlake.client.services.endpoint import Endpoint, EndpointHandler
+from jetlake.client.settings.wire_values import publish_subject
+from jetlake.errors import InvalidOptionError, JetlakeError
+from jetlake.model.encoding.codec import encode
+from jetlake.model.service import (
+    DEFAULT_QUEUE,
+    EndpointInfo,
+    EndpointStats,
+    ServiceIdentity,
+    ServiceInfo,
+    ServiceStats,
+    check_service_name,
+    check_version,
+    discovery_subject,
+)
+from jetlake.protocol.nuid import next_nuid
+
+__all__ = ["EndpointGroup", "Service"]
+
+HandlerT = TypeVar("HandlerT", bound=EndpointHandler)
+
+
+class EndpointGroup:
+    """A prefix of subjects, and the queue group of the endpoints under it.
+
+    Args:
+        add: adds an endpoint to the service.
+        prefix: the subjects' first tokens; empty for none.
+        queue: the queue group; None answers with every instance.
+    """
+
+    def __init__(self, add: Callable[[EndpointInfo, EndpointHandler], None], prefix: str, queue: str | None) -> None:
+        self._add = add
+        self._prefix = prefix
+        self._queue = queue
+
+    def group(self, prefix: str, *, queue: str | None = "") -> EndpointGroup:
+        """Make a group under this one.
+
+        Args:
+            prefix: tokens for the subjects, without wildcards.
+            queue: the queue group of its endpoints; None for none. Default: as here.
+
+        Raises:
+            BadSubjectError: the prefix has wildcards or blanks.
+        """
+        publish_subject(prefix)
+        return EndpointGroup(self._add, f"{self._prefix}{prefix}.", self._queue if queue == "" else queue)
+
+    def add_endpoint(
+        self,
+        name: str,
+        handler: EndpointHandler,
+        *,
+        subject: str = "",
+        queue: str | None = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add an endpoint; a service that runs answers it from now on.
+
+        Args:
+            name: shown by discovery.
+            handler: called with each request, one at a time; a plain or a coroutine function. The bytes that it
+                returns are the answer. A `ServiceError` that it raises is answered with its code and description;
+                any other error with 500, and goes to `on_error`.
+            subject: the subject under the group's prefix; it may have wildcards. Default: the name.
+            queue: the queue group, of which one instance answers; None lets every instance answer. Default: the
+                group's.
+            metadata: free keys and values.
+
+        Raises:
+            InvalidOptionError: a name that other clients would refuse, or one that the service has already.
+            BadSubjectError: nobody can subscribe to the subject.
+        """
+        if not callable(handler):
+            raise InvalidOptionError(f"handler is a function that takes a request, not {handler!r}")
+        info = EndpointInfo(
+            name=check_service_name("an endpoint", name),
+            subject=self._prefix + (subject or name),
+            queue_group=(self._queue if queue == "" else queue) or "",
+            metadata=dict(metadata or {}),
+        )
+        self._add(info, handler)
+
+    def endpoint(
+        self,
+        name: str = "",
+        *,
+        subject: str = "",
+        queue: str | None = "",
+        metadata: Mapping[str, str] | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Decorate the handler of an endpoint, whose name is the function's unless one is given.
+
+        ::
+
+            @service.endpoint(subject="add.*")
+            async def add(request):
+                return b"…"
+
+        The arguments are those of `add_endpoint`.
+        """
+
+        def decorate(handler: HandlerT) -> HandlerT:
+            own = name or getattr(handler, "__name__", "")
+            self.add_endpoint(own, handler, subject=subject, queue=queue, metadata=metadata)
+            return handler
+
+        return decorate
+
+
+class Service(EndpointGroup):
+    """An instance of a service; made by `Client.service`. Use it as an async context manager, or `start` and `stop`.
+
+    Attributes:
+        identity: name, unique id, version and metadata of the instance.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue: str | None = DEFAULT_QUEUE,
+        stats_data: Callable[[EndpointInfo], Any] | None = None,
+        limits: PendingLimits | None = None,
+    ) -> None:
+        super().__init__(self._add_endpoint, "", queue)
+        self.identity = ServiceIdentity(
+            name=check_service_name("a service", name),
+            id=next_nuid(),
+            version=check_version(version),
+            metadata=dict(metadata or {}),
+        )
+        self._connection = connection
+        self._description = description
+        self._stats_data = stats_data
+        self._limits = limits or PendingLimits()
+        self._endpoints: dict[str, Endpoint] = {}
+        self._discovery: list[Subscription] = []
+        self._started = datetime.now(UTC)
+        self._is_started = False
+        self._is_stopped = False
+
+    @property
+    def name(self) -> str:
+        """Name of the service."""
+        return self.identity.name
+
+    @property
+    def id(self) -> str:
+        """Unique id of the instance."""
+        return self.identity.id
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, or its connection was closed."""
+        return self._is_stopped or self._connection.is_closed
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.is_stopped else "running" if self._is_started else "not started"
+        return f"<Service {self.name!r} {self.identity.version} {state} {len(self._endpoints)} endpoints>"
+
+    def _add_endpoint(self, info: EndpointInfo, handler: EndpointHandler) -> None:
+        if self.is_stopped:
+            raise JetlakeError(f"the service {self.name!r} was stopped")
+        if info.name in self._endpoints:
+            raise InvalidOptionError(f"the service {self.name!r} has an endpoint {info.name!r} already")
+        endpoint = Endpoint(self._connection, info, handler, self._stats_data, self._limits)
+        if self._is_started:
+            endpoint.start()
+        self._endpoints[info.name] = endpoint
+
+    # Life
+
+    async def start(self) -> Self:
+        """Answer requests and discovery; entering the context manager does it too.
+
+        Raises:
+            ConnectionClosedError: the client is closed.
+        """
+        if self._is_stopped:
+            raise JetlakeError(f"the service {self.name!r} was stopped: make another one")
+        if not self._is_started:
+            for verb, answer in (("PING", self._ping), ("INFO", self.info), ("STATS", self.stats)):
+                for tokens in ((), (self.name,), (self.name, self.id)):
+                    self._discovery.append(self._subscribe(discovery_subject(verb, *tokens), answer))
+            for endpoint in self._endpoints.values():
+                endpoint.start()
+            self._is_started = True
+        return self
+
+    async def stop(self) -> None:
+        """Answer the requests that have come, and take no others; calling it again does nothing.
+
+        Raises:
+            RequestTimeoutError: a handler or the server did not finish in time.
+        """
+        self._is_stopped = True
+        subscriptions, self._discovery = self._discovery, []
+        if not self._connection.is_closed:
+            draining = [endpoint.drain() for endpoint in self._endpoints.values()]
+            await asyncio.gather(*draining, *(one.drain() for one in subscriptions if not one.is_closed))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _subscribe(self, subject: str, answer: Callable[[], ServiceIdentity]) -> Subscription:
+        def respond(message: Message) -> None:
+            if message.raw_reply:
+                message.respond(encode(answer()))
+
+        subscription = Subscription(self._connection, subject.encode(), b"", callback=respond, limits=PendingLimits())
+        self._connection.subscribe(subscription)
+        return subscription
+
+    # What discovery hears
+
+    def _ping(self) -> ServiceIdentity:
+        return self.identity
+
+    def info(self) -> ServiceInfo:
+        """Describe the instance and its endpoints."""
+        own = self.identity
+        return ServiceInfo(
+            name=own.name,
+            id=own.id,
+            version=own.version,
+            metadata=own.metadata,
+            description=self._description,
+            endpoints=tuple(endpoint.info for endpoint in self._endpoints.values()),
+        )
+
+    def stats(self) -> ServiceStats:
+        """Count requests, errors and processing times since the start or the last `reset`."""
+        own = self.identity
+        stats: list[EndpointStats] = [endpoint.stats() for endpoint in self._endpoints.values()]
+        return ServiceStats(
+            name=own.name,
+            id=own.id,
+            version=own.version,
+            metadata=own.metadata,
+            # nats-py reads microseconds, no more and no less.
+            started=self._started.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            endpoints=tuple(stats),
+        )
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._started = datetime.now(UTC)
+        for endpoint in self._endpoints.values():
+            endpoint.reset()
