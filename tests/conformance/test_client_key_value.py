@@ -8,8 +8,9 @@ import pytest
 from client_support import until
 
 import jetlake.blocking
-from jetlake.client.kv import Operation
+from jetlake.client.kv import Base64Keys, Base64Values, KeyChain, Operation, PathKeys, ValueChain
 from jetlake.errors import (
+    DecodeError,
     InvalidOptionError,
     KeyExistsError,
     KeyNotFoundError,
@@ -28,6 +29,7 @@ async def test_values(js):
     entry = await bucket.get("a.b")
     assert (entry.bucket, entry.key, entry.value, entry.revision) == ("B", "a.b", b"2", 2)
     assert entry.operation is Operation.PUT
+    assert entry.operation == "put"
     assert entry.created.year >= 2024
     assert (await bucket.get("a.b", revision=1)).value == b"1"
     with pytest.raises(KeyNotFoundError, match="'B' has no key 'other'"):
@@ -64,9 +66,9 @@ async def test_delete_and_purge(js):
     with pytest.raises(KeyNotFoundError):
         await bucket.get("k")
     assert [(entry.value, entry.operation.value) for entry in await bucket.history("k")] == [
-        (b"1", "PUT"),
-        (b"2", "PUT"),
-        (b"", "DEL"),
+        (b"1", "put"),
+        (b"2", "put"),
+        (b"", "delete"),
     ]
     with pytest.raises(WrongLastSequenceError):
         await bucket.purge("k", revision=1)
@@ -111,7 +113,7 @@ async def test_watching(js):
         assert await watch.current() == []
         await bucket.put("a", b"3")
         await bucket.delete("a")
-        assert [(await watch.next(5)).operation.value for _ in range(2)] == ["PUT", "DEL"]
+        assert [(await watch.next(5)).operation.value for _ in range(2)] == ["put", "delete"]
     async with bucket.watch("a", include_history=True, ignore_deletes=True) as watch:
         assert [entry.value for entry in await watch.current()] == [b"2", b"3"]
     async with bucket.watch("z.*", meta_only=True) as watch:
@@ -228,8 +230,9 @@ async def test_what_one_client_writes_the_other_reads(js, server):
         assert await ours.create("o", b"again") == await theirs.create("n", b"new") - 1
         assert sorted(await ours.keys()) == sorted(await theirs.keys()) == ["n", "o"]
         assert await theirs.update("n", b"2", (await ours.get("n")).revision) == (await ours.get("n")).revision
-        assert [entry.operation.value for entry in await ours.history("t")] == [
-            entry.operation or "PUT" for entry in await theirs.history("t")
+        words = {None: Operation.PUT, "DEL": Operation.DELETE, "PURGE": Operation.PURGE}
+        assert [entry.operation for entry in await ours.history("t")] == [
+            words[entry.operation] for entry in await theirs.history("t")
         ]
         watcher = await theirs.watchall()
         async with ours.watch() as watch:
@@ -279,6 +282,12 @@ async def test_without_await(server):
             assert bucket.status().values == 3
             assert bucket.purge_deletes(older_than=0) == 2
             assert js.key_value("B").keys() == []
+            coded = bucket.with_codec(keys=PathKeys())
+            seen = []
+            with coded.watch(handler=lambda entry: seen.append(entry.key)):
+                coded.put("/a/b", b"")
+                while seen != ["/a/b"]:
+                    bucket.status()
             assert js.key_value_names() == ["B"]
             js.delete_key_value("B")
 
@@ -294,3 +303,62 @@ async def test_a_watch_leaves_no_consumer_behind(js):
         return await bucket.stream.consumer_names() == []
 
     await until(is_gone)
+
+
+async def test_watching_by_a_handler(js):
+    bucket = await js.create_key_value("B")
+    await bucket.put("a", b"1")
+    await bucket.put("other", b"1")
+    seen = []
+
+    async def take(entry):
+        seen.append((entry.key, entry.operation))
+        if entry.key == "fails":
+            raise RuntimeError("not this one")
+
+    async with bucket.watch("a", "fails", handler=take) as watch:
+        await until(lambda: seen)
+        await bucket.put("fails", b"")
+        await bucket.delete("a")
+        await until(lambda: len(seen) == 3)
+        assert seen == [("a", "put"), ("fails", "put"), ("a", "delete")]
+        with pytest.raises(InvalidOptionError, match="handler"):
+            await watch.next(1)
+        await js.delete_key_value("B")
+        with pytest.raises((StreamNotFoundError, StreamReplacedError)):
+            await asyncio.wait_for(watch.wait(), 60)
+    with pytest.raises(InvalidOptionError, match="handler is a function"):
+        bucket.watch(handler="print")
+
+
+async def test_keys_and_values_in_codecs(js):
+    plain = await js.create_key_value("B", history=3)
+    for keys, key, stored, pattern in (
+        (PathKeys(), "/etc/hosts", "_root_.etc.hosts", "/etc/*"),
+        (Base64Keys(), "a key.ü", "YSBrZXk.w7w", "a key.>"),
+        (KeyChain(PathKeys(), Base64Keys()), "/a/ü b", "X3Jvb3Rf.YQ.w7wgYg", "/a/*"),
+    ):
+        coded = plain.with_codec(keys=keys, values=ValueChain(Base64Values(), Base64Values()))
+        await coded.create(key, b"value")
+        assert (await plain.get(stored)).value == b"ZG1Gc2RXVT0="
+        entry = await coded.get(key)
+        assert (entry.key, entry.value) == (key, b"value")
+        await coded.update(key, b"2", entry.revision)
+        assert [entry.value for entry in await coded.history(key)] == [b"value", b"2"]
+        assert await coded.keys(pattern) == [key]
+        async with coded.watch(key) as watch:
+            assert [(entry.key, entry.value) for entry in await watch.current()] == [(key, b"2")]
+        with pytest.raises(KeyExistsError):
+            await coded.create(key, b"")
+        await coded.delete(key)
+        with pytest.raises(KeyNotFoundError):
+            await coded.get(key)
+        assert await coded.purge_deletes(older_than=0) == 1
+        assert await plain.keys() == []
+        with pytest.raises(KeyNotFoundError):
+            await plain.history(stored)
+    with pytest.raises(InvalidOptionError, match="no dots"):
+        await plain.with_codec(keys=PathKeys()).put("/a/file.txt", b"")
+    await plain.put("no!base64".replace("!", "="), b"no base64")
+    with pytest.raises(DecodeError, match="no base64"):
+        await plain.with_codec(values=Base64Values()).get("no=base64")

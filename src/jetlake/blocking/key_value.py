@@ -6,6 +6,7 @@ from jetlake.blocking.facade import Call, Facade, View
 from jetlake.blocking.stream import Stream
 from jetlake.blocking.watching import Watch, Watched
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
+from jetlake.client.kv.codecs import KeyCodec, ValueCodec
 from jetlake.client.kv.entry import Entry
 
 __all__ = ["KeyValue", "KeyWatch"]
@@ -31,6 +32,10 @@ class KeyValue(Facade):
     delete = Call(AsyncKeyValue.delete)
     purge = Call(AsyncKeyValue.purge)
     purge_deletes = Call(AsyncKeyValue.purge_deletes)
+
+    def with_codec(self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None) -> KeyValue:
+        """The same bucket through codecs, as `jetlake.client.kv.KeyValue.with_codec`."""
+        return KeyValue(self._inner.with_codec(keys=keys, values=values), self._thread)
 
     @property
     def stream(self) -> Stream:

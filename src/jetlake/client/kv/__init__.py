@@ -3,8 +3,30 @@
 from __future__ import annotations
 
 from jetlake.client.kv.bucket import KeyValue
+from jetlake.client.kv.codecs import (
+    Base64Keys,
+    Base64Values,
+    KeyChain,
+    KeyCodec,
+    PathKeys,
+    ValueChain,
+    ValueCodec,
+)
 from jetlake.client.kv.entry import Entry, Operation
 from jetlake.client.kv.status import BucketStatus
 from jetlake.client.kv.watch import KeyWatch
 
-__all__ = ["BucketStatus", "Entry", "KeyValue", "KeyWatch", "Operation"]
+__all__ = [
+    "Base64Keys",
+    "Base64Values",
+    "BucketStatus",
+    "Entry",
+    "KeyChain",
+    "KeyCodec",
+    "KeyValue",
+    "KeyWatch",
+    "Operation",
+    "PathKeys",
+    "ValueChain",
+    "ValueCodec",
+]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
+
+import msgspec
 
 from jetlake.client.api.config_options import DeliverPolicyName
-from jetlake.client.kv.entry import Entry, Operation, from_delivery, from_stored
+from jetlake.client.kv.codecs import KeyCodec, ValueCodec
+from jetlake.client.kv.entry import Entry, from_delivery, from_stored
 from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
 from jetlake.client.kv.status import BucketStatus, read_status
 from jetlake.client.kv.watch import KeyWatch
@@ -26,8 +30,8 @@ from jetlake.model.encoding.times import parse_time
 
 __all__ = ["KeyValue"]
 
-_DELETE = {"KV-Operation": Operation.DELETE.value}
-_PURGE = {"KV-Operation": Operation.PURGE.value, "Nats-Rollup": "sub"}
+_DELETE = {"KV-Operation": "DEL"}
+_PURGE = {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
 _MARKERS_S = 30 * 60.0
 
 
@@ -41,10 +45,12 @@ class KeyValue:
         stream: the stream that holds it.
     """
 
-    __slots__ = ("_prefix", "_publisher", "_write_prefix", "bucket", "stream")
+    __slots__ = ("_keys", "_prefix", "_publisher", "_values", "_write_prefix", "bucket", "stream")
 
     def __init__(self, publisher: Publisher, stream: Stream, api_prefix: str) -> None:
         self._publisher = publisher
+        self._keys: KeyCodec | None = None
+        self._values: ValueCodec | None = None
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
         # A mirror holds the entries under the subjects of its origin, and takes no writes: they go to the origin.
@@ -57,6 +63,39 @@ class KeyValue:
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.bucket!r}>"
+
+    def with_codec(self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None) -> KeyValue:
+        """The same bucket through codecs, which all its programs must use.
+
+        ::
+
+            files = bucket.with_codec(keys=PathKeys())
+            await files.put("/etc/hosts", b"")
+
+        Args:
+            keys: translates keys and patterns; see `jetlake.client.kv.codecs`. Default: none.
+            values: translates values. Default: none.
+        """
+        coded = copy(self)
+        coded._keys, coded._values = keys, values
+        return coded
+
+    def _stored_key(self, key: str) -> str:
+        """The key as it is stored, checked."""
+        return check_key(key if self._keys is None or not isinstance(key, str) else self._keys.encode(key))
+
+    def _stored_pattern(self, pattern: str) -> str:
+        """The pattern that stored keys match, checked."""
+        is_coded = self._keys is not None and isinstance(pattern, str) and pattern != ">"
+        return check_pattern(self._keys.encode(pattern) if self._keys is not None and is_coded else pattern)
+
+    def _decoded(self, entry: Entry, *, has_value: bool = True) -> Entry:
+        """The entry with its key and value as programs use them."""
+        if self._keys is not None:
+            entry = msgspec.structs.replace(entry, key=self._keys.decode(entry.key))
+        if self._values is not None and has_value and not entry.is_deleted:
+            entry = msgspec.structs.replace(entry, value=self._values.decode(entry.value))
+        return entry
 
     # Reading
 
@@ -77,7 +116,8 @@ class KeyValue:
 
     async def _entry(self, key: str, revision: int = 0) -> Entry | None:
         """The value or marker of a key."""
-        subject = self._prefix + check_key(key)
+        stored_key = self._stored_key(key)
+        subject = self._prefix + stored_key
         if revision < 0:
             raise InvalidOptionError(f"revision is 1 or more, not {revision}")
         try:
@@ -87,7 +127,9 @@ class KeyValue:
                 message = await self.stream.get(last_by_subject=subject)
         except MessageNotFoundError:
             return None
-        return from_stored(self.bucket, key, message) if message.subject == subject else None
+        if message.subject != subject:
+            return None
+        return self._decoded(from_stored(self.bucket, stored_key, message))
 
     async def keys(self, *patterns: str) -> list[str]:
         """The keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
@@ -100,7 +142,8 @@ class KeyValue:
         Raises:
             KeyNotFoundError: there are none.
         """
-        async with self.watch(check_key(key), include_history=True) as watch:
+        self._stored_key(key)
+        async with self.watch(key, include_history=True) as watch:
             entries = await watch.current()
         if not entries:
             raise KeyNotFoundError(self.bucket, key)
@@ -145,7 +188,7 @@ class KeyValue:
             policy = "new"
         elif from_revision:
             policy = "by_start_sequence"
-        subjects = [self._prefix + check_pattern(pattern) for pattern in patterns or (">",)]
+        subjects = [self._prefix + self._stored_pattern(pattern) for pattern in patterns or (">",)]
         ordered = self.stream.ordered(
             deliver_policy=policy,
             opt_start_seq=from_revision or None,
@@ -158,7 +201,7 @@ class KeyValue:
 
         def entry(message: Message) -> Entry | None:
             found = from_delivery(bucket, prefix_length, message)
-            return None if ignore_deletes and found.is_deleted else found
+            return None if ignore_deletes and found.is_deleted else self._decoded(found, has_value=not meta_only)
 
         return KeyWatch(bucket, ordered, entry, handler)
 
@@ -242,7 +285,7 @@ class KeyValue:
         now_ns = parse_time((await self.stream.info()).ts)  # By the clock that the entries' times are of.
         for entry in markers:
             keep = 1 if now_ns - entry.created_ns < limit_ns else 0
-            await self.stream.purge(subject=self._prefix + entry.key, keep=keep)
+            await self.stream.purge(subject=self._prefix + self._stored_key(entry.key), keep=keep)
         return len(markers)
 
     async def _write(
@@ -254,12 +297,12 @@ class KeyValue:
         headers: Mapping[str, str] | None = None,
         ttl: Seconds | None = None,
     ) -> int:
-        check_key(key)
+        stored_key = self._stored_key(key)
         if revision is not None and revision < 0:
             raise InvalidOptionError(f"revision is 0 or more, not {revision}")
         ack = await self._publisher.publish(
-            self._write_prefix + key,
-            value,
+            self._write_prefix + stored_key,
+            value if self._values is None or headers is not None else self._values.encode(value),
             {"headers": headers, "expected_last_subject_sequence": revision, "ttl": ttl},
         )
         return ack.seq

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -16,14 +16,14 @@ __all__ = ["Entry", "Operation", "from_delivery", "from_stored"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Operation(Enum):
-    """What happened to the key."""
+class Operation(StrEnum):
+    """What happened to the key; equal to the word itself, as in `entry.operation == "put"`."""
 
-    PUT = "PUT"
+    PUT = "put"
     """It got a value."""
-    DELETE = "DEL"
+    DELETE = "delete"
     """It was deleted; older revisions are still there."""
-    PURGE = "PURGE"
+    PURGE = "purge"
     """It was deleted together with its older revisions, or its time was over."""
 
 
