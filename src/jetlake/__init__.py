@@ -1,6 +1,7 @@
 """JetStream for Python: an embedded server, a client, and data pipelines on Apache Spark.
 
 The public names are loaded when they are first used, so that importing the client never pays for the server or Spark.
+All errors are in `jetlake.errors`; those that most programs catch are here too.
 """
 
 from __future__ import annotations
@@ -12,15 +13,38 @@ _HOMES = {
     "connect": "jetlake.client",
     "Client": "jetlake.client",
     "Server": "jetlake.server",
+    "ApiError": "jetlake.errors",
+    "DisconnectedError": "jetlake.errors",
+    "JetlakeError": "jetlake.errors",
+    "NoRespondersError": "jetlake.errors",
+    "NotFoundError": "jetlake.errors",
+    "RequestTimeoutError": "jetlake.errors",
 }
 
-__all__ = ["Client", "Server", "__version__", "connect"]
+__all__ = [
+    "ApiError",
+    "Client",
+    "DisconnectedError",
+    "JetlakeError",
+    "NoRespondersError",
+    "NotFoundError",
+    "RequestTimeoutError",
+    "Server",
+    "__version__",
+    "connect",
+]
 
 # As type checkers know it; `typing` itself takes longer to load than all else before a command begins.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jetlake.client import Client as Client
     from jetlake.client import connect as connect
+    from jetlake.errors import ApiError as ApiError
+    from jetlake.errors import DisconnectedError as DisconnectedError
+    from jetlake.errors import JetlakeError as JetlakeError
+    from jetlake.errors import NoRespondersError as NoRespondersError
+    from jetlake.errors import NotFoundError as NotFoundError
+    from jetlake.errors import RequestTimeoutError as RequestTimeoutError
     from jetlake.server import Server as Server
 
 

@@ -15,7 +15,7 @@ from jetlake.model.publish import PubAck
 
 if TYPE_CHECKING:
     from jetlake.client.publish.outgoing_message import OutgoingMessage
-    from jetlake.client.publish.publish_window import PendingAck as AsyncPendingAck
+    from jetlake.client.publish.pending_ack import PendingAck as AsyncPendingAck
     from jetlake.client.publish.publisher import Publisher
 
 __all__ = ["PendingAck", "PublishQueue"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jetlake.client.ordered.ordered import OrderedConsumer
     from jetlake.client.publish.atomic_batch import AtomicBatch
     from jetlake.client.publish.fast_publisher import FastPublisher
-    from jetlake.client.publish.publish_window import PendingAck
+    from jetlake.client.publish.pending_ack import PendingAck
     from jetlake.client.pull.consume import Consume
     from jetlake.client.pull.consumer import Consumer
     from jetlake.client.pull.fetch import Fetch
@@ -73,7 +73,7 @@ _HOMES = {
     "ObjectStore": "objects",
     "ObjectWatch": "objects",
     "OrderedConsumer": "ordered.ordered",
-    "PendingAck": "publish.publish_window",
+    "PendingAck": "publish.pending_ack",
     "PullSubscription": "legacy.pull_subscription",
     "PushSubscription": "legacy.push_subscription",
     "Service": "services.service",

@@ -28,7 +28,7 @@ from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.publish.atomic_batch import AtomicBatch
 from jetlake.client.publish.fast_publisher import FastPublisher, GapMode
 from jetlake.client.publish.outgoing_message import PublishOptions
-from jetlake.client.publish.publish_window import PendingAck
+from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publisher import WINDOW_BYTES, WINDOW_MESSAGES, Publisher
 from jetlake.client.publish.schedule_options import ScheduleOptions, schedule_headers
 from jetlake.client.pull.consumer import Consumer
@@ -101,9 +101,11 @@ class JetStream:
         Raises:
             WrongLastSequenceError: an expectation about a sequence does not hold.
             ApiError: the stream refuses the message.
-            NoRespondersError: no stream captures the subject.
-            PublishTimeoutError: no answer in time; the message may be stored. With a `msg_id` publishing again is safe.
-            DisconnectedError: the connection was lost meanwhile; the same holds.
+            NoRespondersError: no stream captures the subject, or the stream has no leader for too long.
+            PublishTimeoutError: no answer in time; the message may be stored. With a `msg_id` publishing again is safe,
+                and is done here, once half of the time has passed.
+            DisconnectedError: the connection was lost meanwhile, the message may be stored, and has no `msg_id`; one
+                with an id is published again on the next connection.
         """
         return self._publisher.publish(subject, payload, options)
 

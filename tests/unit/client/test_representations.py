@@ -51,7 +51,8 @@ async def test_acknowledgements_under_way(fake, clock):
     fake.reply(fake.wire, fake.published("s.1")[0].reply, b'{"stream":"S","seq":1}')
     assert repr(pending) == "<PendingAck on 's.1' acknowledged>"
     late = await js.publish_async("s.1", b"x")
-    await clock.advance(6)
+    await clock.advance(3)
+    await clock.advance(3)
     assert repr(late) == "<PendingAck on 's.1' failed: no acknowledgement within 5 s>"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
@@ -19,6 +20,24 @@ ItemT = TypeVar("ItemT")
 
 _BAD_IN_NAME = frozenset(" \t\r\n\f.*>/\\")
 _NAME_LENGTH_MAX = 255
+
+# Calls that change nothing, so that one without an answer may be sent again.
+_READS = frozenset(
+    {
+        "INFO",
+        "STREAM.NAMES",
+        "STREAM.LIST",
+        "STREAM.INFO",
+        "STREAM.MSG.GET",
+        "CONSUMER.NAMES",
+        "CONSUMER.LIST",
+        "CONSUMER.INFO",
+    }
+)
+# What a cluster says while it elects a leader: nothing was done, and soon something will be.
+_NO_LEADER = 10008
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 1.0
 
 
 def check_name(what: str, name: str) -> str:
@@ -80,7 +99,7 @@ class ApiCaller:
     async def call(
         self, kind: type[ReplyT], verb: str, *names: str, body: Any = None, timeout_s: float | None = None
     ) -> ReplyT:
-        """Send a request and read its reply.
+        """Send a request and read its reply; within the timeout, wait for a cluster that is electing a leader.
 
         Raises:
             ApiError: the server refused; the subclass and `err_code` say why.
@@ -91,18 +110,26 @@ class ApiCaller:
         if b" " in subject:
             raise BadSubjectError(subject, "a name in it has a blank")
         payload = b"" if body is None else encode(body)
-        try:
-            answer = await self.connection.request_raw(subject, b"", payload, timeout_s or self.timeout_s)
-        except NoRespondersError:
-            raise JetStreamNotEnabledError(
-                503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"
-            ) from None
-        try:
-            return decode_reply(kind, answer.payload)
-        except ApiError as error:
-            # The server's words do not say which stream or consumer they are about.
-            error.request = ".".join((verb, *names))
-            raise
+        wait_s = timeout_s or self.timeout_s
+        give_up_at = self.connection.loop.time() + wait_s
+        retry_s = _RETRY_FIRST_S
+        while True:
+            try:
+                answer = await self.connection.request_raw(subject, b"", payload, wait_s, verb in _READS)
+            except NoRespondersError:
+                raise JetStreamNotEnabledError(
+                    503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"
+                ) from None
+            try:
+                return decode_reply(kind, answer.payload)
+            except ApiError as error:
+                wait_s = give_up_at - self.connection.loop.time() - retry_s
+                if error.err_code != _NO_LEADER or wait_s <= 0:
+                    # The server's words do not say which stream or consumer they are about.
+                    error.request = ".".join((verb, *names))
+                    raise
+            await asyncio.sleep(retry_s)
+            retry_s = min(_RETRY_MAX_S, 2 * retry_s)
 
     async def list_all(
         self,

@@ -34,7 +34,9 @@ def consumer_config(name: str | None, durable: bool | None, options: dict[str, A
     return configured(ConsumerConfig, wanted)
 
 
-async def create_consumer(api: ApiCaller, stream: str, config: ConsumerConfig, action: ConsumerAction) -> ConsumerInfo:
+async def create_consumer(
+    api: ApiCaller, stream: str, config: ConsumerConfig, action: ConsumerAction, timeout_s: float | None = None
+) -> ConsumerInfo:
     """Ask the server for a consumer with this configuration."""
     name = config.name or config.durable_name or next_nuid()
     check_name("consumer", name)
@@ -44,7 +46,7 @@ async def create_consumer(api: ApiCaller, stream: str, config: ConsumerConfig, a
     request = ConsumerCreateRequest(
         stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
     )
-    return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request)
+    return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request, timeout_s=timeout_s)
 
 
 async def pause_consumer(

@@ -35,6 +35,7 @@ from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
     JetlakeError,
+    OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
     StaleConnectionError,
@@ -241,31 +242,37 @@ class Connection:
                 f"headers and payload of {size} bytes: the server takes {self.max_payload} at most"
             )
 
-    def check_connected(self) -> None:
-        """Refuse what makes no sense without a server.
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Wait until a server is connected; returns at once if one is.
 
         Raises:
-            ConnectionClosedError: the connection is closed.
-            DisconnectedError: no server is connected.
+            ConnectionClosedError: the connection is closed, or becomes so because no server takes the client.
+            DisconnectedError: no server was connected in time.
         """
         check_loop(self.loop)
-        if self.is_closed:
-            raise ConnectionClosedError("the connection is closed")
-        if not self.is_connected:
-            raise DisconnectedError("no server is connected")
+        if self.is_connected:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                # Whoever calls in a loop and ignores the error must not keep the loop from connecting.
+                await asyncio.sleep(0)
+                await self._link.connected_again()
+        except TimeoutError:
+            raise DisconnectedError(f"no server is connected within {timeout_s:g} s") from None
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the server has processed everything that was written.
+        """Wait until the server, or the next one if none is connected, has processed everything that was written.
 
         Raises:
             RequestTimeoutError: the server took too long.
-            DisconnectedError: the connection was lost meanwhile.
+            DisconnectedError: no server was connected in time, or the connection was lost meanwhile.
         """
-        self.check_connected()
+        give_up_at = self.loop.time() + timeout_s
+        await self.wait_connected(timeout_s)
         pong = self._pings.ping()
         self.end_turn()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(give_up_at):
                 await pong
         except TimeoutError:
             raise RequestTimeoutError(f"the server did not answer within {timeout_s:g} s") from None
@@ -289,8 +296,20 @@ class Connection:
                 return
             await self._link.changed()
 
-    async def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Message:
+    async def request_raw(
+        self,
+        subject: bytes,
+        header: bytes,
+        payload: bytes,
+        timeout_s: float | None,
+        is_repeatable: bool = False,
+    ) -> Message:
         """Publish with a reply subject of our own and wait for the first answer.
+
+        Args:
+            timeout_s: how long to wait; the connection's `request_timeout` when None.
+            is_repeatable: the request may be sent again, which then happens instead of failing when the connection is
+                lost, and when no answer comes.
 
         Raises:
             RequestTimeoutError: no answer in time.
@@ -302,10 +321,18 @@ class Connection:
         reply, answer = self.requests.begin(subject, timeout_s or self.options.request_timeout_s)
         try:
             if header:
-                self.send_now(encoder.hpub(subject, reply, header, payload), reply)
+                frame = encoder.hpub(subject, reply, header, payload)
             else:
-                self.send_now(encoder.pub(subject, reply, payload), reply)
+                frame = encoder.pub(subject, reply, payload)
+            self.send_now(frame, reply)
+            if is_repeatable:
+                self.requests.repeat(reply, frame)
             return await answer
+        except OutboundBufferFullError:
+            self.requests.forget(reply)
+            # Whoever calls in a loop and ignores the error must not keep the loop from connecting.
+            await asyncio.sleep(0)
+            raise
         except (JetlakeError, asyncio.CancelledError):
             self.requests.forget(reply)
             raise
@@ -342,9 +369,12 @@ class Connection:
         """Report a server that takes the credentials no longer."""
         self.signal(error)
 
-    def informed(self, info: ServerInfo, discovered: list[str]) -> None:
+    def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:
         """Take over the server's limits, and emit what is new."""
         self.max_payload = info.max_payload
+        if is_cluster_changed:
+            for receiver in self.receivers():
+                receiver.cluster_changed()
         if discovered:
             self._events.emit(self.options.on_discovered, discovered)
         if info.ldm and not self._is_lame_duck:

@@ -77,6 +77,11 @@ class Outbox:
         self._is_closed = False
         self.traffic = Traffic()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether frames go to a server, or are kept for the next one."""
+        return self._wire is not None
+
     # Writing
 
     def send(self, frame: bytes) -> None:

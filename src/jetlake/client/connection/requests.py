@@ -1,4 +1,8 @@
-"""Requests and their answers: one wildcard inbox and one timer for all, one future for each."""
+"""Requests and their answers: one wildcard inbox and one timer for all, one future for each.
+
+A request that may safely be sent twice is sent again when half of its time has passed without an answer, and on the
+next connection when one is lost: a cluster's server that dies takes the requests in its hands with it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,17 @@ _NEVER = float("inf")
 
 
 class _Request:
-    __slots__ = ("answer", "deadline", "subject", "timeout_s")
+    __slots__ = ("answer", "deadline", "frame", "is_lost", "repeat_at", "subject", "timeout_s")
 
     def __init__(self, subject: bytes, timeout_s: float, deadline: float, answer: asyncio.Future[Message]) -> None:
         self.subject = subject
         self.timeout_s = timeout_s
         self.deadline = deadline
         self.answer = answer
+        # What is sent again; empty for a request that may be sent only once.
+        self.frame = b""
+        self.repeat_at = _NEVER
+        self.is_lost = False
 
 
 class Requests(Receiver):
@@ -91,6 +99,14 @@ class Requests(Receiver):
             self._arm(deadline)
         return self._prefix + token, answer
 
+    def repeat(self, reply: bytes, frame: bytes) -> None:
+        """Send the request's frame again if half of its time passes without an answer, or the connection is lost."""
+        request = self._waiting[reply[self._prefix_length :]]
+        request.frame = frame
+        request.repeat_at = request.deadline - request.timeout_s / 2
+        if request.repeat_at < self._sweep_at:
+            self._arm(request.repeat_at)
+
     def forget(self, reply: bytes) -> None:
         """Forget a request that is not waited for; if it was not sent yet, it is not sent later."""
         self._waiting.pop(reply[self._prefix_length :], None)
@@ -113,9 +129,21 @@ class Requests(Receiver):
                 request.answer.set_result(message)
 
     def disconnected(self) -> None:
-        """Fail all requests: their answers are lost with the connection, and none is sent later."""
+        """Fail all requests but those that may be sent again: their answers are lost with the connection."""
         self._outbox.forget_unsent(self._prefix)
+        repeated = {token: request for token, request in self._waiting.items() if request.frame}
+        for token, request in repeated.items():
+            request.is_lost = True
+            del self._waiting[token]
         self._fail_all("the connection was lost while waiting for an answer")
+        self._waiting = repeated
+
+    def reconnected(self) -> None:
+        """Send again what was lost with the last connection."""
+        for request in self._waiting.values():
+            if request.is_lost:
+                request.is_lost = False
+                self._outbox.send(request.frame)
 
     def ended(self, error: Exception | None) -> None:
         self._fail_all("the connection was closed while waiting for an answer", error)
@@ -154,7 +182,11 @@ class Requests(Receiver):
         earliest = _NEVER
         for token, request in list(self._waiting.items()):
             if request.deadline > now:
-                earliest = min(earliest, request.deadline)
+                if request.repeat_at <= now:
+                    request.repeat_at = _NEVER
+                    if self._outbox.is_connected:
+                        self._outbox.send(request.frame)
+                earliest = min(earliest, request.deadline, request.repeat_at)
                 continue
             del self._waiting[token]
             self._outbox.withdraw(self._prefix + token)

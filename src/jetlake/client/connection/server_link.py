@@ -54,8 +54,12 @@ class LinkEvents(Protocol):
     def refused(self, error: AuthorizationError) -> None:
         """A server refused credentials that it had taken before."""
 
-    def informed(self, info: ServerInfo, discovered: list[str]) -> None:
-        """The server sent an INFO, with addresses that were not known yet."""
+    def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:
+        """The server sent an INFO, with addresses that were not known yet.
+
+        Args:
+            is_cluster_changed: another server joined or left the cluster while this one was connected.
+        """
 
 
 class ServerLink:
@@ -180,6 +184,8 @@ class ServerLink:
 
     def take_info(self, info: ServerInfo) -> None:
         """Keep an INFO of the server, and learn the addresses of its cluster."""
+        is_connected = self.state is ConnectionState.CONNECTED
+        is_cluster_changed = is_connected and set(info.connect_urls) != set(self.info.connect_urls)
         self.info = info
         discovered: list[str] = []
         if self._options.discover_servers and info.connect_urls:
@@ -187,7 +193,7 @@ class ServerLink:
             fresh = self._pool.discovered(info.connect_urls, tls=info.tls_required, websocket=websocket)
             if self.state is not ConnectionState.CONNECTING:
                 discovered = [str(address) for address in fresh]
-        self._events.informed(info, discovered)
+        self._events.informed(info, discovered, is_cluster_changed=is_cluster_changed)
 
     # Losing and opening again
 

@@ -222,7 +222,8 @@ class Subscription(Receiver):
             self.pending_messages_max = self.pending_bytes_max = sys.maxsize
             self._connection.resume_reading(self)
         try:
-            await self._connection.flush(wait_s)
+            if self._connection.is_connected:
+                await self._connection.flush(wait_s)
         except DisconnectedError:
             pass  # What was under way is lost with the connection.
         finally:

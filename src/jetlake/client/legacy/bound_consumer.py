@@ -38,9 +38,11 @@ class BoundConsumer:
         self.is_owned = is_owned
         self.is_named = is_named
 
-    async def info(self) -> ConsumerInfo:
+    async def info(self, timeout_s: float | None = None) -> ConsumerInfo:
         """Ask the server about the consumer."""
-        return await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name)
+        return await self._api.call(
+            ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name, timeout_s=timeout_s
+        )
 
     async def is_push_bound(self) -> bool:
         """Whether another member of the queue group is bound to the consumer, once this one no longer is."""

@@ -20,6 +20,7 @@ from jetlake.errors import (
     InvalidOptionError,
     JetlakeError,
     NoRespondersError,
+    NotFoundError,
     PermissionsError,
     PullStatusError,
     SubscriptionClosedError,
@@ -37,6 +38,8 @@ __all__ = ["PullPhase", "PullSubscription", "TwoStepPull"]
 _TIMEOUT_S = 5.0
 # The server ends a lingering pull so much before the client stops waiting for it.
 _EXPIRES_BEFORE_S = 0.1
+_RETRY_FIRST_S = 0.05
+_RETRY_MAX_S = 1.0
 
 
 class PullPhase(Enum):
@@ -172,18 +175,39 @@ class PullSubscription:
             PullStatusError: the server refused the pull.
             ConsumerDeletedError: the consumer is gone.
             NoRespondersError: nobody answers for the consumer.
-            DisconnectedError: there is no server, or the connection was lost before any message came.
+            DisconnectedError: there was no server for the whole time.
             PermissionsError: the user may not pull.
         """
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
             raise InvalidOptionError(f"batch is 1 or more, not {batch!r}")
-        wait_s = timeout_s(timeout) or _TIMEOUT_S
-        if self._is_closed:
-            raise SubscriptionClosedError("the pull subscription was unsubscribed")
-        self._connection.check_connected()
-        if batch == 1 and not self._single_busy:
-            return await self._fetch_one(wait_s)
-        return await self._fetch_many(batch, wait_s)
+        loop = self._connection.loop
+        give_up_at = loop.time() + (timeout_s(timeout) or _TIMEOUT_S)
+        retry_s = _RETRY_FIRST_S
+        while True:
+            if self._is_closed:
+                raise SubscriptionClosedError("the pull subscription was unsubscribed")
+            await self._connection.wait_connected(give_up_at - loop.time())
+            try:
+                if batch == 1 and not self._single_busy:
+                    return await self._fetch_one(give_up_at - loop.time())
+                return await self._fetch_many(batch, give_up_at - loop.time())
+            except (DisconnectedError, NoRespondersError, PullStatusError) as error:
+                if not _is_passing(error) or loop.time() + retry_s >= give_up_at:
+                    raise
+                if isinstance(error, NoRespondersError) and await self._is_gone(give_up_at - loop.time()):
+                    raise
+            await asyncio.sleep(retry_s)
+            retry_s = min(_RETRY_MAX_S, 2 * retry_s)
+
+    async def _is_gone(self, timeout_s: float) -> bool:
+        """Tell a consumer that is gone from one whose cluster elects a leader."""
+        try:
+            await self._bound.info(timeout_s)
+        except NotFoundError:
+            return True
+        except JetlakeError:
+            pass  # A client that may not ask may pull all the same, and the time of the fetch is limited.
+        return False
 
     async def _fetch_one(self, timeout_s: float) -> list[Message]:
         """Pull(1): the first try goes through one wildcard inbox for all such fetches, without SUB and UNSUB."""
@@ -319,3 +343,10 @@ class PullSubscription:
 
     async def __aexit__(self, *_: object) -> None:
         await self.unsubscribe()
+
+
+def _is_passing(error: JetlakeError) -> bool:
+    """Whether the pull was lost with its connection or its leader, and may be sent again."""
+    if isinstance(error, PullStatusError):
+        return classify(PullStatus(error.status, error.description)) is PullOutcome.LOST
+    return True

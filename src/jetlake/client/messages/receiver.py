@@ -55,6 +55,9 @@ class Receiver(ABC):
     def reconnected(self) -> None:  # noqa: B027  not every receiver cares
         """The subscription is in place again on a new connection."""
 
+    def cluster_changed(self) -> None:  # noqa: B027  not every receiver cares
+        """Another server joined or left the cluster of the connected one."""
+
 
 class Denial:
     """The refusal of an inbox, which holds for the connection on which the server told of it."""

@@ -10,7 +10,7 @@ from hashlib import sha256
 from jetlake.client.objects.content import ObjectContent, content_size, cut
 from jetlake.client.objects.info import written_digest
 from jetlake.client.objects.names import chunk_subject
-from jetlake.client.publish.publish_window import PendingAck
+from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publisher import Publisher
 from jetlake.errors import ObjectError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Generator
 from typing import Any
 
@@ -18,6 +19,7 @@ from jetlake.errors import (
     ClientConnectionError,
     ConsumeError,
     ConsumerNotFoundError,
+    RequestTimeoutError,
 )
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
@@ -125,23 +127,40 @@ class OrderedConsumer:
         return messages[0] if messages else None
 
     async def fetch_once(self, options: FetchOptions) -> list[Message]:
-        """One fetch, repeated once on a new consumer when the old one is gone."""
-        for last_try in (False, True):
-            fetch = Fetch(self._api.connection, await self._ready(), options)
+        """One fetch, repeated on new consumers while the old one is lost; once, when it is refused."""
+        connection = self._api.connection
+        end_at = connection.loop.time() + (options.expires_s or connection.options.request_timeout_s)
+        has_failed = False
+        while True:
+            consumer = await self._ready_until(end_at)
+            fetch = Fetch(connection, consumer, options.within(end_at - connection.loop.time()), is_patient=False)
             try:
                 messages = await fetch
             except (ConsumeError, ConsumerNotFoundError, ClientConnectionError):
                 self._consumer = None
-                if last_try or self._api.connection.is_closed:
+                is_over = has_failed if not fetch.is_lost else connection.loop.time() >= end_at
+                if is_over or connection.is_closed:
                     raise
+                has_failed = True
                 continue
             good = self._state.accept(messages)
-            if self._state.gap is not None or fetch.error is not None:
+            if self._state.gap is not None or fetch.error is not None or fetch.is_lost:
                 self._consumer = None
-                if not good and not last_try:
+                if not good and not has_failed:
+                    has_failed = True
                     continue
             return good
-        return []
+
+    async def _ready_until(self, end_at: float) -> PulledConsumer:
+        connection = self._api.connection
+        try:
+            async with asyncio.timeout_at(end_at):
+                await connection.wait_connected(max(0.0, end_at - connection.loop.time()))
+                return await self._ready()
+        except TimeoutError as error:
+            if isinstance(error, RequestTimeoutError):
+                raise
+            raise RequestTimeoutError(f"no consumer of {self.stream_name!r} could be made in time") from None
 
     async def delete(self) -> None:
         """Delete the consumer that `fetch` and `next` use; the next call would make another."""

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.api.consumer_api import create_consumer
 from jetlake.client.messages.message import Message
@@ -27,7 +29,9 @@ from jetlake.errors import (
     PermissionsError,
     PullStatusError,
     StreamNotFoundError,
+    StreamReplacedError,
 )
+from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.enums import ConsumerAction
 from jetlake.model.replies import StreamInfoReply
 from jetlake.protocol import encoder
@@ -39,6 +43,9 @@ T = TypeVar("T")
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 2.0
 _GIVE_UP_S = 60.0
+_CREATE_FIRST_S = 2.0
+_LOOK_S = 2.0
+_CATCH_UP_S = 5.0
 
 
 async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> PulledConsumer:
@@ -49,12 +56,11 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Pul
         StreamReplacedError: the stream is not the one that the read began with.
         JetlakeError: the server refuses the consumer, or is not ready for too long.
     """
-    config = state.next_config()
-    info = await _until_ready(api, lambda: create_consumer(api, stream, config, ConsumerAction.CREATE))
+    info = await _until_ready(api, _Creation(api, stream, state.next_config()).attempt)
     if state.resets:
         # Asked after the consumer was made, so that the stream cannot be replaced unseen between the two.
         try:
-            state.check_stream(await _until_ready(api, lambda: api.call(StreamInfoReply, "STREAM.INFO", stream)))
+            await _check_stream(api, stream, state)
         except PermissionsError:
             pass  # A user without permission for STREAM.INFO goes on unchecked.
         except BaseException:
@@ -62,6 +68,51 @@ async def make_consumer(api: ApiCaller, stream: str, state: OrderedState) -> Pul
             raise
     state.created(info)
     return PulledConsumer(api, info)
+
+
+class _Creation:
+    """Attempts to create one consumer, each under a name of its own.
+
+    A cluster may have put the consumer of an attempt without an answer on a server that is gone since.
+    """
+
+    def __init__(self, api: ApiCaller, stream: str, config: ConsumerConfig) -> None:
+        self._api = api
+        self._stream = stream
+        self._config = config
+        self._attempts = 0
+
+    async def attempt(self) -> ConsumerInfo:
+        """Create the consumer; an attempt that gets no answer takes its consumer back."""
+        self._attempts += 1
+        name = self._config.name if self._attempts == 1 else f"{self._config.name}_{self._attempts}"
+        config = msgspec.structs.replace(self._config, name=name)
+        timeout_s = min(self._api.timeout_s, _CREATE_FIRST_S * self._attempts)
+        try:
+            return await create_consumer(self._api, self._stream, config, ConsumerAction.CREATE, timeout_s)
+        except (ClientConnectionError, TimeoutError, asyncio.CancelledError):
+            discard_consumer(self._api, self._stream, name)
+            raise
+
+
+async def _check_stream(api: ApiCaller, stream: str, state: OrderedState) -> None:
+    """Make sure that the stream is the one that the read began with.
+
+    Raises:
+        StreamReplacedError: the stream is another one.
+    """
+    give_up_at = api.connection.loop.time() + _CATCH_UP_S
+    while True:
+        info = await _until_ready(api, lambda: api.call(StreamInfoReply, "STREAM.INFO", stream))
+        try:
+            state.check_stream(info)
+            return
+        except StreamReplacedError:
+            is_replicated = info.cluster is not None and bool(info.cluster.replicas)
+            if not is_replicated or api.connection.loop.time() >= give_up_at:
+                raise
+        # A leader that was just elected may be behind what the last one has delivered.
+        await asyncio.sleep(_RETRY_FIRST_S)
 
 
 async def _until_ready(api: ApiCaller, call: Callable[[], Awaitable[T]]) -> T:
@@ -202,6 +253,24 @@ class _OrderedSource:
     def missed(self) -> Verdict:
         """Replace the consumer of a server that was silent for too long."""
         return NextStep.RECOVER
+
+    @property
+    def can_move(self) -> bool:
+        """Tell nothing: silence always leads to a new consumer."""
+        return False
+
+    async def has_lost_pulls(self) -> bool | Exception:
+        """Ask whether the consumer's server is gone, or has lost the consumer's state, and the pulls with it."""
+        consumer = self._consumer
+        if consumer is None:
+            return True
+        try:
+            info = await consumer.info(_LOOK_S)
+        except (ConnectionClosedError, PermissionsError):
+            return False
+        except JetlakeError:
+            return True
+        return not info.num_waiting or self.ordered.has_more_than(info)
 
     async def recover(self) -> Verdict:
         """Make a consumer that begins behind the last message."""

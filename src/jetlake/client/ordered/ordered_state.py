@@ -80,6 +80,10 @@ class OrderedState:
         """Whether all deliveries of the consumer were received."""
         return info.delivered.consumer_seq < self._expected
 
+    def has_more_than(self, info: ConsumerInfo) -> bool:
+        """Whether more deliveries were received than the consumer knows of: it has lost its state."""
+        return info.delivered.consumer_seq < self._expected - 1
+
     def check_stream(self, info: StreamInfo) -> None:
         """Make sure that the stream is the one that the read began with.
 

@@ -41,9 +41,11 @@ class PublishOptions(TypedDict, total=False):
     ttl: Seconds | str | None
     """Seconds that the message lives, or `"never"`; the stream needs `allow_msg_ttl`."""
     timeout: Seconds | None
-    """Seconds to wait for the acknowledgement of each attempt. Default: the context's `timeout`."""
+    """Seconds to wait for the acknowledgement, of each attempt if there are `retries`. Default: the context's
+    `timeout`, and besides half a minute for a cluster that is electing the stream's leader."""
     retries: int | None
-    """How often to publish again, a quarter of a second apart, when no stream listens. Default 2."""
+    """How often to publish again, a quarter of a second apart, when no stream listens. Default: twice, and then only
+    if there is a stream, whose cluster is electing a leader."""
 
 
 class OutgoingMessage(Struct, frozen=True, gc=False):
@@ -54,8 +56,8 @@ class OutgoingMessage(Struct, frozen=True, gc=False):
         header: the header block; empty for none.
         payload: the content.
         has_id: the message has a message id, so the stream recognises a second copy.
-        timeout_s: seconds to wait for the acknowledgement of each attempt; None for the context's.
-        retries: how often to publish again when no stream listens; None for the context's.
+        timeout_s: seconds to wait for the acknowledgement; None for the context's.
+        retries: how often to publish again when no stream listens; None while there is a stream, and twice otherwise.
     """
 
     subject: bytes

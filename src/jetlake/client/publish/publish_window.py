@@ -9,17 +9,15 @@ The reasons are in decision 15 (docs/decisions).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from heapq import heappop, heappush
-from typing import Any
-
-from msgspec import Struct
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.ready import READY
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.outgoing_message import OutgoingMessage
+from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -29,70 +27,16 @@ from jetlake.errors import (
     PublishTimeoutError,
     PublishWindowError,
 )
-from jetlake.model.publish import PubAck, decode_pub_ack
+from jetlake.model.publish import decode_pub_ack
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 
-__all__ = ["PendingAck", "PublishWindow"]
+__all__ = ["PublishWindow"]
 
 _RETRY_WAIT_S = 0.25
+# A message without a timeout of its own waits so long for a cluster that elects its stream's leader.
+_ELECTION_ATTEMPTS = int(ELECTION_S / _RETRY_WAIT_S)
 _FAILURES_KEPT_MAX = 10_000
-
-
-class PendingAck(Struct, eq=False):
-    """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
-
-    raw_subject: bytes
-    """Where the message went."""
-    _window: PublishWindow
-    _frame: bytes
-    _has_id: bool
-    _deadline: float
-    _attempts: int = 0
-    _answer: bytes | None = None
-    _error: Exception | None = None
-    _waiter: asyncio.Future[None] | None = None
-    _observed: bool = False
-    _timeout_s: float | None = None
-    _retries: int | None = None
-
-    @property
-    def subject(self) -> str:
-        """Where the message went."""
-        return self.raw_subject.decode("utf-8", "replace")
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the answer is known."""
-        return self._answer is not None or self._error is not None
-
-    def __repr__(self) -> str:
-        if self._error is not None:
-            return f"<PendingAck on {self.subject!r} failed: {self._error}>"
-        return f"<PendingAck on {self.subject!r} {'acknowledged' if self.is_done else 'under way'}>"
-
-    def __await__(self) -> Generator[Any, None, PubAck]:
-        return self._result().__await__()
-
-    def observe(self) -> None:
-        """Leave a failure to whoever holds this object: nobody else is told of it."""
-        self._observed = True
-
-    async def _result(self) -> PubAck:
-        self._observed = True
-        if not self.is_done:
-            if self._waiter is None:
-                self._waiter = self._window.loop.create_future()
-            await asyncio.shield(self._waiter)
-        return self.known()
-
-    def known(self) -> PubAck:
-        """The answer that is there already; raises what `await` would."""
-        self._observed = True
-        if self._error is not None:
-            raise self._error
-        assert self._answer is not None
-        return decode_pub_ack(self._answer)
 
 
 class PublishWindow(Receiver):
@@ -103,13 +47,15 @@ class PublishWindow(Receiver):
         messages_max: most messages under way; `room` waits at the limit.
         bytes_max: most bytes under way.
         ack_timeout_s: how long a message may go without acknowledgement.
-        retries: how often a message is sent again when no stream listens.
+        retries: how often a message is sent again when no stream listens; after that, as long as there is one.
+        search: tells a stream without a leader from no stream.
     """
 
     __slots__ = (
         "_bytes",
         "_connection",
         "_denied",
+        "_doubts",
         "_failures",
         "_is_connected",
         "_is_released",
@@ -118,7 +64,11 @@ class PublishWindow(Receiver):
         "_pending",
         "_prefix",
         "_prefix_length",
+        "_retry_timer",
+        "_search",
+        "_searching",
         "_timer",
+        "_unheard",
         "_waiters",
         "ack_timeout_s",
         "bytes_max",
@@ -128,7 +78,14 @@ class PublishWindow(Receiver):
     )
 
     def __init__(
-        self, connection: Connection, *, messages_max: int, bytes_max: int, ack_timeout_s: float, retries: int
+        self,
+        connection: Connection,
+        *,
+        messages_max: int,
+        bytes_max: int,
+        ack_timeout_s: float,
+        retries: int,
+        search: StreamSearch,
     ) -> None:
         self._prefix = new_inbox(connection.options.inbox_prefix).encode() + b"."
         super().__init__(self._prefix + b"*")
@@ -148,6 +105,12 @@ class PublishWindow(Receiver):
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._own_deadlines: list[tuple[float, bytes]] = []
+        # Messages that found no stream, which are sent again together.
+        self._unheard: dict[bytes, None] = {}
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._search = search
+        self._doubts: dict[bytes, None] = {}
+        self._searching: asyncio.Task[None] | None = None
         self._failures: list[PendingAck] = []
         connection.subscribe(self)
 
@@ -184,8 +147,8 @@ class PublishWindow(Receiver):
             # The window bounds what is under way, so nobody has to wait for the socket here.
             if connection.send_bulk(frame) is not READY:
                 connection.end_turn()
-        deadline = self.loop.time() + self.ack_timeout_s
-        pending = PendingAck(subject, self, frame, message.has_id, deadline)
+        deadline = self.loop.time() + self.ack_timeout_s / 2
+        pending = PendingAck(subject, self.loop, frame, message.has_id, deadline)
         self._pending[token] = pending
         self._bytes += len(frame)
         if message.timeout_s is not None or message.retries is not None:
@@ -197,14 +160,19 @@ class PublishWindow(Receiver):
 
     def _restart_wait(self, token: bytes, pending: PendingAck) -> None:
         """The message is sent now; one that has a timeout of its own may need the timer earlier."""
+        pending._is_late = False
+        self._wait_half(token, pending)
+        if pending._timeout_s is not None and (self._timer is None or self._timer.when() > pending._deadline):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_at(pending._deadline, self._sweep)
+
+    def _wait_half(self, token: bytes, pending: PendingAck) -> None:
+        """Give the message half of its time: the first, or the second."""
         wait_s = self.ack_timeout_s if pending._timeout_s is None else pending._timeout_s
-        pending._deadline = self.loop.time() + wait_s
+        pending._deadline = self.loop.time() + wait_s / 2
         if pending._timeout_s is not None:
             heappush(self._own_deadlines, (pending._deadline, token))
-            if self._timer is None or self._timer.when() > pending._deadline:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = self.loop.call_at(pending._deadline, self._sweep)
 
     def _subscribe_again(self) -> None:
         """The inbox was refused on an earlier connection, or the connection is closed."""
@@ -270,26 +238,24 @@ class PublishWindow(Receiver):
         failed: list[PendingAck] = []
         for message in messages:
             token = message.raw_subject[start:]
+            answer = message.payload
+            error = None
+            # Most answers are read only if somebody asks; one that may hold an error is read now.
+            if not answer or b'"error"' in answer:
+                if token not in self._pending:
+                    continue
+                error = _refusal(self._pending[token].subject, message)
+                if error is not None and self._try_again(token, error):
+                    continue
             pending = pop(token, None)
             if pending is None:
                 continue
-            self._bytes -= len(pending._frame)
-            answer = message.payload
-            # Most answers are read only if somebody asks; one that may hold an error is read now.
-            if answer and b'"error"' not in answer:
+            if error is None:
                 pending._answer = answer
             else:
-                error = _refusal(pending, message)
-                if error is None:
-                    pending._answer = answer
-                elif isinstance(error, NoRespondersError) and pending._attempts < (
-                    self.retries if pending._retries is None else pending._retries
-                ):
-                    self._try_again(token, pending)
-                    continue
-                else:
-                    pending._error = error
-                    failed.append(pending)
+                pending._error = error
+                failed.append(pending)
+            self._bytes -= len(pending._frame)
             pending._frame = b""
             if pending._waiter is not None:
                 _release(pending)
@@ -301,28 +267,62 @@ class PublishWindow(Receiver):
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
         self._take_out([token for token, pending in self._pending.items() if pending.raw_subject == subject], error)
 
-    def _try_again(self, token: bytes, pending: PendingAck) -> None:
-        pending._attempts += 1
-        self._pending[token] = pending
-        self._restart_wait(token, pending)
-        self._bytes += len(pending._frame)
-        self.loop.call_later(_RETRY_WAIT_S, self._send_again, token)
+    def _try_again(self, token: bytes, error: Exception) -> bool:
+        """Send a refused message again, together with others, after a moment; False if it is refused for good.
 
-    def _send_again(self, token: bytes) -> None:
-        pending = self._pending.get(token)
-        if pending is not None and self._is_connected and not self._connection.is_closed:
-            self._connection.send(pending._frame)
+        Each attempt has the whole timeout, unless the publisher has set one for the message.
+        """
+        pending = self._pending[token]
+        if not _is_passing(pending, error):
+            return False
+        pending._attempts += 1
+        if pending._retries is not None or pending._timeout_s is None:
+            self._pending[token] = self._pending.pop(token)
+            self._restart_wait(token, pending)
+        self._unheard[token] = None
+        if self._retry_timer is None:
+            self._retry_timer = self.loop.call_later(_RETRY_WAIT_S, self._send_unheard)
+        if self._is_doubtful(pending, pending.raw_subject):
+            self._doubts[pending.raw_subject] = None
+            if self._searching is None:
+                self._searching = self.loop.create_task(self._find_streams())
+        return True
+
+    def _send_unheard(self) -> None:
+        self._retry_timer = None
+        tokens, self._unheard = self._unheard, {}
+        if not self._is_connected or self._connection.is_closed:
+            return  # The next connection gets everything that is under way.
+        for token in sorted(tokens, key=int):
+            pending = self._pending.get(token)
+            if pending is not None:
+                self._connection.send(pending._frame)
+
+    async def _find_streams(self) -> None:
+        """Give up what no stream will ever take; what only waits for a leader goes on being sent."""
+        try:
+            while self._doubts:
+                subject, _ = self._doubts.popitem()
+                if await self._search.finds(subject) is False:
+                    lost = [token for token, pending in self._pending.items() if self._is_doubtful(pending, subject)]
+                    self._take_out(lost, NoRespondersError(subject.decode("utf-8", "replace")))
+        finally:
+            self._searching = None
+
+    def _is_doubtful(self, pending: PendingAck, subject: bytes) -> bool:
+        return pending.raw_subject == subject and pending._retries is None and pending._attempts > self.retries
 
     # Time and connection
 
     def _sweep(self) -> None:
-        """Give up what is overdue; of those without a timeout of their own, the oldest stands first."""
+        """Give up what is overdue, after a second try if it may be sent twice."""
         self._timer = None
         if not self._is_connected:
             return  # Nothing is sent yet.
         now = self.loop.time()
         overdue = []
         next_at = None
+        # Of those without a timeout of their own, the one that is due next stands first.
         for token, pending in self._pending.items():
             if pending._timeout_s is None:
                 if pending._deadline > now:
@@ -334,7 +334,10 @@ class PublishWindow(Receiver):
             deadline, token = heappop(own)
             if token in self._pending and self._pending[token]._deadline == deadline:
                 overdue.append(token)
-        self._time_out(overdue)
+        self._time_out([token for token in overdue if self._pending[token]._is_late])
+        self._repeat([token for token in overdue if token in self._pending])
+        if next_at is None and self._pending:
+            next_at = now + self.ack_timeout_s / 2
         if own:
             next_at = own[0][0] if next_at is None else min(next_at, own[0][0])
         if next_at is not None:
@@ -348,6 +351,19 @@ class PublishWindow(Receiver):
         for wait_s, late in by_wait.items():
             self._take_out(late, PublishTimeoutError(f"no acknowledgement within {wait_s:g} s"))
 
+    def _repeat(self, tokens: list[bytes]) -> None:
+        """Begin the second half of the messages' time: those with an id, which the stream recognises, are sent again.
+
+        A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
+        """
+        for token in tokens:
+            pending = self._pending.pop(token)
+            pending._is_late = True
+            self._pending[token] = pending
+            self._wait_half(token, pending)
+            if pending._has_id and token not in self._unheard:
+                self._connection.send(pending._frame)
+
     def disconnected(self) -> None:
         """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
         self._is_connected = False
@@ -360,11 +376,14 @@ class PublishWindow(Receiver):
     def reconnected(self) -> None:
         self._is_connected = True
         self._own_deadlines.clear()
+        self._unheard.clear()
+        # In the order of publishing, which later attempts have changed.
+        self._pending = {token: self._pending[token] for token in sorted(self._pending, key=int)}
         for token, pending in self._pending.items():
             self._restart_wait(token, pending)
             self._connection.send(pending._frame)
         if self._pending and self._timer is None:
-            self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s, self._sweep)
+            self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s / 2, self._sweep)
 
     def ended(self, error: Exception | None) -> None:
         self._is_connected = False
@@ -373,6 +392,8 @@ class PublishWindow(Receiver):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._searching is not None:
+            self._searching.cancel()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
         )
@@ -409,10 +430,17 @@ def _release(pending: PendingAck) -> None:
         waiter.set_result(None)
 
 
-def _refusal(pending: PendingAck, message: Message) -> Exception | None:
+def _is_passing(pending: PendingAck, error: Exception) -> bool:
+    """Whether a message that was refused may be taken later."""
+    if isinstance(error, NoRespondersError):
+        return pending._attempts < (_ELECTION_ATTEMPTS if pending._retries is None else pending._retries)
+    return pending._has_id and is_in_process(error)
+
+
+def _refusal(subject: str, message: Message) -> Exception | None:
     """Why the message was not stored; None if it was."""
     if not message.payload and message.status == 503:
-        return NoRespondersError(pending.subject)
+        return NoRespondersError(subject)
     try:
         decode_pub_ack(message.payload)
     except JetlakeError as error:

@@ -6,9 +6,11 @@ import asyncio
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
-from jetlake.client.publish.publish_window import PendingAck, PublishWindow
+from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.publish_window import PublishWindow
+from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.client.settings.options import timeout_s
-from jetlake.errors import InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
+from jetlake.errors import ApiError, InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck, decode_pub_ack
 
@@ -34,6 +36,7 @@ class Publisher:
             raise InvalidOptionError("publish_window and publish_window_bytes are at least 1")
         self._connection = api.connection
         self._timeout_s = api.timeout_s
+        self._search = StreamSearch(api)
         self._window_limits = window_messages, window_bytes
         self._window: PublishWindow | None = None
 
@@ -62,22 +65,39 @@ class Publisher:
     async def publish(self, subject: str, payload: bytes, options: PublishOptions) -> PubAck:
         """Publish and wait until a stream has the message; see `JetStream.publish`."""
         message = self.prepare(subject, payload, options)
-        wait_s = message.timeout_s or self._timeout_s
-        retries = _RETRIES if message.retries is None else message.retries
+        loop = self._connection.loop
+        wait_s = timeout_s = message.timeout_s or self._timeout_s
+        # Time without a leader counts only where the caller has set a limit: the message is surely not stored.
+        give_up_at = loop.time() + (message.timeout_s or max(timeout_s, ELECTION_S))
+        attempts = 0
         while True:
             try:
-                answer = await self._connection.request_raw(message.subject, message.header, message.payload, wait_s)
+                answer = await self._connection.request_raw(
+                    message.subject, message.header, message.payload, wait_s, message.has_id
+                )
+                return decode_pub_ack(answer.payload)
             except NoRespondersError:
-                if retries <= 0:
+                if not await self._is_retried(message, attempts, give_up_at):
                     raise
             except RequestTimeoutError:
                 raise PublishTimeoutError(
-                    f"no stream acknowledged the message on {subject!r} within {wait_s:g} s; it may be stored"
+                    f"no stream acknowledged the message on {subject!r} within {timeout_s:g} s; it may be stored"
                 ) from None
-            else:
-                return decode_pub_ack(answer.payload)
-            retries -= 1
+            except ApiError as error:
+                if not is_in_process(error) or not message.has_id or loop.time() >= give_up_at:
+                    raise
+            attempts += 1
             await asyncio.sleep(_RETRY_WAIT_S)
+            if message.timeout_s is not None and message.retries is None:
+                wait_s = max(_RETRY_WAIT_S, give_up_at - loop.time())
+
+    async def _is_retried(self, message: OutgoingMessage, attempts: int, give_up_at: float) -> bool:
+        """Whether a message that found no stream is sent again: some times at once, then if there is a stream."""
+        if message.retries is not None:
+            return attempts < message.retries
+        if attempts < _RETRIES:
+            return True
+        return self._connection.loop.time() < give_up_at and await self._search.finds(message.subject) is not False
 
     async def publish_async(self, subject: str, payload: bytes, options: PublishOptions) -> PendingAck:
         """Publish without waiting for the stream; see `JetStream.publish_async`."""
@@ -126,6 +146,7 @@ class Publisher:
             bytes_max=bytes_max,
             ack_timeout_s=self._timeout_s,
             retries=_RETRIES,
+            search=self._search,
         )
         self._connection.when_gone(self, self._window.release)
         return self._window

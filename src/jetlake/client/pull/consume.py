@@ -126,7 +126,7 @@ class _ConsumerSource:
             return self._deleted()
         if outcome is PullOutcome.TERMINAL:
             return PullStatusError(status.status, status.description)
-        if outcome is PullOutcome.UNAVAILABLE:
+        if outcome in (PullOutcome.UNAVAILABLE, PullOutcome.LOST):
             return NextStep.RECOVER
         if outcome is PullOutcome.UNPINNED and had_pin and self._on_unpinned is not None:
             self._notify(self._on_unpinned)
@@ -139,6 +139,19 @@ class _ConsumerSource:
             return error
         self._connection.report(self._options.on_error, error)
         return NextStep.RECOVER
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the consumer is in a cluster."""
+        return self._consumer.can_move
+
+    async def has_lost_pulls(self) -> bool | Exception:
+        """Ask whether another server leads the consumer now, or the leader knows of no pull."""
+        leader = self._consumer.leader
+        verdict = await self.recover()
+        if isinstance(verdict, Exception):
+            return verdict
+        return self._consumer.leader != leader or not self._consumer.cached_info.num_waiting
 
     async def recover(self) -> Verdict:
         """Check that the consumer is there; a server that is not ready yet is asked again."""

@@ -54,6 +54,7 @@ class ContinuousPull(Receiver):
     __slots__ = (
         "_connection",
         "_has_retries",
+        "_is_cluster_changed",
         "_is_stopping",
         "_loop",
         "_recovery",
@@ -85,6 +86,7 @@ class ContinuousPull(Receiver):
         self._recovery: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._has_retries = options.retries is not None
+        self._is_cluster_changed = False
         self.report = partial(connection.report, options.on_error)
         self.mailbox: Mailbox = puller.mailbox
         self.puller = puller
@@ -172,7 +174,7 @@ class ContinuousPull(Receiver):
         connection = self._connection
         connection.stop_delivery(self)
         try:
-            if not self.mailbox.is_ended:
+            if not self.mailbox.is_ended and connection.is_connected:
                 # Once the server has answered, nothing is under way any more.
                 await connection.flush(_STOP_TIMEOUT_S)
         except (ClientConnectionError, RequestTimeoutError):
@@ -250,10 +252,41 @@ class ContinuousPull(Receiver):
         if not self._is_stopping and not self.mailbox.is_ended:
             self._begin_recovery()
 
+    def cluster_changed(self) -> None:
+        if not self._is_stopping and not self.mailbox.is_ended:
+            self._is_cluster_changed = True
+            if self._recovery is None or self._recovery.done():
+                self._recovery = self._loop.create_task(self._look_after_pulls())
+
     # Recovery
 
     def _silent(self) -> None:
-        self._follow(self._source.missed())
+        verdict = self._source.missed()
+        if isinstance(verdict, Exception) and self._source.can_move:
+            if self._recovery is None or self._recovery.done():
+                self._recovery = self._loop.create_task(self._look_after_pulls(verdict))
+        else:
+            self._follow(verdict)
+
+    async def _look_after_pulls(self, silence: Exception | None = None) -> None:
+        """Pull again if the pulls were lost with a server of the cluster; silence that has no such reason ends it."""
+        self._is_cluster_changed = False
+        state = self.puller.state
+        heard_at = state.last_heard
+        lost = await self._source.has_lost_pulls()
+        if self._is_stopping or self.mailbox.is_ended:
+            return
+        # A pull that was sent meanwhile and found no leader has paused the puller, and asks for recovery too.
+        is_paused = not state.is_connected
+        if isinstance(lost, Exception):
+            self._end(lost)
+        elif is_paused or (lost and state.outstanding and state.last_heard == heard_at):
+            self.puller.pause()
+            await self._recover()
+        elif silence is not None:
+            self._end(silence)
+        elif self._is_cluster_changed:
+            await self._look_after_pulls()
 
     def _follow(self, verdict: Verdict) -> None:
         if isinstance(verdict, Exception):
@@ -284,6 +317,8 @@ class ContinuousPull(Receiver):
                 self.mailbox.wake()  # For those who wait for `pending_at_start`.
                 self.puller.aim(source.pull_subject, self.subject)
             self.puller.resume()
+            if self._is_cluster_changed:
+                await self._look_after_pulls()
 
     def _stop_recovery(self) -> None:
         if self._recovery is not None and self._recovery is not asyncio.current_task():

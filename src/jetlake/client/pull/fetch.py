@@ -14,7 +14,14 @@ from jetlake.client.pull.fetch_state import FetchState
 from jetlake.client.pull.pull_options import FetchOptions
 from jetlake.client.pull.pull_status import PullStatus, read_status
 from jetlake.client.pull.pulled_consumer import PulledConsumer
-from jetlake.errors import DisconnectedError, PermissionsError, PullStatusError
+from jetlake.errors import (
+    ConnectionClosedError,
+    DisconnectedError,
+    JetlakeError,
+    NotFoundError,
+    PermissionsError,
+    RequestTimeoutError,
+)
 from jetlake.model.encoding.codec import encode
 from jetlake.protocol import encoder
 
@@ -22,11 +29,12 @@ __all__ = ["Fetch"]
 
 
 class Fetch:
-    """Messages of one pull.
+    """Messages that were asked for once.
 
     `await fetch` gives a list, which may be empty. `async for message in fetch` gives each as it comes. When the fetch
     ends early for a reason worth knowing, the list form raises it if there are no messages, and keeps it in `error` if
-    there are; the iterator raises it after the last message.
+    there are; the iterator raises it after the last message. A connection, a leader or heartbeats that are lost are no
+    such reason before the time of the fetch is over: the pull is sent again for what is left.
 
     Attributes:
         error: why the fetch ended early, or None.
@@ -37,6 +45,7 @@ class Fetch:
         consumer: the consumer to pull from.
         options: how much, and for how long.
         after: a message of the consumer whose acknowledgement carries the pull.
+        is_patient: send a lost pull again, until the time of the fetch is over.
     """
 
     __slots__ = (
@@ -44,6 +53,7 @@ class Fetch:
         "_connection",
         "_consumer",
         "_inbox",
+        "_is_patient",
         "_mailbox",
         "_options",
         "_reply",
@@ -53,10 +63,17 @@ class Fetch:
     )
 
     def __init__(
-        self, connection: Connection, consumer: PulledConsumer, options: FetchOptions, after: Message | None = None
+        self,
+        connection: Connection,
+        consumer: PulledConsumer,
+        options: FetchOptions,
+        after: Message | None = None,
+        *,
+        is_patient: bool = True,
     ) -> None:
         self._after = after
         self._connection = connection
+        self._is_patient = is_patient
         self._consumer = consumer
         self._options = options
         self._inbox: PooledInbox | None = None
@@ -71,6 +88,11 @@ class Fetch:
         """The status with which the server ended it; None when it was filled or still runs."""
         return self._state.status if self._state is not None else None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the pull was lost and not sent again."""
+        return self._state is not None and self._state.loss is not None
+
     def __repr__(self) -> str:
         if self._state is None:
             return f"<Fetch of {self._consumer!r}: await it, or iterate over it>"
@@ -83,14 +105,14 @@ class Fetch:
         mailbox = self._start()
         try:
             while not mailbox.is_ended:
-                await mailbox.wait()
+                await self._wait()
         except BaseException:
             give_back(mailbox.messages)
             raise
         finally:
             self._finish()
         messages = mailbox.take_all()
-        self.error = mailbox.error or await self._unavailable()
+        self.error = mailbox.error
         if self.error is not None and not messages:
             raise self.error
         return messages
@@ -104,11 +126,11 @@ class Fetch:
                     yield messages.popleft()
                 if mailbox.is_ended:
                     break
-                await mailbox.wait()
+                await self._wait()
         finally:
             self._finish()
             give_back(messages)
-        self.error = mailbox.error or await self._unavailable()
+        self.error = mailbox.error
         if self.error is not None:
             raise self.error
 
@@ -116,39 +138,86 @@ class Fetch:
         if self._mailbox is not None:
             raise RuntimeError("a fetch is one pull: call fetch again for the next")
         connection = self._connection
-        connection.check_connected()
         loop = connection.loop
         self._mailbox = Mailbox(loop)
-        self._state = FetchState(self._options, self._consumer.stream_name, self._consumer.name, loop.time())
+        self._state = FetchState(
+            self._options,
+            self._consumer.stream_name,
+            self._consumer.name,
+            loop.time(),
+            connection.options.request_timeout_s,
+            self._is_patient,
+        )
         self._inbox = connection.inboxes.take(self)
-        self._reply = self._inbox.next_reply()
-        body = encode(self._options.request())
+        if connection.is_connected:
+            self._pull(self._state, self._inbox)
+        else:
+            # Whoever calls in a loop and ignores the error must not keep the loop from connecting: `_wait` waits.
+            self._state.loss = DisconnectedError("no server is connected")
+        return self._mailbox
+
+    def _pull(self, state: FetchState, inbox: PooledInbox) -> None:
+        connection = self._connection
+        self._reply = inbox.next_reply()
+        body = encode(state.next_request(connection.loop.time()))
         if self._after is not None and not self._after.is_settled:
             self._after.settle_by_pull(self._reply, body)
         else:
             connection.send(encoder.pub(self._consumer.pull_subject, self._reply, body))
         connection.end_turn()
-        self._timer = loop.call_at(self._state.deadline(), self._look)
-        return self._mailbox
+        self._arm(state)
+
+    async def _wait(self) -> None:
+        """Wait until something has changed; send a lost pull again."""
+        state, mailbox = self._state, self._mailbox
+        assert state is not None and mailbox is not None
+        if state.loss is None:
+            await mailbox.wait()
+            return
+        try:
+            await self._recover(state)
+        except (NotFoundError, ConnectionClosedError) as error:
+            mailbox.end(error)
+        except RequestTimeoutError:
+            pass  # Nobody knows the consumer's leader yet; the first loss says more.
+        except JetlakeError as error:
+            state.loss = error
+        if state.loss is not None and self._connection.loop.time() >= state.end_at:
+            state.give_up()
+            mailbox.end(state.error)
+
+    async def _recover(self, state: FetchState) -> None:
+        """Wait for a server and the consumer's leader, then pull for what is left.
+
+        Raises:
+            NotFoundError: the consumer is gone.
+            JetlakeError: no server or leader was found in time.
+        """
+        connection = self._connection
+        # What the server may still send for the lost pull comes to an inbox that is gone.
+        self._release_inbox(reusable=False)
+        await asyncio.sleep(min(state.retry_wait_s(), max(0.0, state.end_at - connection.loop.time())))
+        await connection.wait_connected(max(0.0, state.end_at - connection.loop.time()))
+        if state.is_unavailable:
+            try:
+                await self._consumer.info(max(0.1, state.end_at - connection.loop.time()))
+            except PermissionsError:
+                pass  # A client that may not ask may pull all the same.
+        if connection.loop.time() < state.end_at:
+            self._inbox = connection.inboxes.take(self)
+            self._pull(state, self._inbox)
 
     def _finish(self) -> None:
         """Give the inbox back, or give it up when the server may still send to it."""
         if self._timer is not None:
             self._timer.cancel()
+        state = self._state
+        self._release_inbox(reusable=state is not None and state.is_over and state.error is None and state.loss is None)
+
+    def _release_inbox(self, *, reusable: bool) -> None:
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
-            over = self._state is not None and self._state.is_over and self._state.error is None
-            self._connection.inboxes.put_back(inbox, reusable=over)
-
-    async def _unavailable(self) -> Exception | None:
-        """Nobody answered: find out why."""
-        if self._state is None or not self._state.is_unavailable:
-            return None
-        try:
-            await self._consumer.info()
-        except Exception as error:
-            return error
-        return PullStatusError(503, "No Responders")
+            self._connection.inboxes.put_back(inbox, reusable=reusable)
 
     # What the inbox calls
 
@@ -173,7 +242,7 @@ class Fetch:
         if state.is_over:
             mailbox.messages.extend(messages)
             mailbox.end(state.error)
-        elif messages:
+        elif messages or state.loss is not None:
             mailbox.put(messages)
 
     def ended(self, error: Exception | None) -> None:
@@ -188,20 +257,29 @@ class Fetch:
 
     def disconnected(self) -> None:
         """The connection was lost, and with it the answers."""
-        self.ended(DisconnectedError("the connection was lost during the fetch"))
+        state, mailbox = self._state, self._mailbox
+        assert state is not None and mailbox is not None
+        state.lose(DisconnectedError("the connection was lost during the fetch"), mailbox.loop.time())
+        self._tell(state, mailbox)
+
+    def _tell(self, state: FetchState, mailbox: Mailbox) -> None:
+        if state.is_over:
+            mailbox.end(state.error)
+        else:
+            mailbox.wake()
+
+    def _arm(self, state: FetchState) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._connection.loop.call_at(state.deadline(), self._look)
 
     def _look(self) -> None:
         state, mailbox = self._state, self._mailbox
         assert state is not None and mailbox is not None
         state.expire(mailbox.loop.time())
-        if state.is_over:
-            self._state_late()
-            mailbox.end(state.error)
+        if state.is_over or state.loss is not None:
+            # The server did not end the pull itself, so it may yet send to this inbox: do not use it again.
+            self._release_inbox(reusable=False)
+            self._tell(state, mailbox)
         else:
-            self._timer = mailbox.loop.call_at(state.deadline(), self._look)
-
-    def _state_late(self) -> None:
-        """The server did not end the pull itself, so it may yet send to this inbox: do not use it again."""
-        if self._inbox is not None:
-            inbox, self._inbox = self._inbox, None
-            self._connection.inboxes.put_back(inbox, reusable=False)
+            self._arm(state)

@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from jetlake.client.pull.retry_options import RetryOptions
 from jetlake.client.settings.options import EventCallback, duration_s
@@ -66,19 +67,26 @@ class FetchOptions(Struct, frozen=True):
     no_wait: bool
     group: GroupOptions = NO_GROUP
 
-    def request(self, pin_id: str = "") -> PullRequest:
-        """The body of the pull."""
+    def within(self, left_s: float) -> FetchOptions:
+        """The same fetch with only so much time left."""
+        if not self.expires_s:
+            return self
+        expires_s = max(0.001, min(left_s, self.expires_s))
+        heartbeat_s = self.idle_heartbeat_s if 2 * self.idle_heartbeat_s <= expires_s else 0.0
+        return replace(self, expires_s=expires_s, idle_heartbeat_s=heartbeat_s)
+
+    def request(self, messages_left: int, bytes_left: int) -> PullRequest:
+        """The body of a pull for what is left of the fetch."""
         return PullRequest(
-            batch=self.max_messages,
+            batch=messages_left,
             expires=nanoseconds(self.expires_s),
             no_wait=self.no_wait,
-            max_bytes=self.max_bytes,
+            max_bytes=bytes_left,
             idle_heartbeat=nanoseconds(self.idle_heartbeat_s),
             group=self.group.group,
             min_pending=self.group.min_pending,
             min_ack_pending=self.group.min_ack_pending,
             priority=self.group.priority,
-            id=pin_id,
         )
 
 

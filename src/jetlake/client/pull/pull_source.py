@@ -47,6 +47,13 @@ class PullSource(Protocol):
     def missed(self) -> Verdict:
         """Judge a server that was silent for too long."""
 
+    @property
+    def can_move(self) -> bool:
+        """Whether pulls may be lost unseen, with a server of a cluster."""
+
+    async def has_lost_pulls(self) -> bool | Exception:
+        """Ask whether the pulls were lost with a server of the cluster; an exception ends the read."""
+
     async def recover(self) -> Verdict:
         """Make sure of the consumer after all pulls were lost."""
 

@@ -80,6 +80,11 @@ class PullState:
         """The silence after which a server that owes an answer is taken for stalled."""
         return self._silence_s
 
+    @property
+    def last_heard(self) -> float:
+        """When the server gave its last sign of life on the pulls' inbox."""
+        return self._last_heard
+
     # Asking
 
     def refill_at(self) -> int:

@@ -49,6 +49,17 @@ class PulledConsumer:
         """The configuration in the server's last answer."""
         return self.cached_info.config
 
+    @property
+    def leader(self) -> str:
+        """The server that leads the consumer's cluster group in the server's last answer; empty outside of clusters."""
+        return self.cached_info.cluster.leader if self.cached_info.cluster is not None else ""
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the consumer is in a cluster, where pulls are lost when another server becomes its leader."""
+        cluster = self.cached_info.cluster
+        return cluster is not None and bool(cluster.name)
+
     def __repr__(self) -> str:
         return f"{self.name!r} of {self.stream_name!r}"
 
@@ -58,13 +69,15 @@ class PulledConsumer:
             for message in messages:
                 message._settled = True
 
-    async def info(self) -> ConsumerInfo:
+    async def info(self, timeout_s: float | None = None) -> ConsumerInfo:
         """Ask the server about the consumer.
 
         Raises:
             ConsumerNotFoundError: the consumer was deleted.
         """
-        info = await self._api.call(ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name)
+        info = await self._api.call(
+            ConsumerInfoReply, "CONSUMER.INFO", self.stream_name, self.name, timeout_s=timeout_s
+        )
         self._take_info(info)
         return info
 

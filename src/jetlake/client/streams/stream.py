@@ -196,7 +196,7 @@ class Stream:
         else:
             payload = encode(DirectGetRequest(seq=sequence, last_by_subj=last, next_by_subj=following, start_time=time))
         try:
-            answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s)
+            answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s, True)
         except NoRespondersError:
             raise NoRespondersError(subject.decode(), HINT) from None
         return from_direct(answer)

@@ -318,6 +318,86 @@ async def test_flush_waits_for_its_own_pong(fake, clock):
         await lost
 
 
+async def test_flush_waits_for_a_server(fake, clock):
+    client = await fake.connect()
+    fake.is_down = True
+    fake.wire.lose()
+    flushed = asyncio.create_task(client.flush(timeout=5))
+    too_soon = asyncio.create_task(client.flush(timeout=1))
+    await clock.settle()
+    await clock.advance(1)
+    with pytest.raises(DisconnectedError, match="within 1 s"):
+        await too_soon
+    fake.is_down = False
+    await clock.advance(2)
+    await flushed
+
+
+@pytest.mark.parametrize("call", ["flush", "request"])
+async def test_a_loop_that_ignores_errors_lets_the_client_reconnect(fake, clock, call):
+    client = await fake.connect(pending_bytes_max=1)
+    fake.answers["a"] = b"answer"
+    fake.is_down = True
+    fake.wire.lose()
+    calls = {"flush": lambda: client.flush(timeout=0.1), "request": lambda: client.request("a", timeout=0.1)}
+
+    async def insist():
+        while True:
+            try:
+                return await calls[call]()
+            except (ClientConnectionError, RequestTimeoutError):
+                pass
+
+    task = asyncio.create_task(insist())
+    await clock.settle()
+    fake.is_down = False
+    for _ in range(10):
+        await clock.advance(1)
+    await task
+
+
+async def repeatable(client, timeout_s=4.0):
+    task = asyncio.create_task(client._connection.request_raw(b"a", b"", b"x", timeout_s, True))
+    await client._connection.loop.settle()
+    return task
+
+
+async def test_a_request_that_may_be_repeated_is_sent_again_once(fake, clock):
+    client = await fake.connect()
+    task = await repeatable(client)
+    await clock.advance(2)
+    first, second = fake.published("a")
+    assert first == second
+    await clock.advance(1)
+    fake.reply(fake.wire, first.reply, b"late")
+    assert (await task).payload == b"late"
+    lost = await repeatable(client)
+    await clock.advance(2)
+    await clock.advance(2)
+    with pytest.raises(RequestTimeoutError):
+        await lost
+    assert len(fake.published("a")) == 4
+
+
+async def test_a_request_that_may_be_repeated_survives_a_lost_connection(fake, clock):
+    client = await fake.connect()
+    once = asyncio.create_task(client.request("b"))
+    task = await repeatable(client, 20)
+    fake.is_down = True
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError):
+        await once
+    begun_without_a_server = await repeatable(client, 20)
+    fake.is_down = False
+    await clock.advance(2)
+    frames = [frame for frame in fake.wire.frames if getattr(frame, "subject", b"") in (b"a", b"b")]
+    assert [frame.subject for frame in frames] == [b"a", b"a"]
+    assert frames[0].reply != frames[1].reply
+    for frame in frames:
+        fake.reply(fake.wire, frame.reply, b"answer")
+    assert (await task).payload == (await begun_without_a_server).payload == b"answer"
+
+
 # What the server says
 
 

@@ -139,7 +139,6 @@ async def test_nothing_comes(fake, clock, subscription):
         (409, "Consumer is push based", PullStatusError),
         (400, "Bad Request", PullStatusError),
         (599, "Unheard Of", PullStatusError),
-        (503, "", NoRespondersError),
     ],
 )
 async def test_errors_are_raised(fake, clock, subscription, batch, number, words, kind):
@@ -151,13 +150,50 @@ async def test_errors_are_raised(fake, clock, subscription, batch, number, words
         await task
 
 
-async def test_a_lost_connection_is_raised_unless_there_are_messages(fake, clock, subscription):
+@pytest.mark.parametrize("batch", [1, 3])
+async def test_a_consumer_that_is_gone_has_no_responders(fake, clock, subscription, batch):
+    fake.remove_consumer("S", "d")
+    task = asyncio.create_task(subscription.fetch(batch))
+    await clock.settle()
+    inbox = fake.pull_reply("S", "d")
+    fake.deliver(inbox, status(503, "", inbox))
+    with pytest.raises(NoRespondersError):
+        await task
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("number", "words"), [(503, ""), (409, "Leadership Change")])
+async def test_a_consumer_without_a_leader_is_pulled_from_again(fake, clock, subscription, batch, number, words):
+    task = asyncio.create_task(subscription.fetch(batch))
+    for _ in range(3):
+        await clock.settle()
+        inbox = fake.pull_reply("S", "d")
+        fake.deliver(inbox, status(number, words, inbox))
+        await clock.settle()
+        await clock.advance(0.3)
+    fake.deliver(fake.pull_reply("S", "d"), *(delivery(number) for number in range(1, batch + 1)))
+    assert len(await task) == batch
+
+
+async def test_a_lost_connection_is_waited_for(fake, clock, subscription):
     task = asyncio.create_task(subscription.fetch(3))
     await clock.settle()
+    fake.is_down = True
     fake.wire.lose()
+    await clock.settle()
+    for _ in range(6):
+        await clock.advance(1)
     with pytest.raises(DisconnectedError):
         await task
+    task = asyncio.create_task(subscription.fetch(3))
     await clock.settle()
+    fake.is_down = False
+    await clock.advance(4)
+    fake.deliver(fake.pull_reply("S", "d"), delivery(1), delivery(2), delivery(3))
+    assert len(await task) == 3
+
+
+async def test_messages_are_returned_though_the_connection_was_lost(fake, clock, subscription):
     task = asyncio.create_task(subscription.fetch(3))
     await clock.settle()
     fake.deliver(fake.pull_reply("S", "d"), delivery(1))

@@ -300,3 +300,73 @@ async def test_a_fetch_survives_a_lost_connection(fake, clock, creator, stream):
     creator.deliver(1)
     assert (await task).metadata.stream_seq == 1
     assert len(creator.created) == 2
+
+
+# In a cluster
+
+
+async def test_an_attempt_without_an_answer_is_repeated_under_another_name(fake, clock, creator, stream):
+    """The consumer of the first attempt may be on a server that is gone."""
+    creator.refusals = [None, None]
+    async with stream.ordered().consume() as messages:
+        for _ in range(12):
+            await clock.advance(1)
+        creator.deliver(1)
+        assert (await messages.next()).metadata.stream_seq == 1
+    attempts = [frame.subject.decode().split(".")[5] for frame in fake.wire.frames if is_creation(frame)]
+    assert len(attempts) == len(set(attempts)) == 3
+    deleted = [frame.subject.decode().split(".")[5] for frame in fake.wire.frames if is_deletion(frame)]
+    assert deleted[:2] == attempts[:2]
+
+
+def is_creation(frame):
+    return isinstance(frame, Pub) and frame.subject.startswith(b"$JS.API.CONSUMER.CREATE.S.")
+
+
+def is_deletion(frame):
+    return isinstance(frame, Pub) and frame.subject.startswith(b"$JS.API.CONSUMER.DELETE.S.")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_new_leader_may_be_behind_for_a_moment(fake, clock, creator, stream, is_replaced):
+    creator.serve_stream(last_seq=2)
+    info = fake.answers["$JS.API.STREAM.INFO.S"]
+    info["cluster"] = {"name": "C", "leader": "n1", "replicas": [{"name": "n2", "current": True, "active": 0}]}
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2, 3)
+        for _ in range(3):
+            await messages.next()
+        fake.wire.lose()
+        await clock.advance(2)
+        assert not messages.is_stopped
+        if is_replaced:
+            for _ in range(60):
+                await clock.advance(0.1)
+            with pytest.raises(StreamReplacedError):
+                await messages.next()
+        else:
+            info["state"]["last_seq"] = 3
+            await clock.advance(0.1)
+            creator.deliver(1, first_stream_seq=4)
+            assert (await messages.next()).metadata.stream_seq == 4
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_consumer_whose_server_left_the_cluster_is_replaced_at_once(fake, clock, creator, stream, is_lost):
+    info = '{"headers":true,"max_payload":1048576,"connect_urls":[%s]}'
+    fake.wire.deliver(b"INFO %b\r\n" % (info % '"a:1","b:1"').encode())
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1)
+        await messages.next()
+        if not is_lost:
+            fake.answers[f"$JS.API.CONSUMER.INFO.S.{creator.name}"] = {
+                **consumer_info("S", creator.name),
+                "num_waiting": 1,
+                "delivered": {"consumer_seq": 1, "stream_seq": 1},
+            }
+        fake.wire.deliver(b"INFO %b\r\n" % (info % '"a:1"').encode())
+        for _ in range(3):
+            await clock.advance(1)
+        assert len(creator.created) == (2 if is_lost else 1)

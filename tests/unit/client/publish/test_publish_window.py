@@ -131,9 +131,9 @@ async def test_an_answer_that_is_none(fake, clock, js):
 
 async def test_a_lost_acknowledgement_surfaces(fake, clock, js):
     await js.publish_async("s.1")
-    await clock.advance(3)
+    await clock.advance(2.5)
     later = await js.publish_async("s.2")
-    await clock.advance(2)
+    await clock.advance(2.5)
     assert js.publish_async_pending == 1
     assert [type(error) for error in fake.errors] == [PublishWindowError]
     assert isinstance(fake.errors[0].failures[0][1], PublishTimeoutError)
@@ -164,15 +164,119 @@ async def test_no_stream_yet_is_tried_again(fake, clock, js):
     assert (await pending).seq == 1
 
 
-async def test_no_stream_at_all(fake, clock, js):
-    pending = await js.publish_async("s.1")
-    for _ in range(3):
+def serve_names(fake, *names):
+    """Answer the question which streams capture a subject."""
+    fake.answers["$JS.API.STREAM.NAMES"] = {
+        "type": "io.nats.jetstream.api.v1.stream_names_response",
+        "total": len(names),
+        "offset": 0,
+        "limit": 1024,
+        "streams": list(names),
+    }
+
+
+async def nobody_listens(fake, clock, attempts):
+    """Let so many attempts to publish find no stream."""
+    for _ in range(attempts):
         await clock.settle()
         fake.reply(fake.wire, published(fake)[-1].reply, b"", header=NOBODY)
+        await clock.settle()
         await clock.advance(0.25)
+
+
+async def test_no_stream_at_all(fake, clock, js):
+    serve_names(fake)
+    pending = await js.publish_async("s.1")
+    await nobody_listens(fake, clock, 3)
     with pytest.raises(NoRespondersError):
         await pending
     assert len(published(fake)) == 3
+
+
+async def test_a_stream_without_a_leader_is_waited_for(fake, clock, js):
+    serve_names(fake, "S")
+    lost = await js.publish_async("s.1")
+    own = await js.publish_async("s.1", timeout=2)
+    for _ in range(40):
+        await clock.settle()
+        for frame in published(fake)[-2:]:
+            fake.reply(fake.wire, frame.reply, b"", header=NOBODY)
+        await clock.settle()
+        await clock.advance(0.25)
+    # The time that the caller has set holds; a default lets the election end.
+    with pytest.raises(PublishTimeoutError):
+        await own
+    assert not lost.is_done
+    assert len(fake.published("$JS.API.STREAM.NAMES")) == 1
+    acknowledge(fake, published(fake)[-1], 1)
+    assert (await lost).seq == 1
+
+
+async def test_an_election_without_end(fake, clock, js):
+    serve_names(fake, "S")
+    pending = await js.publish_async("s.1")
+    await nobody_listens(fake, clock, 150)
+    with pytest.raises(NoRespondersError):
+        await pending
+    assert len(published(fake)) == 121  # Half a minute.
+
+
+async def test_only_the_subjects_without_a_stream_are_given_up(fake, clock, js):
+    fake.answers["$JS.API.STREAM.NAMES"] = lambda frame: {
+        "type": "io.nats.jetstream.api.v1.stream_names_response",
+        "total": int(b"s.1" in frame.payload),
+        "offset": 0,
+        "limit": 1024,
+        "streams": ["S"] if b"s.1" in frame.payload else [],
+    }
+    there, nowhere = await js.publish_async("s.1"), await js.publish_async("s.2")
+    for _ in range(4):
+        await clock.settle()
+        for frame in published(fake)[-2:]:
+            fake.reply(fake.wire, frame.reply, b"", header=NOBODY)
+        await clock.settle()
+        await clock.advance(0.25)
+    with pytest.raises(NoRespondersError, match=r"s\.2"):
+        await nowhere
+    assert not there.is_done
+
+
+async def test_one_timer_for_all_that_wait_for_a_leader(fake, clock):
+    client = await fake.connect()
+    js = client.jetstream(publish_window=1000)
+    for number in range(500):
+        await js.publish_async(f"s.{number}")
+    await clock.settle()
+    before = len(clock._scheduled)
+    for frame in published(fake):
+        fake.reply(fake.wire, frame.reply, b"", header=NOBODY)
+    assert len(clock._scheduled) == before + 1
+    await clock.advance(0.25)
+    assert [frame.subject for frame in published(fake)[500:]] == [b"s.%d" % number for number in range(500)]
+
+
+async def test_a_message_with_an_id_is_sent_again_when_its_acknowledgement_stays_away(fake, clock, js):
+    with_id = await js.publish_async("s.1", msg_id="1")
+    without = await js.publish_async("s.2")
+    await clock.settle()
+    await clock.advance(2.5)
+    assert [frame.subject for frame in published(fake)] == [b"s.1", b"s.2", b"s.1"]
+    acknowledge(fake, published(fake)[2], 1)
+    assert (await with_id).seq == 1
+    await clock.advance(2.5)
+    with pytest.raises(PublishTimeoutError):
+        await without
+    assert len(published(fake)) == 3
+
+
+async def test_a_copy_in_process_is_no_refusal(fake, clock, js):
+    pending = await js.publish_async("s.1", msg_id="1")
+    await clock.settle()
+    in_process = b'{"error":{"code":409,"err_code":10158,"description":"duplicate message id is in process"},"seq":0}'
+    fake.reply(fake.wire, published(fake)[0].reply, in_process)
+    await clock.advance(0.25)
+    acknowledge(fake, published(fake)[1], 1)
+    assert (await pending).seq == 1
 
 
 # Connections
@@ -269,6 +373,54 @@ async def test_publish_tries_again_when_nobody_listens(fake, clock, js):
     fake.reply(fake.wire, published(fake)[1].reply, b"", header=NOBODY)
     with pytest.raises(NoRespondersError):
         await task
+
+
+async def test_publish_waits_for_a_stream_without_a_leader(fake, clock, js):
+    serve_names(fake, "S")
+    task = asyncio.create_task(js.publish("s.1"))
+    await nobody_listens(fake, clock, 40)
+    assert len(published(fake)) == 41
+    acknowledge(fake, published(fake)[-1], 7)
+    assert (await task).seq == 7
+
+
+async def test_publish_waits_for_a_leader_no_longer_than_its_caller(fake, clock, js):
+    serve_names(fake, "S")
+    task = asyncio.create_task(js.publish("s.1", timeout=2))
+    await nobody_listens(fake, clock, 9)
+    with pytest.raises(NoRespondersError):
+        await task
+
+
+async def test_publish_where_there_is_no_stream_fails_soon(fake, clock, js):
+    serve_names(fake)
+    task = asyncio.create_task(js.publish("s.1"))
+    await nobody_listens(fake, clock, 3)
+    with pytest.raises(NoRespondersError):
+        await task
+    assert len(published(fake)) == 3
+
+
+async def test_publish_with_an_id_survives_a_lost_connection(fake, clock, js):
+    with_id = asyncio.create_task(js.publish("s.1", msg_id="1"))
+    without = asyncio.create_task(js.publish("s.2"))
+    await clock.settle()
+    fake.wire.lose()
+    with pytest.raises(DisconnectedError):
+        await without
+    await clock.advance(2)
+    acknowledge(fake, published(fake)[0], 1)
+    assert (await with_id).seq == 1
+
+
+async def test_publish_with_an_id_is_sent_again_when_its_acknowledgement_stays_away(fake, clock, js):
+    task = asyncio.create_task(js.publish("s.1", msg_id="1"))
+    await clock.settle()
+    await clock.advance(2.5)
+    first, second = published(fake)
+    assert first.reply == second.reply
+    acknowledge(fake, first, 1)
+    assert (await task).seq == 1
 
 
 async def test_publish_gives_up_in_time(fake, clock, js):

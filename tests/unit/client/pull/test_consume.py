@@ -632,3 +632,117 @@ async def test_a_read_that_cannot_begin_leaves_nothing_behind(fake, clock):
     with pytest.raises(ConnectionClosedError):
         consumer.consume().start()
     assert connection.receivers() == []
+
+
+# In a cluster
+
+
+def serve_clustered(fake, leader, waiting=1):
+    """Answer CONSUMER.INFO as the leader of a cluster does."""
+    fake.serve_consumer()
+    info = fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+    info["cluster"] = {"name": "C", "leader": leader, "replicas": [{"name": "n9", "current": True, "active": 0}]}
+    info["num_waiting"] = waiting
+
+
+def change_cluster(fake, *addresses):
+    """Send the INFO of a server whose cluster has lost or gained another one."""
+    urls = ",".join(f'"{address}:4222"' for address in addresses)
+    fake.wire.deliver(b'INFO {"headers":true,"max_payload":1048576,"connect_urls":[%b]}\r\n' % urls.encode())
+
+
+async def clustered(fake):
+    serve_clustered(fake, "n1")
+    client = await fake.connect()
+    change_cluster(fake, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    return await client.jetstream().consumer("S", "C")
+
+
+@pytest.mark.parametrize(
+    ("leader", "waiting", "pulls"), [("n2", 1, 2), ("n1", 0, 2), ("n1", 1, 1)], ids=["moved", "restarted", "unharmed"]
+)
+async def test_pulls_that_were_lost_with_a_server_are_sent_again_at_once(fake, clock, leader, waiting, pulls):
+    consumer = await clustered(fake)
+    async with consumer.consume() as messages:
+        await clock.settle()
+        serve_clustered(fake, leader, waiting)
+        change_cluster(fake, "10.0.0.2", "10.0.0.3")
+        await clock.settle()
+        assert len(fake.pulls()) == pulls
+        # Another INFO about the same servers changes nothing.
+        change_cluster(fake, "10.0.0.3", "10.0.0.2")
+        await clock.settle()
+        assert len(fake.pulls()) == pulls
+        fake.deliver(fake.pull_reply(), delivery(1))
+        assert (await messages.next()).metadata.stream_seq == 1
+
+
+async def test_a_leader_that_is_not_elected_yet_is_waited_for(fake, clock):
+    consumer = await clustered(fake)
+    async with consumer.consume() as messages:
+        await clock.settle()
+        del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        change_cluster(fake, "10.0.0.2", "10.0.0.3")
+        await clock.advance(6)
+        assert len(fake.pulls()) == 1
+        serve_clustered(fake, "n3", 0)
+        for _ in range(4):
+            await clock.advance(3)
+        assert len(fake.pulls()) == 2
+        assert not messages.is_stopped
+
+
+async def test_a_pull_that_finds_no_leader_during_the_check_is_sent_again(fake, clock):
+    consumer = await clustered(fake)
+    async with consumer.consume() as messages:
+        await clock.settle()
+        del fake.answers["$JS.API.CONSUMER.INFO.S.C"]
+        change_cluster(fake, "10.0.0.2", "10.0.0.3")
+        await clock.settle()
+        inbox = fake.pull_reply()
+        fake.deliver(inbox, status(503, "", inbox))
+        serve_clustered(fake, "n2", 0)
+        for _ in range(4):
+            await clock.advance(3)
+        assert len(fake.pulls()) == 2
+        fake.deliver(inbox, delivery(1))
+        assert (await messages.next()).metadata.stream_seq == 1
+
+
+async def test_messages_that_go_on_show_that_no_pull_was_lost(fake, clock):
+    consumer = await clustered(fake)
+    async with consumer.consume():
+        await clock.settle()
+        serve_clustered(fake, "n2", 0)
+        change_cluster(fake, "10.0.0.2", "10.0.0.3")
+        await asyncio.sleep(0)
+        clock._manual_s += 0.01
+        fake.deliver(fake.pull_reply(), delivery(1))
+        await clock.settle()
+        assert len(fake.pulls()) == 1
+
+
+async def test_silence_of_a_leader_that_was_replaced_is_no_error(fake, clock):
+    consumer = await clustered(fake)
+    async with consumer.consume(idle_heartbeat=5, expires=30) as messages:
+        await clock.settle()
+        serve_clustered(fake, "n2")
+        await clock.advance(10)
+        assert len(fake.pulls()) == 2
+        # The same leader, and still silent.
+        await clock.advance(10)
+        with pytest.raises(HeartbeatMissedError):
+            await messages.next()
+
+
+async def test_a_leader_that_steps_down_is_followed(fake, clock):
+    consumer = await clustered(fake)
+    async with consumer.consume() as messages:
+        await clock.settle()
+        inbox = fake.pull_reply()
+        serve_clustered(fake, "n2")
+        fake.deliver(inbox, status(409, "Leadership Change", inbox))
+        await clock.settle()
+        assert len(fake.pulls()) == 2
+        fake.deliver(inbox, delivery(1))
+        assert (await messages.next()).metadata.stream_seq == 1

@@ -143,8 +143,48 @@ async def test_nobody_answers(fake, clock, consumer):
     await clock.settle()
     inbox = fake.pull_reply()
     fake.deliver(inbox, status(503, "", inbox))
+    await clock.settle()
+    await clock.advance(0.1)
     with pytest.raises(ConsumerNotFoundError):
         await fetch
+
+
+async def test_a_consumer_without_a_leader_is_pulled_from_until_it_has_one(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=5))
+    for _ in range(3):
+        await clock.settle()
+        inbox = fake.pull_reply()
+        fake.deliver(inbox, status(503, "", inbox))
+        await clock.settle()
+        await clock.advance(0.3)
+    assert len(fake.pulls()) == 4
+    assert [pull.batch for pull in fake.pulls()] == [3] * 4
+    fake.deliver(fake.pull_reply(), delivery(1), delivery(2), delivery(3))
+    assert len(await fetch) == 3
+
+
+async def test_without_a_leader_until_the_end(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=2))
+    for _ in range(30):
+        await clock.settle()
+        inbox = fake.pull_reply()
+        if fake.sid(fake.wire, inbox) is not None:
+            fake.deliver(inbox, status(503, "", inbox))
+        await clock.advance(0.1)
+    with pytest.raises(PullStatusError, match="503"):
+        await fetch
+
+
+async def test_a_leader_that_changes_after_some_messages(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=5))
+    await clock.settle()
+    inbox = fake.pull_reply()
+    fake.deliver(inbox, delivery(1), status(409, "Leadership Change", inbox))
+    await clock.settle()
+    await clock.advance(0.1)
+    assert fake.pulls()[-1].batch == 2
+    fake.deliver(fake.pull_reply(), delivery(2), delivery(3))
+    assert [message.metadata.stream_seq for message in await fetch] == [1, 2, 3]
 
 
 async def test_a_missed_heartbeat(fake, clock, consumer):
@@ -157,9 +197,15 @@ async def test_a_missed_heartbeat(fake, clock, consumer):
     await clock.advance(8)
     assert not fetch.done()
     await clock.advance(2)
+    # The silent server's pull is given up, and sent again.
+    assert fake.sid(fake.wire, inbox) is None
+    await clock.advance(0.1)
+    assert len(fake.pulls()) == 2
+    assert fake.pulls()[1].expires < 12_000_000_000
+    await clock.advance(10)
+    await clock.advance(2)
     with pytest.raises(HeartbeatMissedError):
         await fetch
-    assert fake.sid(fake.wire, inbox) is None
 
 
 async def test_a_silent_server_is_given_up_a_little_after_the_expiry(fake, clock, consumer):
@@ -174,20 +220,68 @@ async def test_a_silent_server_is_given_up_a_little_after_the_expiry(fake, clock
 
 
 async def test_a_lost_connection(fake, clock, consumer):
-    fetch = begin(consumer.fetch(3))
+    fetch = begin(consumer.fetch(3, expires=5))
     await clock.settle()
+    fake.is_down = True
     fake.wire.lose()
+    await clock.settle()
+    await clock.advance(1)
+    fake.is_down = False
+    await clock.advance(1)
+    await clock.advance(0.1)
+    assert len(fake.pulls()) == 2
+    fake.deliver(fake.pull_reply(), delivery(1), delivery(2), delivery(3))
+    assert len(await fetch) == 3
+
+
+@pytest.mark.parametrize("no_wait", [False, True])
+async def test_no_connection_until_the_end(fake, clock, consumer, no_wait):
+    """The loop runs meanwhile, or nobody would ever connect."""
+    fake.is_down = True
+    fake.wire.lose()
+    fetch = begin(consumer.fetch(3, no_wait=no_wait))
+    await clock.settle()
+    assert not fetch.done()
+    for _ in range(6):
+        await clock.advance(1)
     with pytest.raises(DisconnectedError):
         await fetch
-    # And with messages in hand, they are not lost.
-    await clock.settle()
-    pull = consumer.fetch(3)
-    fetch = begin(pull)
+    fake.is_down = False
+
+
+async def test_a_worker_that_ignores_errors_lets_the_client_reconnect(fake, clock, consumer):
+    fake.is_down = True
+    fake.wire.lose()
+
+    async def work():
+        while True:
+            try:
+                return await consumer.fetch(1, expires=0.5)
+            except DisconnectedError:
+                pass
+
+    worker = begin(work())
+    for _ in range(4):
+        await clock.advance(1)
+    fake.is_down = False
+    for _ in range(8):
+        await clock.advance(1)
+        if fake.pulls():
+            break
+    fake.deliver(fake.pull_reply(), delivery(1))
+    assert len(await worker) == 1
+
+
+async def test_what_came_before_the_connection_was_lost_is_handed_out(fake, clock, consumer):
+    fetch = begin(consumer.fetch(3, expires=5))
     await clock.settle()
     fake.deliver(fake.pull_reply(), delivery(1))
+    fake.is_down = True
     fake.wire.lose()
+    for _ in range(6):
+        await clock.advance(1)
     assert len(await fetch) == 1
-    assert isinstance(pull.error, DisconnectedError)
+    fake.is_down = False
 
 
 async def test_what_was_not_taken_goes_back(fake, clock, consumer):

@@ -37,7 +37,6 @@ def test_is_over_when_its_bytes_are_used():
         (408, "Requests Pending"),
         (409, "Message Size Exceeds MaxBytes"),
         (409, "Batch Completed"),
-        (409, "Server Shutdown"),
     ],
 )
 def test_ordinary_ends_are_no_errors(number, words):
@@ -67,11 +66,45 @@ def test_others_are(number, words, kind):
     assert type(fetch.error) is kind
 
 
-def test_nobody_answers():
-    fetch = state()
-    fetch.heard(PullStatus(503, ""), 0.0)
+@pytest.mark.parametrize(
+    ("number", "words"), [(503, ""), (409, "Leadership Change"), (409, "Server Shutdown Nats-Pending")]
+)
+def test_a_lost_pull_is_sent_again_for_what_is_left(number, words):
+    fetch = state(expires=5)
+    assert fetch.next_request(0.0).batch == 10
+    fetch.received(4, 0, 1.0)
+    fetch.heard(PullStatus(number, words), 2.0)
+    assert not fetch.is_over
+    assert type(fetch.loss) is PullStatusError
+    assert fetch.is_unavailable is (number == 503)
+    again = fetch.next_request(3.0)
+    assert (again.batch, again.expires) == (6, 2_000_000_000)
+    assert fetch.loss is None and not fetch.is_unavailable
+
+
+def test_a_pull_that_stays_lost_is_an_error_only_without_messages():
+    empty, some = state(expires=5), state(expires=5)
+    some.received(1, 0, 1.0)
+    for fetch in (empty, some):
+        fetch.heard(PullStatus(503, ""), 5.0)
+        assert fetch.is_over
+    assert type(empty.error) is PullStatusError
+    assert some.error is None
+
+
+def test_a_fetch_of_what_is_there_ends_with_what_it_has():
+    fetch = state(no_wait=True)
+    fetch.received(1, 0, 0.0)
+    fetch.heard(PullStatus(409, "Leadership Change"), 0.0)
     assert fetch.is_over
-    assert fetch.is_unavailable
+    assert fetch.error is None
+
+
+def test_the_waits_between_pulls_grow():
+    fetch = state(expires=30)
+    waits = [fetch.retry_wait_s() for _ in range(8)]
+    assert waits == sorted(waits)
+    assert waits[-1] == 1.0
 
 
 def test_a_heartbeat_is_only_a_sign_of_life():
@@ -81,12 +114,16 @@ def test_a_heartbeat_is_only_a_sign_of_life():
     assert fetch.deadline() == 18.0
 
 
-def test_silence_is_an_error():
+def test_silence_is_a_loss_and_an_error_at_the_end():
     fetch = state(expires=20, idle_heartbeat=5)
     assert fetch.deadline() == 10.0
     fetch.expire(9.0)
     assert not fetch.is_over
     fetch.expire(10.0)
+    assert not fetch.is_over
+    assert type(fetch.loss) is HeartbeatMissedError
+    assert fetch.next_request(10.0).idle_heartbeat == 5_000_000_000
+    fetch.expire(20.0)
     assert fetch.is_over
     assert type(fetch.error) is HeartbeatMissedError
 

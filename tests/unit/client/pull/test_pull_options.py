@@ -74,14 +74,14 @@ def test_fetch_defaults():
 
 
 def test_a_fetch_by_bytes_alone_asks_for_a_large_batch():
-    request = fetch_options(None, max_bytes=100).request()
+    request = fetch_options(None, max_bytes=100).request(1_000_000, 100)
     assert (request.batch, request.max_bytes) == (1_000_000, 100)
 
 
 def test_no_wait_needs_no_expiry():
-    request = fetch_options(5, no_wait=True).request()
+    request = fetch_options(5, no_wait=True).request(5, 0)
     assert (request.no_wait, request.expires) == (True, 0)
-    request = fetch_options(5, no_wait=True, expires=2).request()
+    request = fetch_options(5, no_wait=True, expires=2).request(5, 0)
     assert (request.no_wait, request.expires) == (True, 2_000_000_000)
 
 

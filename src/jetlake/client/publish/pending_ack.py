@@ -1,0 +1,70 @@
+"""The acknowledgement of a message that was published without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from msgspec import Struct
+
+from jetlake.model.publish import PubAck, decode_pub_ack
+
+__all__ = ["PendingAck"]
+
+
+class PendingAck(Struct, eq=False):
+    """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
+
+    raw_subject: bytes
+    """Where the message went."""
+    _loop: asyncio.AbstractEventLoop
+    _frame: bytes
+    _has_id: bool
+    _deadline: float
+    _is_late: bool = False
+    _attempts: int = 0
+    _answer: bytes | None = None
+    _error: Exception | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _observed: bool = False
+    _timeout_s: float | None = None
+    _retries: int | None = None
+
+    @property
+    def subject(self) -> str:
+        """Where the message went."""
+        return self.raw_subject.decode("utf-8", "replace")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is known."""
+        return self._answer is not None or self._error is not None
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            return f"<PendingAck on {self.subject!r} failed: {self._error}>"
+        return f"<PendingAck on {self.subject!r} {'acknowledged' if self.is_done else 'under way'}>"
+
+    def __await__(self) -> Generator[Any, None, PubAck]:
+        return self._result().__await__()
+
+    def observe(self) -> None:
+        """Leave a failure to whoever holds this object: nobody else is told of it."""
+        self._observed = True
+
+    async def _result(self) -> PubAck:
+        self._observed = True
+        if not self.is_done:
+            if self._waiter is None:
+                self._waiter = self._loop.create_future()
+            await asyncio.shield(self._waiter)
+        return self.known()
+
+    def known(self) -> PubAck:
+        """The answer that is there already; raises what `await` would."""
+        self._observed = True
+        if self._error is not None:
+            raise self._error
+        assert self._answer is not None
+        return decode_pub_ack(self._answer)
