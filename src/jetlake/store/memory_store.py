@@ -173,6 +173,9 @@ class _MemoryLog:
         if block is not self._index.active:
             self._index.drop_block(block)
 
+    def settle_groups(self, last: int) -> None:
+        pass
+
     def removed(self, first: int, last: int, follows_append: bool) -> None:
         pass
 

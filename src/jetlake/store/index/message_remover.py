@@ -28,6 +28,10 @@ class RemovalLog(Protocol[ErasedBlock]):
         """Use up sequences: rows, log and the index's `last_sequence`."""
         ...
 
+    def settle_groups(self, last: int) -> None:
+        """Make groups safe before messages up to `last` are removed."""
+        ...
+
     def removed(self, first: int, last: int, follows_append: bool) -> None:
         """Write a tombstone: nothing is left from `first` to `last`."""
         ...
@@ -61,6 +65,7 @@ class MessageRemover(Generic[BlockType]):
     def remove(self, sequence: int, *, erase: bool = False) -> bool:
         """Remove one message; False when it is not there. With `erase` its bytes are overwritten on the disk too."""
         index = self._index
+        self._log.settle_groups(sequence)
         found = index.locate(sequence)
         if found is None:
             return False
@@ -96,6 +101,8 @@ class MessageRemover(Generic[BlockType]):
     ) -> Steps[int]:
         """Purge about `step` messages at a time; what is appended meanwhile stays."""
         index = self._index
+        if not follows_append:
+            self._log.settle_groups(index.last_sequence)
         end = index.last_sequence + 1
         count = 0
         if subject_filter is not None:
@@ -128,6 +135,7 @@ class MessageRemover(Generic[BlockType]):
         index = self._index
         if first_sequence <= index.last_sequence:
             raise ValueError(f"sequence {first_sequence} was used already, the last one is {index.last_sequence}")
+        self._log.settle_groups(index.last_sequence)
         self._remove_below(index.last_sequence + 1, False)
         if first_sequence > index.last_sequence + 1:
             self._log.skip(first_sequence - index.last_sequence - 1)

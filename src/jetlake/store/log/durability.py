@@ -21,6 +21,7 @@ class Durability:
     Attributes:
         flushed: the number of the last flush.
         synced: the last flush that is known to be safe.
+        synced_sequence: the last sequence that a sync since the store was opened made safe; 0 without one.
         failure: set when a sync fails: nobody knows then what the disk has, until it was written anew and synced.
         cuts: what could not be undone of a failed write, to be tried again before that.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
@@ -29,6 +30,7 @@ class Durability:
     def __init__(self, disk: Disk, folder: Path, mark: MarkFile, segments: SegmentList) -> None:
         self.flushed = 0
         self.synced = 0
+        self.synced_sequence = 0
         self.failure: StoreError | None = None
         self._disk = disk
         self._folder = folder
@@ -146,6 +148,7 @@ class Durability:
                     self._mark.synced(last_sequence, end)
             # Last: from here on the other thread may take the handles away.
             self._names_synced = names_changed
+            self.synced_sequence = last_sequence
             self.synced = flushed
 
     def mend(self) -> None:

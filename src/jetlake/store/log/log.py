@@ -97,6 +97,8 @@ class Log:
         # The sequences of the group that is being appended; 0 for none.
         self._group_first = 0
         self._group_last = 0
+        # The last sequence of the newest group.
+        self._grouped_sequence = 0
         index.on_emptied = self._emptied
 
     def resume(self) -> None:
@@ -176,7 +178,7 @@ class Log:
         They are used one by one, by `append` and `skip`, before the next flush.
         """
         self._group_first = self._index.last_sequence + 1
-        self._group_last = self._index.last_sequence + count
+        self._group_last = self._grouped_sequence = self._index.last_sequence + count
 
     def _next_links(self, sequence: int) -> int:
         links = links_of(sequence, self._group_first, self._group_last)
@@ -258,6 +260,19 @@ class Log:
 
     # Removing
 
+    def settle_groups(self, last: int) -> None:
+        """Make groups safe before messages up to `last` are removed: a tombstone says that its group was whole.
+
+        When the disk refuses the sync, it is given no tombstone before a sync has succeeded.
+        """
+        synced = self.durability.synced_sequence
+        if self._grouped_sequence <= synced or last <= synced:
+            return
+        with suppress(StoreError):
+            self.flush()
+        with suppress(StoreError):
+            self.sync()
+
     def removed(self, first: int, last: int, follows_append: bool) -> None:
         """Have a tombstone written: nothing is left from `first` to `last`.
 
@@ -291,8 +306,9 @@ class Log:
         self.flush()
         self.use((segment,))
         try:
-            if segment.is_grouped(row):
-                # An overwrite that a power cut tears must not make a group that was safe look unfinished.
+            if sequence >= self.durability.synced_sequence or segment.is_grouped(row):
+                # An overwrite that a power cut tears must neither free the last sequence that was safe, nor make a
+                # group that was safe look unfinished.
                 self.durability.sync_mark()
             segment.erase(row, noise)
         except OSError as error:

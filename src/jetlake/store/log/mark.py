@@ -50,6 +50,8 @@ class MarkFile:
         self._key = key
         self._handle: int | None = None
         self._turns = [0, 0]
+        # Also of what an earlier process wrote, nobody knows whether it is safe.
+        self._is_safe = False
 
     def flushed(self, last_sequence: int) -> None:
         """Write the last sequence that was flushed."""
@@ -61,9 +63,18 @@ class MarkFile:
 
     def sync(self) -> None:
         """Make what was written so far safe, as far as the disk does that."""
-        if self._handle is not None:
-            with suppress(OSError):
+        if self._is_safe:
+            return
+        with suppress(OSError):
+            if self._handle is None:
+                self._handle = self._disk.open(self._path)
+            # A write of another thread from here on may miss this sync.
+            self._is_safe = True
+            try:
                 self._disk.sync(self._handle)
+            except OSError:
+                self._is_safe = False
+                raise
 
     def _write(self, kind: int, last_sequence: int, safe_end: tuple[int, int] = (0, 0)) -> None:
         turn = self._turns[kind] = self._turns[kind] + 1
@@ -74,6 +85,7 @@ class MarkFile:
             self._disk.write(
                 self._handle, body + _HASH.pack(xxh3_64_intdigest(body)), (2 * kind + turn % 2) * _SLOT_SIZE
             )
+            self._is_safe = False
         except OSError:
             pass
 
