@@ -212,6 +212,12 @@ async def test_batches_of_direct_gets(js):
     assert [one.sequence for one in await collect(stream.get_batch(100, next_by_subject="s.3"))] == [4, 14, 24, 34, 44]
     newest = await collect(stream.get_batch(last_by_subjects=["s.1", "s.2"]))
     assert [message.sequence for message in newest] == [42, 43]
+    last = await stream.get_last_for("s.1", "s.2", "other")
+    assert {subject: message.sequence for subject, message in last.items()} == {"s.1": 42, "s.2": 43}
+    assert len(await stream.get_last_for(">")) == 10
+    assert await stream.get_last_for("other") == {}
+    with pytest.raises(InvalidOptionError, match="needs subjects"):
+        await stream.get_last_for()
     older = await collect(stream.get_batch(last_by_subjects=["s.1"], up_to_sequence=20))
     assert [message.sequence for message in older] == [12]
     assert await collect(stream.get_batch(5, sequence=1000)) == []

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from jetlake.blocking.client import Client, connect
+from jetlake.blocking.counters import Counters
 from jetlake.blocking.jetstream import AtomicBatch, FastPublisher, JetStream, PullSubscription, PushSubscription
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
@@ -31,6 +32,7 @@ __all__ = [
     "AtomicBatch",
     "Client",
     "Consumer",
+    "Counters",
     "FastPublisher",
     "JetStream",
     "KeyValue",

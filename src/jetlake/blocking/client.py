@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any, ParamSpec, Self, cast
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade, View
+from jetlake.blocking.facade import Call, Collect, Facade, View
 from jetlake.blocking.jetstream import JetStream
 from jetlake.blocking.loop_port import LoopPort
 from jetlake.blocking.loop_thread import LoopThread
@@ -54,6 +54,7 @@ class Client(Facade):
         self._outlet = outlet
 
     rtt = Call(client.Client.rtt)
+    request_many = Collect(client.Client.request_many)
     force_reconnect = Call(client.Client.force_reconnect)
 
     @property

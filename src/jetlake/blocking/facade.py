@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
 from jetlake.blocking.loop_thread import LoopThread
 
-__all__ = ["Call", "Facade", "Made", "Method", "View", "Wrapped"]
+__all__ = ["Call", "Collect", "Facade", "Made", "Method", "View", "Wrapped"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,6 +147,28 @@ class Made(Method, Generic[P, R, W]):
 
     def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
         return self._wrap(self._method(instance._inner, *args, **kwargs), instance._thread)
+
+
+class Collect(Method, Generic[P, R]):
+    """The blocking form of a method that gives an async iterator: all of it, as a list."""
+
+    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[R]]) -> None:
+        super().__init__(method)
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Collect[P, R]: ...
+
+    @overload
+    def __get__(self, instance: Facade, owner: type) -> Callable[P, list[R]]: ...
+
+    def __get__(self, instance: Facade | None, owner: type) -> Any:
+        return self._bound(instance)
+
+    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
+        async def gather() -> list[Any]:
+            return [item async for item in self._method(instance._inner, *args, **kwargs)]
+
+        return instance._thread.call(gather())
 
 
 async def _awaited(method: Callable[..., Awaitable[R]], inner: Any, args: Any, kwargs: Any) -> R:

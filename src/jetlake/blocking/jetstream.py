@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Unpack, overload
 
 from jetlake import client
+from jetlake.blocking.counters import Counters
 from jetlake.blocking.facade import Call, Facade, View, Wrapped
 from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.loop_thread import LoopThread
@@ -149,6 +150,8 @@ class JetStream(Facade):
     key_value = Wrapped(client.JetStream.key_value, KeyValue)
     delete_key_value = Call(client.JetStream.delete_key_value)
     key_value_names = Call(client.JetStream.key_value_names)
+    create_counters = Wrapped(client.JetStream.create_counters, Counters)
+    counters = Wrapped(client.JetStream.counters, Counters)
     create_object_store = Wrapped(client.JetStream.create_object_store, ObjectStore)
     create_or_update_object_store = Wrapped(client.JetStream.create_or_update_object_store, ObjectStore)
     object_store = Wrapped(client.JetStream.object_store, ObjectStore)

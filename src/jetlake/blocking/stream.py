@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from jetlake import client
-from jetlake.blocking.facade import Call, Facade, Made, Method, View, Wrapped
+from jetlake.blocking.facade import Call, Collect, Facade, Made, Method, View, Wrapped
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
@@ -150,28 +150,6 @@ class OrderedConsumer(Facade):
             yield from messages.batches()
 
 
-class _Collect(Method, Generic[P, T]):
-    """The blocking form of a method that gives an async iterator: all of it, as a list."""
-
-    def __init__(self, method: Callable[Concatenate[Any, P], AsyncIterator[T]]) -> None:
-        super().__init__(method)
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> _Collect[P, T]: ...
-
-    @overload
-    def __get__(self, instance: Facade, owner: type) -> Callable[P, list[T]]: ...
-
-    def __get__(self, instance: Facade | None, owner: type) -> Any:
-        return self._bound(instance)
-
-    def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
-        async def gather() -> list[Any]:
-            return [item async for item in self._method(instance._inner, *args, **kwargs)]
-
-        return instance._thread.call(gather())
-
-
 class Stream(Facade):
     """The blocking form of `jetlake.client.Stream`."""
 
@@ -183,7 +161,8 @@ class Stream(Facade):
     purge = Call(client.Stream.purge)
     backup = Call(client.Stream.backup)
     get = Call(client.Stream.get)
-    get_batch = _Collect(client.Stream.get_batch)
+    get_last_for = Call(client.Stream.get_last_for)
+    get_batch = Collect(client.Stream.get_batch)
     delete_message = Call(client.Stream.delete_message)
     create_consumer = Wrapped(client.Stream.create_consumer, Consumer)
     create_or_update_consumer = Wrapped(client.Stream.create_or_update_consumer, Consumer)

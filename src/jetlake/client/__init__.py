@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jetlake.client.client import Client, connect
     from jetlake.client.connection.subscription import Subscription
+    from jetlake.client.counters import Counters
     from jetlake.client.jetstream import JetStream
     from jetlake.client.kv import KeyValue, KeyWatch
     from jetlake.client.legacy.pull_subscription import PullSubscription
@@ -35,6 +36,7 @@ __all__ = [
     "Client",
     "Consume",
     "Consumer",
+    "Counters",
     "FastPublisher",
     "Fetch",
     "JetStream",
@@ -63,6 +65,7 @@ _HOMES = {
     "Client": "client",
     "Consume": "pull.consume",
     "Consumer": "pull.consumer",
+    "Counters": "counters",
     "FastPublisher": "publish.fast_publisher",
     "Fetch": "pull.fetch",
     "JetStream": "jetstream",

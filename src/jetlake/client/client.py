@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
+from jetlake.client.connection.many_answers import Sentinel, enough, request_many
 from jetlake.client.connection.subscription import MessageCallback, PendingLimits, SlowPolicy, Subscription
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.statistics import Statistics
@@ -157,6 +158,44 @@ class Client:
         connection = self._connection
         connection.check_size(len(header) + len(payload))
         return await connection.request_raw(raw_subject, header, payload, timeout_s(timeout))
+
+    def request_many(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        timeout: Seconds | None = None,
+        max_messages: int | None = None,
+        stall: Seconds | None = None,
+        sentinel: Sentinel = False,
+        headers: HeadersLike | None = None,
+    ) -> AsyncIterator[Message]:
+        """Publish and take the answers of many, as they come; no answer at all is no error.
+
+        ::
+
+            async for answer in client.request_many("who.is.there", stall=0.3):
+                print(answer.payload)
+
+        Args:
+            subject: where to.
+            payload: the content.
+            timeout: seconds until the last answer; the connection's `request_timeout` when None.
+            max_messages: most answers.
+            stall: seconds after an answer in which the next one must come.
+            sentinel: True for an answer without payload that says that all have come, or a function that finds such an
+                answer; it is not handed out.
+            headers: headers of the message.
+
+        Raises:
+            NoRespondersError: nobody listens.
+            DisconnectedError: the connection was lost meanwhile.
+        """
+        connection = self._connection
+        raw_subject, header, content = publish_subject(subject), header_bytes(headers), payload_bytes(payload)
+        connection.check_size(len(header) + len(content))
+        wait_s = timeout_s(timeout) or connection.options.request_timeout_s
+        return request_many(connection, raw_subject, header, content, enough(wait_s, max_messages, stall, sentinel))
 
     async def subscribe(
         self,

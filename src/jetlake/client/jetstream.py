@@ -10,6 +10,7 @@ from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import ConsumerOptions, RestoreOptions, StreamOptions, configured, merged
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import MessageCallback
+from jetlake.client.counters.counters import Counters
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.buckets import key_value_buckets
 from jetlake.client.kv.config import BucketOptions
@@ -435,6 +436,30 @@ class JetStream:
     async def object_store_names(self) -> list[str]:
         """List the names of all object stores, sorted."""
         return await self._object_stores.names()
+
+    # Counters
+
+    async def create_counters(self, name: str, **options: Unpack[StreamOptions]) -> Counters:
+        """Create a stream of counters, one for each subject; one that exists with the same configuration is fine.
+
+        Args:
+            name: the stream's name.
+            options: those of `create_stream`; with `sources`, counters of other streams are added up.
+
+        Raises:
+            StreamNameInUseError: one of that name exists and is different.
+        """
+        given: StreamOptions = {"allow_msg_counter": True, "allow_direct": True, **options}
+        return Counters(self._publisher, await self.create_stream(name, **given))
+
+    async def counters(self, name: str) -> Counters:
+        """Find the counters of an existing stream.
+
+        Raises:
+            StreamNotFoundError: no stream has that name.
+            InvalidOptionError: the stream has no counters.
+        """
+        return Counters(self._publisher, await self.stream(name))
 
     # The older workflow
 

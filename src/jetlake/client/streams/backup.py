@@ -15,7 +15,7 @@ from typing import BinaryIO
 import msgspec
 
 from jetlake.client.api.api_caller import ApiCaller
-from jetlake.client.streams.answers import Answers
+from jetlake.client.connection.answers import Answers
 from jetlake.client.streams.file_size import bytes_left
 from jetlake.errors import (
     ApiError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from jetlake.client.connection.answers import Answers
 from jetlake.client.connection.connection import Connection
-from jetlake.client.streams.answers import Answers
 from jetlake.client.streams.stored_message import StoredMessage, from_direct
 from jetlake.errors import MessageNotFoundError, NoRespondersError
 from jetlake.model.encoding.codec import encode

@@ -243,6 +243,19 @@ class Stream:
         subject = self._api.subject("DIRECT.GET", self.name)
         return get_batch(self._api.connection, subject, request, self._api.timeout_s)
 
+    async def get_last_for(self, *subjects: str) -> dict[str, StoredMessage]:
+        """The newest message of every subject that matches one of these, by subject, with one request.
+
+        Args:
+            subjects: subjects, or patterns with `*` for one token and `>` for the rest.
+
+        Raises:
+            PullStatusError: more subjects match than the server sends at a time (1024).
+        """
+        if not subjects:
+            raise InvalidOptionError("get_last_for needs subjects; `>` for all")
+        return {message.subject: message async for message in self.get_batch(last_by_subjects=subjects)}
+
     async def delete_message(self, sequence: int, *, erase: bool = True) -> None:
         """Delete one message; with `erase` its content is overwritten too.
 

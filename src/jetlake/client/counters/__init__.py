@@ -1,0 +1,7 @@
+"""Counters: streams whose messages are increments, and whose last message of a subject is the sum."""
+
+from __future__ import annotations
+
+from jetlake.client.counters.counters import CounterEntry, Counters
+
+__all__ = ["CounterEntry", "Counters"]

@@ -1,0 +1,74 @@
+"""Counters by our client, and its blocking form, on both servers."""
+
+import asyncio
+
+import pytest
+from client_support import until
+
+import jetlake.blocking
+from jetlake.errors import InvalidOptionError, MessageNotFoundError
+
+
+async def test_adding(js):
+    counters = await js.create_counters("C", subjects=["c.>"])
+    assert [await counters.add("c.a"), await counters.add("c.a", 5), await counters.add("c.a", -2)] == [1, 6, 4]
+    assert await counters.add("c.a", 0) == 4
+    assert await counters.get("c.a") == 4
+    assert await counters.get("c.never") == 0
+    huge = 10**40
+    assert await counters.add("c.b", huge) == huge
+    entry = await counters.entry("c.a")
+    assert (entry.subject, entry.value, entry.increment, entry.sources) == ("c.a", 4, 0, {})
+    assert {entry.subject: entry.value async for entry in counters.entries()} == {"c.a": 4, "c.b": huge}
+    assert [entry.value async for entry in (await js.counters("C")).entries("c.b")] == [huge]
+    with pytest.raises(MessageNotFoundError):
+        await counters.entry("c.never")
+
+
+async def test_an_increment_with_an_id_counts_once(js):
+    counters = await js.create_counters("C", subjects=["c.>"])
+    assert await counters.add("c.a", 2, msg_id="once") == 2
+    await counters.add("c.a", 1)
+    assert await counters.add("c.a", 2, msg_id="once") == 3
+
+
+async def test_counters_of_other_streams_are_added_up(js):
+    for name in ("EAST", "WEST"):
+        counters = await js.create_counters(name, subjects=[f"{name.lower()}.>"])
+        await counters.add(f"{name.lower()}.hits", len(name))
+        await counters.add(f"{name.lower()}.hits", 10)
+    total = await js.create_counters(
+        "TOTAL",
+        sources=[
+            {"name": name, "subject_transforms": [{"src": f"{name.lower()}.>", "dest": "total.>"}]}
+            for name in ("EAST", "WEST")
+        ],
+    )
+
+    async def is_complete():
+        return await total.get("total.hits") == 28
+
+    await until(is_complete)
+    entry = await total.entry("total.hits")
+    assert entry.sources == {"EAST": {"east.hits": 14}, "WEST": {"west.hits": 14}}
+
+
+async def test_what_is_refused(js):
+    await js.create_stream("S", subjects=["s"])
+    with pytest.raises(InvalidOptionError, match="no counters"):
+        await js.counters("S")
+    counters = await js.create_counters("C", subjects=["c.>"])
+    for increment in (1.5, "1", True):
+        with pytest.raises(InvalidOptionError, match="whole number"):
+            await counters.add("c.a", increment)
+
+
+async def test_without_await(server):
+    def work():
+        with jetlake.blocking.connect(server.url) as client:
+            counters = client.jetstream().create_counters("C", subjects=["c.>"])
+            assert counters.add("c.a", 2) == counters.get("c.a") == 2
+            assert [entry.value for entry in counters.entries()] == [2]
+            assert counters.stream.name == "C"
+
+    await asyncio.to_thread(work)
