@@ -203,6 +203,7 @@ BATCHES = {
     "stream before last id": [("b.x", {"Expected_Last_Msg_Id": "one", "Expected_Stream": "C"})],
     "lifetime before id": [("b.x", {"Msg_Id": "one", "TTL": "junk"})],
     "headers": [("b.x", {"Custom": "kept"}), ("b.y", {"Custom": "kept"})],
+    "the same subjects": [(f"b.{name}", {}) for name in ("x", "1", "x", "y", "z", "3", "y")],
 }
 STREAMS = {
     "plain": {},
@@ -212,6 +213,9 @@ STREAMS = {
     "full subjects": {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1},
     "one for each subject": {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
     "few": {"max_msgs": 3},
+    "few, and one for each subject": {"max_msgs": 3, "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
+    "few, and two for each subject": {"max_msgs": 4, "max_msgs_per_subject": 2, "allow_rollup_hdrs": True},
+    "interest": {"retention": "interest", "allow_rollup_hdrs": True},
     "transformed": {"subject_transform": {"src": "b.>", "dest": "b.t.>"}, "allow_rollup_hdrs": True},
     "in memory": {"storage": "memory", "allow_rollup_hdrs": True},
     "no deduplication": {"duplicate_window": 0},
@@ -219,7 +223,17 @@ STREAMS = {
 
 
 # What the rules of a stream may change.
-CHANGING = {"plain", "fresh ids", "a known id", "subject sequence", "rollup", "late rollup", "rollup of all", "headers"}
+CHANGING = {
+    "plain",
+    "fresh ids",
+    "a known id",
+    "subject sequence",
+    "rollup",
+    "late rollup",
+    "rollup of all",
+    "headers",
+    "the same subjects",
+}
 
 
 @pytest.mark.parametrize("kind", STREAMS)

@@ -198,8 +198,12 @@ class MessageStore(Protocol):
         """
         ...
 
-    def skip(self, count: int = 1) -> None:
-        """Use up sequences without storing anything."""
+    def skip(self, count: int = 1, time_ns: int = 0) -> None:
+        """Use up sequences without storing anything.
+
+        Args:
+            time_ns: when the last of them was used, for `last_time_ns`; 0 = unknown.
+        """
         ...
 
     def advance_to(self, first_sequence: int) -> None:

@@ -141,9 +141,10 @@ class MessageRemover(Generic[BlockType]):
             self._log.skip(first_sequence - index.last_sequence - 1)
         index.first_sequence = first_sequence
 
-    def skip(self, count: int = 1) -> None:
-        """Use up sequences without storing anything."""
+    def skip(self, count: int = 1, time_ns: int = 0) -> None:
+        """Use up sequences without storing anything; the last one at a time, when it is known."""
         index = self._index
+        index.last_time_ns = max(index.last_time_ns, time_ns)
         self._log.skip(count)
         if not index.messages:
             index.first_sequence = index.last_sequence + 1

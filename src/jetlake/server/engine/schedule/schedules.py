@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush
 
-from jetlake.errors import ConfigError, JetlakeError, StoreError
+from jetlake.errors import ApiError, ConfigError, JetlakeError, StoreError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.encoding.times import parse_time
 from jetlake.protocol.headers import find_value
@@ -39,7 +39,7 @@ Fired = tuple[bytes, bytes, bytes]
 
 # Due schedules that are published at once; the rest follows in the next turn.
 _FIRE_MAX = 1000
-# After a store error the next try waits this long.
+# After an error of the store, or while account or server have no room, the next try waits this long.
 _RETRY_NS = NANOSECONDS_PER_SECOND
 # The index is saved after so many messages, so that a start after a crash reads no more than these.
 _SAVE_MESSAGES = 100_000
@@ -155,7 +155,7 @@ class Schedules:
         try:
             self._publish_due(sorted(due), now_ns)
             self._not_before_ns = 0
-        except StoreError as error:
+        except (StoreError, ApiError) as error:
             self._services.report(f"JetStream - publishing scheduled messages failed and is tried again: {error}")
             for sequence, subject, due_ns in due:
                 heappush(self._heap, (due_ns, sequence, subject))

@@ -164,10 +164,6 @@ class BatchPath:
         if reply:
             batch.acks.append((reply, encode_pub_ack_error(self._name, error)))
 
-    def forget_fast(self) -> None:
-        """Forget the open fast batches after a failure: their publishers count messages that are not stored."""
-        self._fast.close()
-
     def close(self) -> None:
         """Drop all open batches."""
         self._atomic.close()

@@ -19,6 +19,7 @@ from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.stream.admission import Admission
+from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.server.engine.stream.counters import add_copy
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, read_control_headers
 from jetlake.server.engine.stream.message_ids import MessageIds
@@ -51,7 +52,8 @@ class CopyPath:
         usage: the stream's share of account and server usage.
         clock: the source of time.
         writer: stores checked messages.
-        path: checks the room for messages, and releases them when they are durable.
+        path: checks the room for messages.
+        release: shows what is durable.
         retention: knows which subjects consumers want.
         ids: the stream's message ids.
     """
@@ -64,6 +66,7 @@ class CopyPath:
         clock: Clock,
         writer: MessageWriter,
         path: PublishPath,
+        release: BatchRelease,
         retention: Retention,
         ids: MessageIds,
     ) -> None:
@@ -72,6 +75,7 @@ class CopyPath:
         self._clock = clock
         self._writer = writer
         self._path = path
+        self._release = release
         self._retention = retention
         self._ids = ids
         self._admission = Admission(config, store, usage, lambda _subject: True)
@@ -121,11 +125,11 @@ class CopyPath:
             batch.bytes = max(store.bytes - bytes_before, 0)
             writer.settle(batch, now_ns)
         except StoreError as error:
-            self._path.undo(batch, error)
+            self._release.undo(batch, error)
             return 0
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
-        self._path.release_when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
+        self._release.when_durable(batch, stored, has_stored=batch.last_sequence != last_before)
         return stored
 
     def skip_to(self, last_sequence: int) -> None:
@@ -139,7 +143,7 @@ class CopyPath:
         if self._store.last_sequence != before:
             batch = Batch()
             batch.last_sequence = self._store.last_sequence
-            self._path.release_when_durable(batch, 0, has_stored=True)
+            self._release.when_durable(batch, 0, has_stored=True)
 
     def _skip_below(self, sequence: int) -> None:
         store = self._store

@@ -157,7 +157,7 @@ class MessageWriter:
                 if again is not None:
                     batch.republished.append(again)
         else:
-            store.skip()
+            store.skip(1, now_ns)
             sequence = store.last_sequence
             if message_id:
                 batch.keeps_ids |= self._ids.keep([(message_id, sequence, now_ns)])

@@ -7,11 +7,10 @@ formatted when they are sent. PubAcks are sent when their batch is durable; unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
-from jetlake.errors import ApiError, JetlakeError, StoreError, api_error
-from jetlake.model.enums import PersistMode, RetentionPolicy
+from jetlake.errors import ApiError, StoreError, api_error
+from jetlake.model.enums import RetentionPolicy
 from jetlake.model.publish import DUPLICATE_SUFFIX, encode_pub_ack_error, pub_ack_prefix
 from jetlake.model.stream import StreamConfig
 from jetlake.model.transforms import compile_transform
@@ -25,6 +24,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.batch_path import BatchPath
+from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
 from jetlake.server.engine.stream.group_admission import GroupAdmission
@@ -36,10 +36,6 @@ from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
 
 __all__ = ["AMPLE_ROOM", "PublishPath"]
-
-# Messages that may wait for the disk; more are refused.
-WAITING_MAX = 100_000
-WAITING_BYTES_MAX = 128 * 1024 * 1024
 
 # With more room than this per message, account and server limits are not checked message by message.
 AMPLE_ROOM = 2 * 1024 * 1024
@@ -55,8 +51,8 @@ class PublishPath:
     Args:
         config: the stream's configuration.
         store: the stream's messages.
-        services: the engine's commit, queue of receivers and options.
-        account: sends PubAcks and republished messages.
+        services: the engine's queue of receivers and options.
+        account: sends refusals and other answers that wait for no disk.
         usage: the stream's share of account and server usage.
         consumers: the stream's consumers by name.
         ids: the stream's message ids.
@@ -66,9 +62,7 @@ class PublishPath:
         writer: appends messages to the store.
         atomic: the stream's open atomic batches.
         fast: the stream's open fast batches.
-        show: makes messages up to a sequence visible.
-        wake: makes consumers ready that wait for new messages.
-        on_undone: called after appended messages were undone.
+        release: acknowledges and shows what is durable.
     """
 
     def __init__(
@@ -87,13 +81,10 @@ class PublishPath:
         writer: MessageWriter,
         atomic: AtomicBatches,
         fast: FastBatches,
-        show: Callable[[int], None],
-        wake: Callable[[Iterable[StreamConsumer]], None],
-        on_undone: Callable[[], None],
+        release: BatchRelease,
     ) -> None:
         self._store = store
         self._account = account
-        self._commit = services.commit
         self._queue = services.received
         self._domain = services.options.domain
         self._usage = usage
@@ -112,16 +103,11 @@ class PublishPath:
             fast,
             self._try_to_store,
         )
-        self._show = show
-        self._wake = wake
-        self._on_undone = on_undone
-        self._is_closed = False
+        self._release = release
         self._received: list[Incoming] = []  # The second field of each is its reply.
         self._has_ids = False  # A received message has a message id.
         self._has_control = False  # A received message has other control headers, or is too large.
         self._has_fast = False  # A received message belongs to a fast batch.
-        self._waiting = 0
-        self._waiting_bytes = 0
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -132,17 +118,17 @@ class PublishPath:
         self._admission.configure(config)
         self._writer.configure(config)
         self._largest = self._admission.largest
-        self._ack_prefix = pub_ack_prefix(config.name, self._domain)
-        template = self._ack_prefix.replace(b"%", b"%%")
+        ack_prefix = pub_ack_prefix(config.name, self._domain)
+        template = ack_prefix.replace(b"%", b"%%")
         self._ack_template = template + b"%d}"
         self._duplicate_template = template + b"%d" + DUPLICATE_SUFFIX
         self._total_template = template + b'%d,"val":"%b"}'
-        self._batches.configure(config, self._ack_prefix)
+        self._batches.configure(config, ack_prefix)
+        self._release.configure(config, ack_prefix)
         self._counts = config.allow_msg_counter
         transform = config.subject_transform
         self._transform = compile_transform(transform.src, transform.dest) if transform is not None else None
         self._is_interest = config.retention is RetentionPolicy.INTEREST
-        self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
         # A message that pushes others out and is then replaced on its subject must have pushed them out.
         self._settles_each = config.max_msgs_per_subject > 0 and max(config.max_msgs, config.max_bytes) > 0
         self._has_rules = bool(
@@ -181,7 +167,7 @@ class PublishPath:
         has_fast, self._has_fast = self._has_fast, False
         if not received:
             return
-        if self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+        if self._release.is_overloaded:
             self._refuse_overload(received)
             return
         store = self._store
@@ -218,23 +204,30 @@ class PublishPath:
             self._account.answer(batch.answers)
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
-        self.release_when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
+        self._release.when_durable(batch, len(received), has_stored=batch.last_sequence != last_before)
 
     def store_own(self, messages: list[tuple[bytes, bytes, bytes]], now_ns: int) -> None:
         """Store messages that the server itself publishes: subject, header and payload of each.
 
         Raises:
             StoreError: they could not be stored.
+            ApiError: account or server have no room for one of them; that one and those after it are not stored.
         """
         store = self._store
         now_ns = max(now_ns, store.last_time_ns)
         bytes_before = store.bytes
-        batch = Batch()
+        batch = Batch(checks_room=not self._usage.has_room(len(messages) * AMPLE_ROOM))
+        refusal: ApiError | None = None
+        last_before = store.last_sequence
         try:
             for subject, header, payload in messages:
                 if self._transform is not None:
                     subject = self._transform.apply(subject) or subject
                 is_wanted = not self._is_interest or self._retention.is_wanted(subject)
+                size = self._admission.record_size(subject, header, payload)
+                refusal = self.check_room(subject, size, _NO_CONTROL, now_ns, batch, is_wanted=is_wanted)
+                if refusal is not None:
+                    break
                 self._writer.write((subject, header, payload, read_control_headers(header), is_wanted), now_ns, batch)
                 if self._settles_each:
                     self._writer.settle(batch, now_ns)
@@ -245,7 +238,9 @@ class PublishPath:
             raise
         batch.last_sequence = store.last_sequence
         self._usage.set_used(store.bytes)
-        self.release_when_durable(batch, len(messages), has_stored=True)
+        self._release.when_durable(batch, len(messages), has_stored=batch.last_sequence != last_before)
+        if refusal is not None:
+            raise refusal
 
     def _store_run(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
         """Store messages without control headers, in a stream without rules, with one call of the store."""
@@ -284,35 +279,11 @@ class PublishPath:
         is_wanted = self._retention.is_wanted
         return all(is_wanted(subject) for subject in {message[0] for message in received})
 
-    def release_when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
-        """Release a stored batch of so many messages once the disk has it."""
-        commit = self._commit
-        if not self._waits_for_disk:
-            if self._store.durable:
-                commit.mark(self._store)
-            self._release(batch, None)
-            return
-        self._waiting += count
-        self._waiting_bytes += batch.bytes
-        if has_stored:
-            commit.mark(self._store)
-        release = partial(self._release_waiting, count, batch)
-        if batch.keeps_ids:
-            self._ids.when_kept(release)
-        else:
-            commit.when_durable(self._store, release)
-
     def _refuse_all(self, received: list[Incoming], error: StoreError) -> None:
         batch = Batch()
         for _, reply, _, _ in received:
             self._refuse(reply, api_error(10077, err=str(error)), batch)
-        self.undo(batch, error)
-
-    def undo(self, batch: Batch, error: StoreError) -> None:
-        """Release a batch after a store error, which undid all that was appended since the last flush."""
-        self._commit.fail(self._store, error)
-        self._commit.failed(self._store, error)
-        self._release(batch, error)
+        self._release.undo(batch, error)
 
     def _refuse_overload(self, received: list[Incoming]) -> None:
         refusal = encode_pub_ack_error(self._name, api_error(10167))
@@ -412,45 +383,8 @@ class PublishPath:
         if reply:
             batch.acks.append((reply, encode_pub_ack_error(self._name, error)))
 
-    # Acknowledgements
-
-    def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
-        self._waiting -= count
-        self._waiting_bytes -= batch.bytes
-        self._release(batch, error)
-        if self._store.needs_flush() and not self._is_closed:
-            # Removals are written only after the messages that caused them are durable.
-            self._commit.mark(self._store)
-
-    def _release(self, batch: Batch, error: JetlakeError | None) -> None:
-        """Acknowledge a durable batch and show it to readers, or refuse a failed one."""
-        if error is not None:
-            self._turn_into_refusals(batch, error)
-        elif not self._is_closed:
-            self._show(batch.last_sequence)
-        if self._acknowledges:
-            if batch.replies:
-                self._account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
-            if batch.acks:
-                self._account.answer(batch.acks)
-        if error is None:
-            for subject, header, payload in batch.republished:
-                self._account.publish(subject, b"", header, payload)
-            if batch.interested:
-                self._wake(batch.interested)
-        if batch.on_durable is not None:
-            batch.on_durable(error)
-
-    def _turn_into_refusals(self, batch: Batch, error: JetlakeError) -> None:
-        refusal = encode_pub_ack_error(self._name, api_error(10077, err=str(error)))
-        batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
-        batch.acks += [(reply, refusal) for reply in batch.replies if reply]
-        batch.replies = []
-        self._batches.forget_fast()
-        self._on_undone()
-
     def close(self) -> None:
         """Store and acknowledge nothing more."""
-        self._is_closed = True
+        self._release.close()
         self._received.clear()
         self._batches.close()

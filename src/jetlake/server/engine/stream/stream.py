@@ -20,6 +20,7 @@ from jetlake.server.engine.routing.advisories import Advisories
 from jetlake.server.engine.routing.subscription import Capture
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.storage.storage import StreamHome
+from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.server.engine.stream.cleanup import Cleanup
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.copy_path import CopyPath
@@ -109,6 +110,16 @@ class Stream(Generic[ConsumerType]):
             limits=self.limits,
         )
         limits = services.options.limits
+        self._fast = FastBatches(services.open_batches, services.timers)
+        release = BatchRelease(
+            self.store,
+            services.commit,
+            account,
+            self.ids,
+            show=self.show,
+            wake=self.wake,
+            on_undone=self._forget_undone,
+        )
         self.publish_path = PublishPath(
             config,
             self.store,
@@ -129,13 +140,11 @@ class Stream(Generic[ConsumerType]):
                 services.timers,
                 self._abandon_batch,
             ),
-            fast=FastBatches(services.open_batches, services.timers),
-            show=self.show,
-            wake=self.wake,
-            on_undone=self._forget_undone,
+            fast=self._fast,
+            release=release,
         )
         self.copy_path = CopyPath(
-            config, self.store, usage, services.clock, writer, self.publish_path, self.retention, self.ids
+            config, self.store, usage, services.clock, writer, self.publish_path, release, self.retention, self.ids
         )
         self._configure(config)
         self.store.hooks.on_purged = self._on_purged
@@ -387,10 +396,11 @@ class Stream(Generic[ConsumerType]):
         self._forget_undone()
 
     def _forget_undone(self) -> None:
-        """Forget ids and deadlines of undone messages, and let consumers recount.
+        """Forget ids and deadlines of undone messages, and fast batches that count them, and let consumers recount.
 
         During a purge the recount waits for its end: consumers would pass messages whose removal the log may not have.
         """
+        self._fast.close()
         first_undone = self.store.last_sequence + 1
         self.ids.forget_undone(first_undone)
         self.lifetimes.forget_from(first_undone)

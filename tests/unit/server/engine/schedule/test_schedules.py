@@ -8,6 +8,7 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
+from jetlake.model.account import AccountLimits
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.schedule import schedules
 from jetlake.server.engine.storage.folder_storage import FolderStorage
@@ -179,6 +180,19 @@ def test_an_overdue_schedule_is_published_once_after_a_start(disk, make_harness)
     assert len(published(again)) == 1
     again.advance(60)
     assert len(published(again)) == 2
+
+
+def test_a_full_account_delays_what_is_published(make_harness):
+    harness = make_harness(limits=AccountLimits(max_memory=1000))
+    create(harness, storage="memory")
+    schedule(harness, "@every 10s", "s.small", b"", target="s.target")
+    schedule(harness, "@every 10s", "s.large", bytes(150), target="s.large.target")
+    harness.store("s.other", bytes(400))
+    harness.advance(10)
+    assert (len(published(harness)), len(published(harness, b"s.large.target"))) == (1, 0)
+    harness.api("STREAM.PURGE.S", {"filter": "s.other"})
+    harness.advance(1)
+    assert (len(published(harness)), len(published(harness, b"s.large.target"))) == (1, 1)
 
 
 @pytest.mark.parametrize("kill", [True, False])

@@ -1,0 +1,137 @@
+"""The release of stored batches: PubAcks leave and readers see the messages once the disk has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from jetlake.errors import JetlakeError, StoreError, api_error
+from jetlake.model.enums import PersistMode
+from jetlake.model.publish import encode_pub_ack_error
+from jetlake.model.stream import StreamConfig
+from jetlake.server.engine.core.commit import Commit
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.stream.consumer_contract import StreamConsumer
+from jetlake.server.engine.stream.message_ids import MessageIds
+from jetlake.server.engine.stream.message_writer import Batch
+from jetlake.store.interface import MessageStore
+
+__all__ = ["BatchRelease"]
+
+# Messages that may wait for the disk; more are refused.
+WAITING_MAX = 100_000
+WAITING_BYTES_MAX = 128 * 1024 * 1024
+
+
+class BatchRelease:
+    """The batches of one stream that wait for the disk.
+
+    Args:
+        store: the stream's messages.
+        commit: tells when the store is durable.
+        account: sends PubAcks and republished messages.
+        ids: tells when the id log is durable.
+        show: makes messages up to a sequence visible.
+        wake: makes consumers ready that wait for new messages.
+        on_undone: called after appended messages were undone.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        commit: Commit,
+        account: Account,
+        ids: MessageIds,
+        *,
+        show: Callable[[int], None],
+        wake: Callable[[Iterable[StreamConsumer]], None],
+        on_undone: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._commit = commit
+        self._account = account
+        self._ids = ids
+        self._show = show
+        self._wake = wake
+        self._on_undone = on_undone
+        self._is_closed = False
+        self._waiting = 0
+        self._waiting_bytes = 0
+
+    def configure(self, config: StreamConfig, ack_prefix: bytes) -> None:
+        """Apply the stream's configuration, new or changed.
+
+        Args:
+            ack_prefix: the start of the stream's PubAcks, up to the sequence.
+        """
+        self._name = config.name
+        self._ack_prefix = ack_prefix
+        self._acknowledges = not config.no_ack
+        self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether so much waits for the disk that new messages are refused."""
+        return self._waiting > WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
+
+    def when_durable(self, batch: Batch, count: int, *, has_stored: bool) -> None:
+        """Release a stored batch of so many messages once the disk has it."""
+        commit = self._commit
+        if not self._waits_for_disk:
+            if self._store.durable:
+                commit.mark(self._store)
+            self._release(batch, None)
+            return
+        self._waiting += count
+        self._waiting_bytes += batch.bytes
+        if has_stored:
+            commit.mark(self._store)
+        release = partial(self._release_waiting, count, batch)
+        if batch.keeps_ids:
+            self._ids.when_kept(release)
+        else:
+            commit.when_durable(self._store, release)
+
+    def undo(self, batch: Batch, error: StoreError) -> None:
+        """Release a batch after a store error, which undid all that was appended since the last flush."""
+        self._commit.fail(self._store, error)
+        self._commit.failed(self._store, error)
+        self._release(batch, error)
+
+    def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
+        self._waiting -= count
+        self._waiting_bytes -= batch.bytes
+        self._release(batch, error)
+        if self._store.needs_flush() and not self._is_closed:
+            # Removals are written only after the messages that caused them are durable.
+            self._commit.mark(self._store)
+
+    def _release(self, batch: Batch, error: JetlakeError | None) -> None:
+        """Acknowledge a durable batch and show it to readers, or refuse a failed one."""
+        if error is not None:
+            self._turn_into_refusals(batch, error)
+        elif not self._is_closed:
+            self._show(batch.last_sequence)
+        if self._acknowledges:
+            if batch.replies:
+                self._account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
+            if batch.acks:
+                self._account.answer(batch.acks)
+        if error is None:
+            for subject, header, payload in batch.republished:
+                self._account.publish(subject, b"", header, payload)
+            if batch.interested:
+                self._wake(batch.interested)
+        if batch.on_durable is not None:
+            batch.on_durable(error)
+
+    def _turn_into_refusals(self, batch: Batch, error: JetlakeError) -> None:
+        refusal = encode_pub_ack_error(self._name, api_error(10077, err=str(error)))
+        batch.acks = [(reply, ack if ack.startswith(b'{"error"') else refusal) for reply, ack in batch.acks]
+        batch.acks += [(reply, refusal) for reply in batch.replies if reply]
+        batch.replies = []
+        self._on_undone()
+
+    def close(self) -> None:
+        """Show nothing more to readers."""
+        self._is_closed = True
