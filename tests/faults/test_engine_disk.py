@@ -34,6 +34,10 @@ def test_what_was_promised_holds_after_every_bad_day(run, block):
             raise
 
 
+def test_a_removed_file_that_comes_back_with_its_header_hides_no_message():
+    run_faults(5628)
+
+
 @pytest.fixture
 def world():
     return World(1)

@@ -237,9 +237,9 @@ class _Recovery:
         """
         before = self._found.segments[-1] if self._found.segments else None
         last = before.sequence_of(len(before.live) - 1) if before is not None and before.live else 0
-        if content.sequences and content.sequences[0] <= last:
-            content.drop_until(last)
-            segment.dead_records = True
+        if segment.first <= last:
+            # The file may have no more than its header of them, which tells the first sequence all the same.
+            segment.dead_records = content.drop_until(last) or segment.dead_records
             segment.first = last + 1
 
     def _read_on(self, known: Segment, following: SegmentFile | None) -> Segment | None:

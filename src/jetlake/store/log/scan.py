@@ -97,11 +97,12 @@ class Scan:
         part.subjects = [self.subjects[place] for place in places]
         return part
 
-    def drop_until(self, sequence: int) -> None:
-        """Leave out the messages up to a sequence."""
+    def drop_until(self, sequence: int) -> bool:
+        """Leave out the messages up to a sequence; False when there is none."""
         count = bisect_right(self.sequences, sequence)
         for column in (self.sequences, self.offsets, self.sizes, self.times, self.subjects):
             del column[:count]
+        return count > 0
 
     def append(self, following: Scan, offset: int) -> None:
         """Take over what a scan found that went on behind this one, in bytes that begin at that offset."""
