@@ -121,6 +121,10 @@ class RestoreOptions(StreamOptions, total=False):
 class ConsumerOptions(TypedDict, total=False):
     """The options of a consumer."""
 
+    strict_acks: bool
+    """An acknowledgement of an earlier delivery does not settle a later one; jetlake's own server only."""
+    redeliver_lost: bool
+    """Deliver messages of a client whose connection closed again at once; jetlake's own server only."""
     description: str
     """Free text, up to 4096 bytes."""
     deliver_policy: DeliverPolicyName

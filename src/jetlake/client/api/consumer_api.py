@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import configured
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.consumer_features import CONSUMER_FEATURES, FEATURE_PREFIX, STRICT_ACKS, features_of
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.encoding.times import time_text
 from jetlake.model.enums import AckPolicy, ConsumerAction
@@ -18,7 +20,7 @@ from jetlake.model.replies import ConsumerCreateReply, ConsumerPauseReply
 from jetlake.model.requests import ConsumerCreateRequest, ConsumerPauseRequest
 from jetlake.protocol.nuid import next_nuid
 
-__all__ = ["consumer_config", "create_consumer", "pause_consumer"]
+__all__ = ["consumer_config", "create_consumer", "pause_consumer", "with_features"]
 
 
 def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
@@ -28,7 +30,7 @@ def consumer_config(name: str | None, durable: bool | None, options: dict[str, A
     elif durable:
         raise InvalidOptionError("a durable consumer needs a name")
     is_durable = name is not None if durable is None else durable
-    wanted = {"ack_policy": AckPolicy.EXPLICIT, **options, "name": name or next_nuid()}
+    wanted = {"ack_policy": AckPolicy.EXPLICIT, **with_features(options, {}), "name": name or next_nuid()}
     if is_durable:
         wanted["durable_name"] = name
     return configured(ConsumerConfig, wanted)
@@ -37,9 +39,14 @@ def consumer_config(name: str | None, durable: bool | None, options: dict[str, A
 async def create_consumer(
     api: ApiCaller, stream: str, config: ConsumerConfig, action: ConsumerAction, timeout_s: float | None = None
 ) -> ConsumerInfo:
-    """Ask the server for a consumer with this configuration."""
+    """Ask the server for a consumer with this configuration.
+
+    Raises:
+        InvalidOptionError: the configuration needs a feature that the server lacks.
+    """
     name = config.name or config.durable_name or next_nuid()
     check_name("consumer", name)
+    _check_features(api, config)
     names = [stream, name]
     if config.filter_subject and not config.filter_subjects:
         names.append(config.filter_subject)
@@ -47,6 +54,37 @@ async def create_consumer(
         stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
     )
     return await api.call(ConsumerCreateReply, "CONSUMER.CREATE", *names, body=request, timeout_s=timeout_s)
+
+
+def with_features(options: dict[str, Any], metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Write the options of features into the metadata, where servers without them keep them and do nothing.
+
+    Args:
+        options: what a consumer was asked to be.
+        metadata: what it has already, unless the options say otherwise.
+    """
+    given = {name: options[name] for name in CONSUMER_FEATURES if name in options}
+    if not given:
+        return options
+    merged = dict(options.get("metadata", metadata))
+    for name, is_on in given.items():
+        if not isinstance(is_on, bool):
+            raise InvalidOptionError(f"{name} is True or False, not {is_on!r}")
+        merged.pop(FEATURE_PREFIX + name, None)
+        if is_on:
+            merged[FEATURE_PREFIX + name] = "true"
+    return {**{key: value for key, value in options.items() if key not in given}, "metadata": merged}
+
+
+def _check_features(api: ApiCaller, config: ConsumerConfig) -> None:
+    missing = features_of(config) - set(api.connection.info.jetlake_features)
+    if missing:
+        server = api.connection.info.version
+        raise InvalidOptionError(
+            f"{' and '.join(sorted(missing))}: the server ({server}) lacks that; jetlake's own server has it"
+        )
+    if STRICT_ACKS in features_of(config) and config.ack_policy is not AckPolicy.EXPLICIT:
+        raise InvalidOptionError(f"strict_acks needs ack_policy explicit, not {config.ack_policy.value}")
 
 
 async def pause_consumer(

@@ -55,6 +55,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     connect_urls: tuple[str, ...] = ()
     ldm: bool = False
     api_lvl: int = 0
+    jetlake_features: tuple[str, ...] = ()
 
 
 class _Connect(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import ConsumerOptions, DeliverPolicyName, StreamOptions, configured, merged
-from jetlake.client.api.consumer_api import consumer_config, create_consumer
+from jetlake.client.api.consumer_api import consumer_config, create_consumer, with_features
 from jetlake.client.ordered.ordered import OrderedConsumer
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.wire_values import publish_subject
@@ -361,7 +361,8 @@ class Stream:
         if isinstance(name, ConsumerConfig):
             config = name
         else:
-            config = merged((await self.consumer_info(name)).config, cast("dict[str, Any]", options))
+            before = (await self.consumer_info(name)).config
+            config = merged(before, with_features(cast("dict[str, Any]", options), before.metadata))
         return Consumer(self._api, await create_consumer(self._api, self.name, config, ConsumerAction.UPDATE))
 
     async def _create(

@@ -60,9 +60,9 @@ class JetStreamRouter:
     def _receive_ack(self, subject: bytes, reply: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         tokens = subject.split(b".")
         if len(tokens) == 9:
-            stream, consumer, _, stream_sequence, consumer_sequence = tokens[2:7]
+            stream, consumer, deliveries, stream_sequence, consumer_sequence = tokens[2:7]
         elif len(tokens) >= 11 and tokens[2] == self._domain_token and tokens[3] == self._hash:
-            stream, consumer, _, stream_sequence, consumer_sequence = tokens[4:9]
+            stream, consumer, deliveries, stream_sequence, consumer_sequence = tokens[4:9]
         else:
             return False
         found = self._consumer(stream, consumer)
@@ -70,7 +70,15 @@ class JetStreamRouter:
             return False
         if not (stream_sequence.isdigit() and consumer_sequence.isdigit()):
             return True  # Malformed, and as in nats-server ignored.
-        return found.ack_handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
+        handler = found.ack_handler
+        if (
+            handler.is_strict
+            and payload[:4] != b"+NXT"
+            and deliveries.isdigit()
+            and handler.receive_late(int(stream_sequence), int(deliveries), reply)
+        ):
+            return True
+        return handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
 
     def _receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         tokens = subject.split(b".")

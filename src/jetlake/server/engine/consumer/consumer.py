@@ -8,6 +8,7 @@ from functools import partial
 from jetlake.errors import StoreError
 from jetlake.model.ack_subject import account_hash, ack_prefix_v1, ack_prefix_v2
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
+from jetlake.model.consumer_features import STRICT_ACKS, features_of
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import ActionKind, DeliverPolicy, RetentionPolicy
 from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
@@ -146,6 +147,7 @@ class Consumer:
     def _read(self, config: ConsumerConfig) -> None:
         self._schedule.pause_ns = parse_time(config.pause_until) if config.pause_until is not None else 0
         self._schedule.inactivity.threshold_ns = config.inactive_threshold
+        self.ack_handler.is_strict = STRICT_ACKS in features_of(config) and self.ack_tracker.is_explicit
 
     # Life
 

@@ -6,7 +6,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Capture", "Handler", "Listener", "Message", "Relay", "RunListener", "Sink", "Subscriber", "Subscription"]
+__all__ = [
+    "Capture",
+    "EndListener",
+    "Handler",
+    "Listener",
+    "Message",
+    "Relay",
+    "RunListener",
+    "Sink",
+    "Subscriber",
+    "Subscription",
+]
+
+
+class EndListener(Protocol):
+    """The one who has to know that a subscriber is closed."""
+
+    def subscriber_ended(self, subscriber: Subscriber) -> None:
+        """React to the end of a subscriber."""
+        ...
 
 
 class Subscriber(ABC):
@@ -37,6 +56,14 @@ class Subscriber(ABC):
     def subscriptions(self) -> list[Subscription]:
         """Return the active subscriptions."""
         return []
+
+    def notify_of_end(self, listener: EndListener) -> bool:
+        """Call the listener, which is not kept alive, once the subscriber is closed and its subscriptions have ended.
+
+        Returns:
+            Whether the end of this subscriber can be seen.
+        """
+        return False
 
     def client_info(self) -> dict[str, Any]:
         """Return the `client` object of advisories."""

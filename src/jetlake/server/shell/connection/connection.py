@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.encoder import err
-from jetlake.server.engine.routing.subscription import Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
@@ -161,6 +161,11 @@ class Connection(asyncio.Protocol, Subscriber):
 
     def subscriptions(self) -> list[Subscription]:
         return self._subscriptions.active()
+
+    def notify_of_end(self, listener: EndListener) -> bool:
+        """Call the listener, which is not kept alive, once the connection is closed and all its interest is gone."""
+        self._subscriptions.end_listeners.add(listener)
+        return True
 
     def client_info(self) -> dict[str, Any]:
         session = self.session

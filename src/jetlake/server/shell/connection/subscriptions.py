@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 from jetlake.protocol.encoder import OK, err
 from jetlake.protocol.subjects import is_valid_subscribe
 from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.routing.subscription import Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.access.permissions import PermissionCheck
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session, may_subscribe
@@ -24,6 +26,9 @@ class ClientSubscriptions:
 
     Args:
         subscriber: receives the messages.
+
+    Attributes:
+        end_listeners: called when all subscriptions have ended with their connection.
     """
 
     def __init__(
@@ -35,6 +40,7 @@ class ClientSubscriptions:
         self._settings = services.settings
         self._engine_loop = services.engine_loop
         self._by_sid: dict[bytes, Subscription] = {}
+        self.end_listeners: WeakSet[EndListener] = WeakSet()
 
     def active(self) -> list[Subscription]:
         """List the subscriptions."""
@@ -97,7 +103,13 @@ class ClientSubscriptions:
     def close(self) -> None:
         """End all subscriptions, in steps when there are many."""
         subscriptions, self._by_sid = self._by_sid, {}
-        self._engine_loop.work.begin(_unsubscribe_all(self._session.account, list(subscriptions.values())))
+        self._engine_loop.work.begin(self._end(list(subscriptions.values())))
+
+    def _end(self, subscriptions: list[Subscription]) -> Steps[None]:
+        yield from _unsubscribe_all(self._session.account, subscriptions)
+        # Only now: what a listener delivers again must not reach an inbox of this client.
+        for listener in list(self.end_listeners):
+            listener.subscriber_ended(self._subscriber)
 
 
 def _unsubscribe_all(account: Account, subscriptions: list[Subscription]) -> Steps[None]:

@@ -15,6 +15,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 
 __all__ = ["AckHandler"]
 
+_LATE = b"NATS/1.0 503 Message Was Delivered Again\r\n\r\n"
 _DELETED_REASON = "Unacknowledged message was deleted"
 
 
@@ -23,6 +24,7 @@ class AckHandler:
 
     Attributes:
         last_ns: time of the last acknowledgement; 0 = none yet.
+        is_strict: an acknowledgement of an earlier delivery does not settle a later one.
 
     Args:
         tracker: the consumer's ack tracker.
@@ -46,6 +48,7 @@ class AckHandler:
         on_next: Callable[[bytes, bytes, bytes, Subscriber | None], None],
     ) -> None:
         self.last_ns = 0
+        self.is_strict = False
         self._tracker = tracker
         self._journal = journal
         self._events = events
@@ -76,6 +79,17 @@ class AckHandler:
                 return True
         if reply:
             self._confirm(reply)
+        return True
+
+    def receive_late(self, stream_sequence: int, deliveries: int, reply: bytes) -> bool:
+        """Refuse an acknowledgement of an earlier delivery of a pending message; False when it is of the last one."""
+        tracker = self._tracker
+        if stream_sequence not in tracker.pending or deliveries == tracker.delivery_count(stream_sequence):
+            return False
+        self._schedule.use()
+        if reply:
+            # Clients take any answer for a confirmation but this status, which they take for no responders.
+            self._account.publish(reply, b"", _LATE, b"")
         return True
 
     def _apply(self, body: AckBody, sequence: int, consumer_sequence: int, now_ns: int) -> None:

@@ -238,6 +238,16 @@ class AckTracker:
         """Queue all pending messages for redelivery: their client is gone."""
         self._enqueue(sorted(self.pending.keys() - self._queued))
 
+    def redeliver(self, sequences: Iterable[int]) -> bool:
+        """Queue pending messages for redelivery whose client is gone, but for those nakked with a delay."""
+        lost = [
+            sequence
+            for sequence in sequences
+            if sequence in self.pending and sequence not in self._queued and sequence not in self._nakked
+        ]
+        self._enqueue(sorted(lost))
+        return bool(lost)
+
     def _enqueue(self, sequences: Sequence[int]) -> None:
         for sequence in sequences:
             self._own_ns.pop(sequence, None)

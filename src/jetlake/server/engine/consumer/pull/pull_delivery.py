@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from jetlake.errors import ConfigError
 from jetlake.model.consumer import ConsumerConfig, PriorityGroupState
+from jetlake.model.consumer_features import REDELIVER_LOST, features_of
 from jetlake.model.encoding.durations import format_duration
 from jetlake.model.enums import PriorityPolicy, UnpinReason
 from jetlake.server.engine.consumer import statuses
@@ -16,6 +17,7 @@ from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.events import ConsumerEvents
 from jetlake.server.engine.consumer.feed import RUN_MESSAGES, Feed, size_of
 from jetlake.server.engine.consumer.pull.group_policies import GroupPolicy, Overflow, Prioritized
+from jetlake.server.engine.consumer.pull.lost_clients import LostClients
 from jetlake.server.engine.consumer.pull.pinned_client import Handover, PinnedClient, PinStore
 from jetlake.server.engine.consumer.pull.pull_queue import PullQueue, Reach
 from jetlake.server.engine.consumer.pull.pull_request import WaitingPull, parse_pull_request
@@ -65,6 +67,15 @@ class PullDelivery:
         """When the next message is due by its original timing; 0 = none waits for that."""
         self._outbox: list[Message] = []
         self._outbox_reply = b""
+        self._lost_clients: LostClients | None = None
+        self._read(config)
+
+    def _read(self, config: ConsumerConfig) -> None:
+        wanted = REDELIVER_LOST in features_of(config) and self._tracker.wants_acks
+        if wanted and self._lost_clients is None:
+            self._lost_clients = LostClients(self._tracker, self._account, self._schedule.make_ready)
+        if self._lost_clients is not None:
+            self._lost_clients.is_on = wanted
 
     def _make_policy(
         self, config: ConsumerConfig, events: ConsumerEvents, next_nuid: Callable[[], str], pin_store: PinStore
@@ -87,6 +98,7 @@ class PullDelivery:
     def configure(self, old: ConsumerConfig, new: ConsumerConfig) -> None:
         """Apply a changed configuration."""
         self._config = self._policy.config = new
+        self._read(new)
         self.queue.limit = new.max_waiting
 
     # Requests
@@ -238,12 +250,17 @@ class PullDelivery:
         first = takers[0]
         if takers.count(first) == len(takers) or len({taker.reply for taker in takers}) == 1:
             self._account.send_to(first.reply, frames)
+            if self._lost_clients is not None:
+                self._lost_clients.delivered(first.reply, [message.sequence for message in messages])
         else:
             by_reply: dict[bytes, list[Message]] = {}
             for taker, frame in zip(takers, frames, strict=True):
                 by_reply.setdefault(taker.reply, []).append(frame)
             for reply, run in by_reply.items():
                 self._account.send_to(reply, run)
+            if self._lost_clients is not None:
+                for taker, message in zip(takers, messages, strict=True):
+                    self._lost_clients.delivered(taker.reply, (message.sequence,))
         feed.delivered([message.sequence for message in messages], next_sequence, now_ns)
         if not self.queue:
             return False
@@ -271,6 +288,8 @@ class PullDelivery:
                 break
             feed.sent(message, now_ns)
             sequences.append(message.sequence)
+            if self._lost_clients is not None:
+                self._lost_clients.delivered(self._outbox_reply, (message.sequence,))
         self._flush()
         if sequences:
             if len(sequences) < len(messages):
@@ -292,6 +311,8 @@ class PullDelivery:
                 self._flush()
                 return False
             feed.redelivered(sequence, now_ns)
+            if self._lost_clients is not None:
+                self._lost_clients.delivered(self._outbox_reply, (sequence,))
         self._flush()
         return True
 
@@ -373,6 +394,8 @@ class PullDelivery:
     def close(self, *, deleted: bool) -> None:
         """End every waiting request with a status."""
         self._policy.close()
+        if self._lost_clients is not None:
+            self._lost_clients.is_on = False
         if deleted:
             self.queue.close(statuses.CONSUMER_DELETED)
         else:
