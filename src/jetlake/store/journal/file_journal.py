@@ -341,7 +341,7 @@ class FileJournal:
         return ConsumerState()
 
     def _load_file(self, number: int) -> ConsumerState | None:
-        """Load the state of a file; None when the file does not begin with one."""
+        """Load the state of a file; None when the file does not tell one."""
         data = read_file(self._disk, self._path(number))
         key = journal_format.header_key(data, number)
         if key is None:
@@ -350,13 +350,10 @@ class FileJournal:
             raise StoreError("read the consumer's journal", f"{self._path(number)} is that of another consumer")
         seed = journal_format.seed_of(key, number)
         records, end = journal_format.read_records(data, seed)
-        state = journal_format.decode_state(records[0]) if records else None
+        state = journal_format.replay(records)
         if state is None:
             return None
         self._is_closed_safely = records[-1] == journal_format.SAFE and end == len(data)
-        for entries in records[1:]:
-            if journal_format.decode_state(entries) is None:
-                journal_format.apply_entries(state, entries)
         self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
         if not self._is_closed_safely:
             self._adopted = data[:end]

@@ -23,8 +23,6 @@ __all__ = [
     "SAFE",
     "ack_entry",
     "again_entry",
-    "apply_entries",
-    "decode_state",
     "encode_state",
     "exhausted_entry",
     "floor_entry",
@@ -35,6 +33,7 @@ __all__ = [
     "pack_record",
     "position_entry",
     "read_records",
+    "replay",
     "run_entry",
     "seed_of",
 ]
@@ -161,7 +160,7 @@ def ack_entry(sequences: list[int]) -> bytes:
     return _COUNT_BODY.pack(_ACK_LIST, len(done)) + column_bytes(array("Q", done))
 
 
-def apply_entries(state: ConsumerState, data: bytes) -> None:
+def _apply_entries(state: ConsumerState, data: bytes) -> None:
     """Bring a state up to date with the entries of a record."""
     at = 0
     while at < len(data):
@@ -227,7 +226,7 @@ def encode_state(state: ConsumerState) -> bytes:
     )
 
 
-def decode_state(data: bytes) -> ConsumerState | None:
+def _decode_state(data: bytes) -> ConsumerState | None:
     """The state that an entry tells of; None when it is another kind of entry."""
     if data[:1] != bytes((_STATE,)):
         return None
@@ -247,6 +246,23 @@ def decode_state(data: bytes) -> ConsumerState | None:
         deliveries=dict(zip(rest[:deliveries], rest[deliveries : 2 * deliveries], strict=True)),
         uncertain=list(zip(ends[::2], ends[1::2], strict=True)),
     )
+
+
+def replay(records: list[bytes]) -> ConsumerState | None:
+    """The state that the records of a file tell; None when they do not begin with one, or are not as they are written.
+
+    A hash that is right over entries that are too short comes from no crash: such a file is read no further.
+    """
+    try:
+        state = _decode_state(records[0]) if records else None
+        if state is None:
+            return None
+        for entries in records[1:]:
+            if _decode_state(entries) is None:
+                _apply_entries(state, entries)
+    except (struct.error, ValueError):
+        return None
+    return state
 
 
 def _numbers(data: bytes, at: int, count: int) -> array[int]:
