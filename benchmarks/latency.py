@@ -112,11 +112,11 @@ def run_shape(kind: str, shape: Shape, share: int) -> dict[str, float]:
     with server(kind, shape.durable) as running:
         load = shape.run(running.port, lambda full: max(full // share, 1))
         next(load)
+        before = turns(running) if kind == OURS else {}
         ours, theirs = multiprocessing.Pipe()
         bystander = multiprocessing.get_context("fork").Process(target=watch, args=(running.port, theirs))
         bystander.start()
         ours.recv()
-        before = turns(running) if kind == OURS else {}
         started = time.perf_counter()
         for _ in load:
             raise AssertionError("a load yields once")

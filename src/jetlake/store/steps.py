@@ -10,7 +10,7 @@ from typing import TypeVar
 __all__ = ["Steps", "finish", "in_groups", "sort_in_steps"]
 
 Result = TypeVar("Result")
-Item = TypeVar("Item", int, bytes)
+Item = TypeVar("Item", int, bytes, str)
 
 Steps = Generator[None, None, Result]
 """Work that gives way at every `yield`; whatever it works on may have changed when it goes on."""

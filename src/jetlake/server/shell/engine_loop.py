@@ -152,9 +152,14 @@ class EngineLoop:
         self.begin()
         if self._behind:
             self._read_on()
-        if self.work.waiting:
-            self.work.run()
         engine = self.engine
+        if self.work.waiting or (engine is not None and engine.long_work.waiting):
+            self.flush_dirty()  # Answers that are there already do not wait for long work.
+        if self.work.waiting:
+            try:
+                self.work.run()
+            except Exception as error:
+                self._report_defect("long work", error)
         again = False
         if engine is not None:
             try:

@@ -238,3 +238,32 @@ async def test_a_client_with_many_subscriptions_leaves_in_steps(server, connect,
     await turns_until(lambda: other.transport.written)
     assert server.global_account.interest_count > before
     await turns_until(lambda: server.global_account.interest_count == before)
+
+
+async def test_an_answer_that_is_there_does_not_wait_for_long_work(server, connect):
+    client = await connect(server).hello()
+    seen = []
+
+    def work():
+        seen.append(b"".join(client.transport.written).endswith(b"PONG\r\n"))
+        yield
+
+    client.send(b"PING\r\n")
+    server.engine_loop.work.go_on_with(work())
+    await turns_until(lambda: seen)
+    assert seen == [True]
+
+
+async def test_long_work_that_fails_stops_nobody(server, connect):
+    client = await connect(server).hello()
+
+    def work():
+        yield
+        raise ValueError("broken")
+
+    server.engine_loop.work.go_on_with(work())
+    server.engine_loop.schedule()
+    await turns_until(lambda: not server.engine_loop.work.waiting)
+    client.send(b"PING\r\n")
+    await turns_until(lambda: client.transport.written)
+    assert server.defects == 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec import Raw
 from msgspec.structs import replace
 
 from jetlake.errors import api_error
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.model.enums import (
     ConsumerAction,
@@ -49,7 +53,7 @@ from jetlake.server.engine.api.request import ApiRequest, Handler, page
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.stream.stream import Stream
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, sort_in_steps
 
 __all__ = ["HANDLERS", "consumer_info"]
 
@@ -194,10 +198,10 @@ def consumer_info_reply(request: ApiRequest) -> ConsumerInfoReply:
     return reply_of(ConsumerInfoReply, consumer_info(_consumer(request)))
 
 
-def consumer_names(request: ApiRequest) -> ConsumerNamesReply:
+def consumer_names(request: ApiRequest) -> Steps[ConsumerNamesReply]:
     """Handle `CONSUMER.NAMES`."""
     body = request.body or ConsumerListRequest()
-    names = _visible_names(request)
+    names = yield from _visible_names(request)
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
     return ConsumerNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, consumers=some)
 
@@ -206,20 +210,20 @@ def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
     """Handle `CONSUMER.LIST`."""
     body = request.body or ConsumerListRequest()
     consumers = request.jetstream.stream(request.stream).consumers
-    names = _visible_names(request)
+    names = yield from _visible_names(request)
     offset, some = page(names, body.offset, INFOS_PER_PAGE)
-    infos: list[ConsumerInfo] = []
+    infos: list[Any] = []
     for name in some:
         if (consumer := consumers.get(name)) is not None:
-            infos.append(consumer.info())
+            infos.append(Raw(encode(consumer.info())))
         yield
     return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=tuple(infos))
 
 
-def _visible_names(request: ApiRequest) -> list[str]:
+def _visible_names(request: ApiRequest) -> Steps[list[str]]:
     """Return the names of the stream's consumers, but for the transient ones of mirrors and sources."""
     consumers = request.jetstream.stream(request.stream).consumers
-    return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
+    return (yield from sort_in_steps([name for name, consumer in consumers.items() if not consumer.config.direct]))
 
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:

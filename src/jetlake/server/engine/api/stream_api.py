@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from jetlake.errors import ConfigError, api_error
+from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.times import format_time, parse_time
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.replies import (
@@ -44,7 +46,7 @@ from jetlake.server.engine.api.metadata import with_served_metadata, with_stored
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage as Stored
-from jetlake.store.steps import Steps, in_groups
+from jetlake.store.steps import Steps, in_groups, sort_in_steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["HANDLERS", "stream_info", "stream_rules"]
@@ -121,10 +123,10 @@ def stream_delete(request: ApiRequest) -> Steps[StreamDeleteReply]:
     return StreamDeleteReply(success=True)
 
 
-def stream_names(request: ApiRequest) -> StreamNamesReply:
+def stream_names(request: ApiRequest) -> Steps[StreamNamesReply]:
     """Handle `STREAM.NAMES`."""
     body = request.body or StreamListRequest()
-    names = [stream.name for stream in _streams(request, body)]
+    names = yield from _stream_names(request, body)
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
     return StreamNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, streams=some or None)
 
@@ -132,13 +134,14 @@ def stream_names(request: ApiRequest) -> StreamNamesReply:
 def stream_list(request: ApiRequest) -> Steps[StreamListReply]:
     """Handle `STREAM.LIST`."""
     body = request.body or StreamListRequest()
-    streams = _streams(request, body)
-    offset, some = page(streams, body.offset, INFOS_PER_PAGE)
-    infos: list[StreamInfo] = []
-    for stream in some:
-        infos.append(stream_info(stream, request.now_ns, served=False))
+    names = yield from _stream_names(request, body)
+    offset, some = page(names, body.offset, INFOS_PER_PAGE)
+    infos: list[Any] = []
+    for name in some:
+        if (stream := request.jetstream.streams.get(name)) is not None:
+            infos.append(Raw(encode(stream_info(stream, request.now_ns, served=False))))
         yield
-    return StreamListReply(total=len(streams), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
+    return StreamListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, streams=tuple(infos))
 
 
 def stream_info_reply(request: ApiRequest) -> StreamInfoReply | Steps[StreamInfoReply]:
@@ -290,14 +293,20 @@ def stream_rules(request: ApiRequest, *, pedantic: bool = False) -> StreamRules:
     return StreamRules(pedantic=pedantic, server=limits, account=jetstream.limits, lookup=lookup)
 
 
-def _streams(request: ApiRequest, body: StreamListRequest) -> list[Stream[Any]]:
-    streams = [stream for _, stream in sorted(request.jetstream.streams.items())]
+def _stream_names(request: ApiRequest, body: StreamListRequest) -> Steps[list[str]]:
+    """Return the sorted names of the streams that capture a subject which the request asks for."""
+    streams = request.jetstream.streams
+    names = yield from sort_in_steps(list(streams))
     if not body.subject:
-        return streams
+        return names
     wanted = body.subject.encode()
-    return [
-        stream for stream in streams if any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects)
-    ]
+    found: list[str] = []
+    for name in names:
+        stream = streams.get(name)
+        if stream is not None and any(overlaps(subject.encode(), wanted) for subject in stream.config.subjects):
+            found.append(name)
+        yield
+    return found
 
 
 HANDLERS: dict[str, Handler] = {

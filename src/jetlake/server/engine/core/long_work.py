@@ -13,7 +13,7 @@ from jetlake.store.steps import Steps
 __all__ = ["LongWork"]
 
 # Longest time that one piece of work runs in a turn.
-SLICE_NS = 1_000_000
+SLICE_NS = 500_000
 
 
 class LongWork:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jetlake.server.shell.committer import LatencyHistogram
 from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes, uptime_ns
 from jetlake.server.shell.monitoring.server_view import ServerView
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, sort_in_steps
 
 __all__ = ["METRICS_TYPE", "metrics_text"]
 
@@ -77,13 +77,17 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
     engine = server.engine_loop.engine
     if engine is None:
         return
-    streams = [
-        (account, stream)
-        for account, jetstream in sorted(engine.jetstreams.items())
-        for _, stream in sorted(jetstream.streams.items())
-    ]
+    streams = []
+    consumers = missing = 0
+    for account, jetstream in sorted(engine.jetstreams.items()):
+        for name in (yield from sort_in_steps(list(jetstream.streams))):
+            yield
+            if (found := jetstream.streams.get(name)) is not None:
+                streams.append((account, found))
+                consumers += len(found.consumers)
+                missing += len(found.home.missing)
     page.gauge("jetlake_streams", "Streams.", len(streams))
-    page.gauge("jetlake_consumers", "Consumers.", sum(len(stream.consumers) for _, stream in streams))
+    page.gauge("jetlake_consumers", "Consumers.", consumers)
     page.gauge(
         "jetlake_disk_failures",
         "Streams and consumers that take nothing more because the disk failed.",
@@ -92,7 +96,7 @@ def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
     page.gauge(
         "jetlake_set_aside",
         "Streams and consumers that are on the disk and could not be opened.",
-        len(engine.storage.set_aside) + sum(len(stream.home.missing) for _, stream in streams),
+        len(engine.storage.set_aside) + missing,
     )
     page.family("jetlake_stream_lost_messages", "gauge", "Messages that the disk no longer gives back.")
     for account, stream in streams:

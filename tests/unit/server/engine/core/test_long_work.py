@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from msgspec import Raw
+
+from jetlake.model.encoding.codec import encode
 
 MESSAGES = 60
 
@@ -85,6 +88,38 @@ def test_many_subjects_are_looked_at_in_steps(sliced, verb, body):
     send(sliced, verb, body)
     turns, _ = turns_to_answer(sliced)
     assert turns >= 5
+
+
+@pytest.mark.parametrize(
+    "verb", ["STREAM.NAMES", "STREAM.LIST", "CONSUMER.NAMES.S", "CONSUMER.LIST.S"], ids=lambda verb: verb[:-2]
+)
+def test_names_are_sorted_in_steps(sliced, monkeypatch, verb):
+    monkeypatch.setattr("jetlake.store.steps._RUN", 2)
+    for name in "fbdace":
+        sliced.create(name=name, subjects=[name])
+        sliced.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": {"name": name}})
+    send(sliced, verb)
+    turns, answer = turns_to_answer(sliced)
+    listed = answer[verb.partition(".")[0].lower() + "s"]
+    names = [entry if isinstance(entry, str) else entry.get("name") or entry["config"]["name"] for entry in listed]
+    assert names == sorted({*"abcdef", "OTHER", "S"} if "STREAM" in verb else "abcdef")
+    assert turns >= 6
+
+
+@pytest.mark.parametrize("kind", ["STREAM.LIST", "CONSUMER.LIST.S"])
+def test_a_page_of_infos_is_encoded_one_by_one(sliced, monkeypatch, kind):
+    """The step that sends the answer has only bytes left to copy."""
+    encoded = []
+    for module in ("api", "stream_api", "consumer_api"):
+        name = f"jetlake.server.engine.api.{module}.encode"
+        monkeypatch.setattr(name, lambda value: encoded.append(value) or encode(value))
+    sliced.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c"}})
+    encoded.clear()
+    send(sliced, kind)
+    turns_to_answer(sliced)
+    *infos, page = encoded
+    assert infos
+    assert all(isinstance(entry, Raw) for entry in getattr(page, kind.partition(".")[0].lower() + "s"))
 
 
 def test_a_purge_is_whole_for_all_who_ask_after_it(sliced):
