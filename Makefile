@@ -1,11 +1,12 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark soak bench clean
+.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark test-cluster soak bench clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
 HISTORIES ?= 1000
 SECONDS ?= 60
+KILLS ?= 20
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -42,6 +43,9 @@ simulate: setup ## run random histories of the whole engine (SEED=1 STEPS=20000)
 
 simulate-spark: setup ## run random histories of the Spark source and sink (SEED=1 HISTORIES=1000)
 	@$(BIN)/python tests/spark/model/run_spark.py --seed $(SEED) --histories $(HISTORIES)
+
+test-cluster: setup ## kill, freeze and cut off the servers of a nats-server cluster under load (KILLS=20, under 15 min)
+	@CLUSTER_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 900 tests/cluster/full_failover.py tests/cluster
 
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)

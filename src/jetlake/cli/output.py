@@ -8,9 +8,12 @@ from typing import Any
 
 import msgspec
 
+from jetlake.model.stream import ClusterInfo
+
 __all__ = [
     "Bar",
     "age",
+    "cluster_facts",
     "count",
     "duration",
     "plural",
@@ -148,6 +151,18 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
             lines += ["", f"{name}:", ""]
             lines += [f"  {key:>{width}}: {value}" for key, value in facts]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
+    """The leader of a stream or consumer in a cluster, and how far each replica is; nothing outside of clusters."""
+    if cluster is None or not cluster.name:
+        return []
+    facts = [("Cluster", cluster.name), ("Leader", cluster.leader or "none: an election is under way")]
+    for replica in cluster.replicas:
+        state = "offline" if replica.offline else "current" if replica.current else "not current"
+        lag = f", {plural(replica.lag, 'operation')} behind" if replica.lag else ""
+        facts.append((f"Replica {replica.name}", f"{state}{lag}, heard {duration(replica.active)} ago"))
+    return facts
 
 
 def count(number: int) -> str:

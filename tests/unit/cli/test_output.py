@@ -6,7 +6,9 @@ import io
 
 import pytest
 
+from jetlake.cli import output
 from jetlake.cli.output import plural, print_table
+from jetlake.model.stream import ClusterInfo, PeerInfo
 
 COLUMNS = ["Name", "Subjects", "Messages", "Last message"]
 ROWS = [["ORDERS", "orders.new, orders.processed, orders.completed", "12,345", "2026-11-15 13:56:13"]]
@@ -67,3 +69,19 @@ def test_one_is_not_many():
         "0 subjects",
         "2,000 subjects",
     )
+
+
+def test_where_a_stream_is_in_its_cluster():
+    replicas = (
+        PeerInfo(name="n2", current=True, active=1_000_000_000),
+        PeerInfo(name="n3", offline=True, active=2_000_000_000, lag=12),
+    )
+    assert output.cluster_facts(ClusterInfo(name="C", leader="n1", replicas=replicas)) == [
+        ("Cluster", "C"),
+        ("Leader", "n1"),
+        ("Replica n2", "current, heard 1s ago"),
+        ("Replica n3", "offline, 12 operations behind, heard 2s ago"),
+    ]
+    assert ("Leader", "none: an election is under way") in output.cluster_facts(ClusterInfo(name="C"))
+    # A single server leads itself.
+    assert output.cluster_facts(ClusterInfo(leader="alone")) == output.cluster_facts(None) == []

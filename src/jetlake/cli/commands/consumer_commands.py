@@ -275,6 +275,7 @@ def _print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:
                     for group in info.priority_groups
                 ),
             ],
+            "Replication": output.cluster_facts(info.cluster),
         },
     )
 

@@ -224,6 +224,7 @@ def _print_info(info: StreamInfo, as_json: bool, title: str) -> None:
                 ("Subjects", output.count(state.num_subjects)),
                 ("Active Consumers", output.count(state.consumer_count)),
             ],
+            "Replication": output.cluster_facts(info.cluster),
             "Copied from": [
                 (f"{kind} {source.name}", _copying(source))
                 for kind, sources in (("Mirror of", (info.mirror,) if info.mirror else ()), ("Source", info.sources))

@@ -234,7 +234,9 @@ class _OrderedSource:
         good = self.ordered.accept(messages)
         if self.ordered.gap is None:
             return good, NextStep.PULL
-        self._report(self.ordered.gap)
+        # A consumer that counts from 1 again was made anew with its server: nothing is missing.
+        if self.ordered.gap.received > self.ordered.gap.expected:
+            self._report(self.ordered.gap)
         return good, NextStep.RECOVER
 
     def heard(self, status: PullStatus, now: float) -> Verdict:

@@ -319,6 +319,18 @@ async def test_an_attempt_without_an_answer_is_repeated_under_another_name(fake,
     assert deleted[:2] == attempts[:2]
 
 
+async def test_a_consumer_that_lost_its_state_with_its_server_is_replaced_in_silence(fake, clock, creator, stream):
+    async with stream.ordered().consume() as messages:
+        await clock.settle()
+        creator.deliver(1, 2, 3)
+        creator.deliver(1)
+        await clock.settle()
+        assert len(creator.created) == 2
+        creator.deliver(1, first_stream_seq=4)
+        assert [(await messages.next()).metadata.stream_seq for _ in range(4)] == [1, 2, 3, 4]
+    assert fake.errors == []
+
+
 def is_creation(frame):
     return isinstance(frame, Pub) and frame.subject.startswith(b"$JS.API.CONSUMER.CREATE.S.")
 

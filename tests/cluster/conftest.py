@@ -1,0 +1,28 @@
+"""Clusters of three nats-servers, with publishers and readers at work."""
+
+import pytest
+from nats_cluster import Cluster
+from workload import Workload
+
+
+@pytest.fixture
+async def cluster():
+    """A cluster that just came up."""
+    cluster = Cluster()
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.discard()
+
+
+@pytest.fixture
+async def workload(cluster):
+    """Publishers and readers at work."""
+    workload = Workload(cluster.urls)
+    try:
+        await workload.start()
+        await workload.progress()
+        yield workload
+    finally:
+        await workload.stop()

@@ -1,0 +1,65 @@
+"""Replicated streams while servers die, freeze and are cut off, at length: `make test-cluster` runs it.
+
+Nothing that was acknowledged is lost, nothing is stored twice, ordered reads have no gap, nobody stays silent, and no
+error reaches a user for what resolves itself.
+"""
+
+import os
+
+from workload import STREAM
+
+KILLS = int(os.environ.get("CLUSTER_KILLS", "20"))
+
+
+async def test_the_kills_of_leaders(cluster, workload):
+    js = (await workload.connect()).jetstream()
+    for _ in range(KILLS):
+        await cluster.kill_leader(js, STREAM, down_s=0.5)
+        await workload.progress()
+    await workload.finish()
+    assert workload.errors == []
+
+
+async def test_a_rolling_restart(cluster, workload):
+    await cluster.restart_one_by_one()
+    await workload.progress()
+    await workload.finish()
+    assert workload.errors == []
+
+
+async def test_a_leader_that_freezes(cluster, workload):
+    """Its sockets stay open, so that only silence tells; clients connected to it notice by their pings."""
+    js = (await workload.connect()).jetstream()
+    leader = await cluster.leader_of(js, STREAM)
+    leader.pause()
+    try:
+        await workload.progress_elsewhere()
+    finally:
+        leader.resume()
+    await cluster.ready()
+    await workload.progress()
+    await workload.finish()
+
+
+async def test_a_leader_that_is_cut_off(cluster, workload):
+    """Its clients stay connected to a server that has no quorum any more, and go on when it is back."""
+    js = (await workload.connect()).jetstream()
+    leader = await cluster.leader_of(js, STREAM)
+    cluster.cut_off(leader)
+    try:
+        await workload.progress_elsewhere()
+    finally:
+        cluster.restore(leader)
+    await cluster.ready()
+    await workload.progress()
+    await workload.finish()
+
+
+async def test_objects_and_the_kills_of_leaders(cluster, workload):
+    js = (await workload.connect()).jetstream(timeout=30)
+    store = await js.create_object_store("O", num_replicas=3)
+    content = os.urandom(3 * 1024 * 1024)
+    for number in range(3):
+        await store.put(f"object-{number}", content)
+        await cluster.kill_leader(js, "OBJ_O", down_s=0.2)
+        assert (await store.get(f"object-{number}")) == content
