@@ -3,13 +3,16 @@
 Every case is run by jetlake and by nats-py in its best way, each on asyncio and on uvloop, in turns on one server.
 Rates are messages a second of wall time, CPU is microseconds of this process a message; the publisher of the subscribe
 case and the responder of the request case are processes of their own. The ceiling is a bare socket on the same server
-that takes replies out of the bytes with one regular expression and never builds a message.
+that takes replies out of the bytes with one regular expression and never builds a message. Objects are counted in units
+of 8 KiB, whatever their chunks are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import io
+import random
 import re
 import shutil
 import socket
@@ -38,6 +41,8 @@ STREAM = "BENCH"
 SUBJECT = "bench.subject"
 CORE = "core.subject"
 SERVICE = "service.echo"
+OBJECT_UNIT = 8192
+"""Bytes of an object that count as one."""
 
 Run = Callable[[str, int, int], Awaitable[tuple[float, float]]]
 
@@ -303,6 +308,27 @@ async def our_request(url: str, count: int, size: int) -> tuple[float, float]:
     return watch.seconds
 
 
+async def our_object_put(url: str, count: int, size: int) -> tuple[float, float]:
+    content = random.Random(1).randbytes(count * OBJECT_UNIT)
+    async with await jetlake.connect(url) as nc:
+        store = await nc.jetstream().create_object_store("BENCH", storage="memory")
+        with Stopwatch() as watch:
+            await store.put("content", content)
+        await store.delete("content")
+    return watch.seconds
+
+
+async def our_object_get(url: str, count: int, size: int) -> tuple[float, float]:
+    content = random.Random(1).randbytes(count * OBJECT_UNIT)
+    async with await jetlake.connect(url) as nc:
+        store = await nc.jetstream().create_object_store("BENCH", storage="memory")
+        await store.put("content", content)
+        with Stopwatch() as watch:
+            assert len(await store.get("content")) == len(content)
+        await store.delete("content")
+    return watch.seconds
+
+
 # Theirs, in the best way they have
 
 
@@ -466,6 +492,32 @@ async def their_request(url: str, count: int, size: int) -> tuple[float, float]:
     return watch.seconds
 
 
+async def their_object_put(url: str, count: int, size: int) -> tuple[float, float]:
+    content = random.Random(1).randbytes(count * OBJECT_UNIT)
+    nc = await nats.connect(url, max_reconnect_attempts=0)
+    store = await nc.jetstream().object_store("BENCH")
+    with Stopwatch() as watch:
+        await store.put("content", content)
+    await store.delete("content")
+    await nc.close()
+    return watch.seconds
+
+
+async def their_object_get(url: str, count: int, size: int) -> tuple[float, float]:
+    content = random.Random(1).randbytes(count * OBJECT_UNIT)
+    nc = await nats.connect(url, max_reconnect_attempts=0)
+    store = await nc.jetstream().object_store("BENCH")
+    await store.put("content", content)
+    # Without a file it adds bytes to bytes, which takes longer the more there are.
+    target = io.BytesIO()
+    with Stopwatch() as watch:
+        await store.get("content", writeinto=target)
+    assert len(target.getvalue()) == len(content)
+    await store.delete("content")
+    await nc.close()
+    return watch.seconds
+
+
 # The bare socket
 
 
@@ -585,6 +637,8 @@ CASES = (
     Case("consume_ack", 100_000, our_consume, their_consume, ceiling_pull(10_000, acks=True), PAYLOADS),
     Case("ordered_read", 100_000, our_ordered, their_ordered, ceiling_pull(10_000, acks=False), PAYLOADS),
     Case("request", 3_000, our_request, their_request, ceiling_request, PAYLOADS),
+    Case("object_put", 8_000, our_object_put, their_object_put, None, (OBJECT_UNIT,)),
+    Case("object_get", 8_000, our_object_get, their_object_get, None, (OBJECT_UNIT,)),
 )
 
 
@@ -633,7 +687,7 @@ def main() -> None:
             if not case.name.startswith(arguments.only):
                 continue
             count = max(500, case.count // 5 // 500 * 500) if arguments.quick else case.count
-            for size in (128,) if arguments.quick else case.payloads:
+            for size in (128,) if arguments.quick and 128 in case.payloads else case.payloads:
                 figures, ceiling = run_case(url, case, count, size, repeats)
                 row: dict[str, float] = {}
                 for name, (rate, cpu_us) in figures.items():
