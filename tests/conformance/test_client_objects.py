@@ -19,6 +19,7 @@ import jetlake.blocking
 from jetlake.errors import (
     ApiError,
     InvalidOptionError,
+    JetlakeError,
     ObjectError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -168,6 +169,52 @@ async def test_a_failed_put_leaves_the_old_object(store):
             await store.put("o", b"", chunk_size=chunk_size)
 
 
+async def test_a_put_that_is_cancelled_leaves_no_chunks(store):
+    half = asyncio.Event()
+
+    async def content():
+        yield LARGE
+        half.set()
+        await asyncio.Event().wait()
+
+    put = asyncio.create_task(store.put("o", content()))
+    await half.wait()
+    put.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    assert await chunk_count(store) == 0
+    assert await store.list() == []
+
+
+async def test_a_store_that_is_deleted_while_it_is_read(js, store):
+    await store.put("o", random.Random(2).randbytes(60_000), chunk_size=10)
+    async with store.open("o") as content:
+        assert await content.next_batch()
+        await js.delete_object_store("B")
+        with pytest.raises(JetlakeError):
+            while await content.next_batch():
+                pass
+
+
+async def test_a_read_survives_a_restart_of_the_server(start, clients):
+    server = await start(process=True)
+    store = await (await clients(server)).jetstream().create_object_store("B")
+    content = random.Random(2).randbytes(60_000)
+    await store.put("o", content, chunk_size=10)
+    async with store.open("o") as reader:
+        first = await reader.next_batch()
+        await server.restart()
+        assert b"".join(first) + await reader.read() == content
+
+
+async def test_a_server_that_takes_little(start, clients):
+    server = await start("max_payload: 1024")
+    store = await (await clients(server)).jetstream().create_object_store("B")
+    info = await store.put("n" * 200, LARGE[:10_000])
+    assert info.chunks == 14
+    assert await store.get("n" * 200) == LARGE[:10_000]
+
+
 async def test_a_full_store_refuses(js):
     store = await js.create_object_store("FULL", max_bytes=500_000)
     with pytest.raises(ApiError) as refused:
@@ -309,21 +356,23 @@ async def test_a_writer_that_is_killed_leaves_no_half_object(store, server):
 async def test_a_put_survives_a_restart_of_the_server(start, clients):
     server = await start(process=True)
     store = await (await clients(server)).jetstream().create_object_store("B")
-    half, again = asyncio.Event(), asyncio.Event()
+    half = asyncio.Event()
 
     async def content():
-        for number in range(40):
-            if number == 20:
+        for number in range(20_000):
+            if number == 5_000:
                 half.set()
-                await again.wait()
-            yield LARGE[number * 10_000 : number * 10_000 + 10_000]
+            if not number % 10:
+                await asyncio.sleep(0)
+            yield b"%06d" % number
 
-    put = asyncio.create_task(store.put("o", content(), chunk_size=10_000))
+    # Chunks are under way all the time, when the connection is lost too.
+    put = asyncio.create_task(store.put("o", content(), chunk_size=6))
     await half.wait()
     await server.restart()
-    again.set()
-    await put
-    assert await store.get("o") == LARGE[:400_000]
+    info = await asyncio.wait_for(put, 60)
+    assert info.chunks == await chunk_count(store) == 20_000
+    assert await store.get("o") == b"".join(b"%06d" % number for number in range(20_000))
 
 
 async def test_what_one_client_writes_the_other_reads(js, server):
