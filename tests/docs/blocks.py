@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?:<!-- file: (?P<file>[\w.]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
 
 class Block(NamedTuple):
-    """One fenced block."""
+    """One fenced block; `file` is the name under which a reader saves it."""
 
-    mark: str
+    file: str
     language: str
     code: str
     line: int
@@ -31,9 +34,34 @@ def blocks(path: Path) -> list[Block]:
     """The page's fenced blocks in their order."""
     text = path.read_text()
     return [
-        Block(found["mark"] or "", found["language"], found["code"], text.count("\n", 0, found.start("code")))
+        Block(found["file"] or "", found["language"], found["code"], text.count("\n", 0, found.start("code")))
         for found in _BLOCK.finditer(text)
     ]
+
+
+def save_and_run(path: Path, folder: Path) -> None:
+    """Save the page's files into the folder and run its commands (`$ python publish.py`), both as they stand.
+
+    A command's output is the lines below it; `...` stands for anything.
+    """
+    search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for block in blocks(path):
+        if block.file:
+            (folder / block.file).write_text(block.code)
+        for step in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:] if block.language == "console" else ():
+            command, _, shown = step.partition("\n")
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=folder,
+                env={**os.environ, "PATH": search_path},
+                capture_output=True,
+                text=True,
+                timeout=240,
+            )
+            assert done.returncode == 0, f"{name(path)}: {command}\n{done.stdout}{done.stderr}"
+            pattern = "(?s:.*)".join(re.escape(part) for part in shown.rstrip("\n").split("..."))
+            assert re.fullmatch(pattern, done.stdout.rstrip("\n")), f"{name(path)}: {command} printed\n{done.stdout}"
 
 
 def name(path: Path) -> str:

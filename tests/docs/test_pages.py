@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import re
 
 import pytest
-from blocks import ROOT, blocks, name, pages
+from blocks import ROOT, blocks, name, pages, save_and_run
 
-import jetlake
-
+# Pages about Spark on a cluster: their lines go into a session that the reader has.
+FRAGMENTS = {"spark.md", "spark-sizing.md"}
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def with_mark(mark):
-    return [path for path in pages() if any(block.mark == mark for block in blocks(path))]
+def python_blocks(path):
+    return [block for block in blocks(path) if block.language == "python"]
 
 
-@pytest.mark.parametrize("path", with_mark("runnable"), ids=name)
-async def test_blocks_run_from_top_to_bottom(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__page__"}
-    for block in blocks(path):
-        if block.mark != "runnable":
-            continue
-        code = compile("\n" * block.line + block.code, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        result = eval(code, names)
-        if asyncio.iscoroutine(result):
-            await asyncio.wait_for(result, 60)
+def needs_spark(path):
+    return any("jetlake.spark" in block.code for block in python_blocks(path))
 
 
-@pytest.mark.parametrize("path", with_mark("runnable-blocking"), ids=name)
-async def test_blocking_blocks_run_beside_a_server(path):
-    async with jetlake.Server() as server:
-        for block in blocks(path):
-            if block.mark == "runnable-blocking":
-                code = compile("\n" * block.line + block.code, str(path), "exec")
-                await asyncio.to_thread(exec, code, {"__name__": "__page__", "url": server.url})
+PROGRAMS = [path for path in pages() if any(block.file for block in blocks(path)) and not needs_spark(path)]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+def test_programs_run_as_they_stand_and_print_what_is_shown(path, tmp_path):
+    save_and_run(path, tmp_path)
+
+
+def test_every_program_has_a_name_and_is_run():
+    for path in pages():
+        commands = "".join(block.code for block in blocks(path) if block.language == "console")
+        for block in python_blocks(path):
+            where = f"{name(path)}:{block.line}"
+            assert block.file or path.name in FRAGMENTS, f"{where}: name the program: <!-- file: NAME.py -->"
+            assert not block.file or re.search(rf"^\$ (python|pytest -q) {block.file}", commands, re.MULTILINE), (
+                block.file
+            )
 
 
 @pytest.mark.parametrize("path", pages(), ids=name)

@@ -1,4 +1,4 @@
-"""The client without await: the same names, for scripts, notebooks, threads and Spark.
+"""The client and the server without await: the same names, for scripts, notebooks, threads and Spark.
 
 ::
 
@@ -23,6 +23,7 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectReader, ObjectStore, ObjectWatch
 from jetlake.blocking.publish_queue import PendingAck
 from jetlake.blocking.reading import Reading, Subscription
+from jetlake.blocking.server import Server
 from jetlake.blocking.service import Service, Services
 from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
 from jetlake.client.services.request import ServiceRequest
@@ -46,6 +47,7 @@ __all__ = [
     "PullSubscription",
     "PushSubscription",
     "Reading",
+    "Server",
     "Service",
     "ServiceRequest",
     "Services",

@@ -140,6 +140,7 @@ class LoopPort:
     Attributes:
         thread: where the loop runs.
         loop: the event loop.
+        noun: what runs on the loop, for messages: a client or a server.
         is_shut: whether it takes no more.
         has_ended: set when the loop's thread has ended.
         farewell: writes what waits and closes the connection, for clients that nobody closes.
@@ -147,8 +148,9 @@ class LoopPort:
         queues: what has to be emptied before the loop may end.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, noun: str = "client") -> None:
         self.loop = loop
+        self.noun = noun
         self.is_shut = False
         self.has_ended = Latch()
         self.farewell: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -157,7 +159,7 @@ class LoopPort:
         self._gate = threading.RLock()
         self.queues: WeakSet[Queue] = WeakSet()
         self._running: set[Submitted[Any]] = set()
-        self._refusal = "the client is closed"
+        self._refusal = f"the {noun} is closed"
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         _ports.add(self)
 
@@ -204,7 +206,9 @@ class LoopPort:
         """
         if threading.current_thread() is self.thread:
             work.close()
-            raise JetlakeError("a blocking call from the client's own thread would wait for ever; use another thread")
+            raise JetlakeError(
+                f"a blocking call from the {self.noun}'s own thread would wait for ever; use another thread"
+            )
         submitted = Submitted(work, unclaimed=unclaimed)
         try:
             self.submit(submitted)
@@ -269,7 +273,8 @@ class LoopPort:
         self._gate = threading.RLock()
         self.is_shut = True
         self.has_ended.set()
-        self._refusal = f"the client belongs to process {os.getppid()}, which forked this one: connect again here"
+        again = "connect again" if self.noun == "client" else "start another"
+        self._refusal = f"the {self.noun} belongs to process {os.getppid()}, which forked this one: {again} here"
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in self.sockets():
             os.dup2(nowhere, descriptor)

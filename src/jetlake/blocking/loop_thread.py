@@ -46,8 +46,8 @@ class LoopThread:
     loop runs, nobody can close the client any more, so it writes what waits and closes itself.
     """
 
-    def __init__(self, name: str) -> None:
-        self.port = LoopPort(asyncio.new_event_loop(), name)
+    def __init__(self, name: str, noun: str = "client") -> None:
+        self.port = LoopPort(asyncio.new_event_loop(), name, noun)
         # Bound once, so that a call through the thread is one call.
         self.call = self.port.call
         self.call_soon = self.port.post
@@ -55,7 +55,7 @@ class LoopThread:
         self.port.thread.start()
 
     def keep(self, name: str) -> None:
-        """Close the client that it runs when the last reference to it goes."""
+        """Close the client or server on the loop when the last reference to this object goes."""
         finalize(self, _unreferenced, self.port, name).atexit = False
 
     def start_worker(self, work: Callable[[], None], name: str) -> Worker:
@@ -86,13 +86,12 @@ class LoopThread:
 def _unreferenced(port: LoopPort, name: str) -> None:
     if not port.is_shut:
         port.leave()
-        _warn(name)
+        _warn(port.noun, name)
 
 
-def _warn(name: str) -> None:
-    warnings.warn(
-        f"the client {name!r} was never closed: use `with`, drain() or close()", ResourceWarning, stacklevel=2
-    )
+def _warn(noun: str, name: str) -> None:
+    ending = "drain() or close()" if noun == "client" else "or stop()"
+    warnings.warn(f"the {noun} {name!r} was never closed: use `with`, {ending}", ResourceWarning, stacklevel=2)
 
 
 @atexit.register
@@ -104,4 +103,4 @@ def _leave_all() -> None:
         port.leave()
     for port in ports:
         port.has_ended.wait(deadline - time.monotonic())
-        _warn(port.thread.name)
+        _warn(port.noun, port.thread.name)

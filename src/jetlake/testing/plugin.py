@@ -1,20 +1,45 @@
-"""A pytest plugin: a JetStream server in the test's own loop, a client connected to it, and a clock moved by hand.
+"""A pytest plugin: a JetStream server for each test, a client connected to it, and a clock moved by hand.
 
-It is there as soon as jetlake is installed, and needs pytest-asyncio. A test that asks for `jetlake_clock` gets a
-server whose time stands still until the test moves it; every other test gets one that runs by the real time.
+It is there as soon as jetlake is installed. A plain `def` test gets the names of `jetlake.blocking`, and a server in a
+thread of its own; an `async def` test gets the asyncio ones, and a server in the test's own loop, which pytest-asyncio
+runs. A test that asks for `jetlake_clock` gets a server whose time stands still until the test moves it.
+
+With `--jetlake-real` the same tests run on a nats-server, whose time cannot be moved: tests with `jetlake_clock` are
+skipped there, with that reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jetlake import blocking
     from jetlake.client import Client, JetStream
     from jetlake.server import Server
     from jetlake.testing.clock import ManualClock
+    from jetlake.testing.real_server import RealServer
+
+_HOW_TO_MARK = (
+    "is an `async def` test that no plugin runs: install pytest-asyncio, and mark the test with @pytest.mark.asyncio "
+    "or set asyncio_mode = auto in pytest's configuration; or write a plain `def` test, which gets the blocking names"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--jetlake-real`."""
+    parser.getgroup("jetlake").addoption(
+        "--jetlake-real",
+        nargs="?",
+        const="nats-server",
+        metavar="PROGRAM",
+        help="run tests that use jetlake's fixtures on a nats-server: found on the PATH, or this program",
+    )
 
 
 def async_fixture(function: Any) -> Any:
@@ -24,36 +49,82 @@ def async_fixture(function: Any) -> Any:
     except ImportError:
 
         @pytest.fixture(name=function.__name__)
-        def missing() -> None:
-            pytest.fail(f"the fixture {function.__name__} needs pytest-asyncio: pip install pytest-asyncio")
+        def missing(request: pytest.FixtureRequest) -> None:
+            pytest.fail(f"{request.node.nodeid} {_HOW_TO_MARK}", pytrace=False)
 
         return missing
     return fixture(function)
 
 
+def runs_in_a_loop(request: pytest.FixtureRequest) -> bool:
+    """Whether pytest-asyncio runs the test; an `async def` test that nobody runs fails, with what to set."""
+    test = getattr(request, "function", None)
+    if not inspect.iscoroutinefunction(test):
+        return False
+    if request.node.get_closest_marker("asyncio") is None:
+        pytest.fail(f"{request.node.nodeid} {_HOW_TO_MARK}", pytrace=False)
+    return True
+
+
 @pytest.fixture
-def jetlake_clock() -> ManualClock:
+def jetlake_clock(pytestconfig: pytest.Config) -> ManualClock:
     """The time of the server: `jetlake_clock.advance(30)` makes redeliveries, expiries and heartbeats due."""
     from jetlake.testing.clock import ManualClock
 
+    if pytestconfig.getoption("--jetlake-real"):
+        pytest.skip("the clock of a real nats-server cannot be moved: jetlake_clock needs the embedded server")
     return ManualClock()
 
 
+def _clock(request: pytest.FixtureRequest) -> ManualClock | None:
+    return request.getfixturevalue("jetlake_clock") if "jetlake_clock" in request.fixturenames else None
+
+
 @async_fixture
-async def jetlake_server(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[Server]:
-    """A server of the test's own, on a free port, with an empty store that goes with the test."""
+async def _jetlake_loop_server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     from jetlake.server import Server
 
-    clock = request.getfixturevalue("jetlake_clock") if "jetlake_clock" in request.fixturenames else None
-    async with Server(store_dir=str(tmp_path / "jetlake"), clock=clock) as server:
+    clock = _clock(request)
+    async with Server(tmp_path / "jetlake", clock=clock) as server:
         if clock is not None:
             clock.on_move(server.clock_moved)
         yield server
 
 
+@pytest.fixture
+def _jetlake_thread_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[blocking.Server]:
+    from jetlake import blocking
+
+    clock = _clock(request)
+    with blocking.Server(tmp_path / "jetlake", clock=clock) as server:
+        if clock is not None:
+            clock.on_move(server.clock_moved)
+        yield server
+
+
+@pytest.fixture
+def _jetlake_real_server(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[RealServer]:
+    from jetlake.testing.real_server import RealServer
+
+    with RealServer(pytestconfig.getoption("--jetlake-real"), tmp_path / "jetlake") as server:
+        yield server
+
+
+@pytest.fixture
+def jetlake_server(request: pytest.FixtureRequest) -> Server | blocking.Server | RealServer:
+    """A server of the test's own, on a free port, with an empty store that goes with the test."""
+    if "jetlake_clock" in request.fixturenames:
+        request.getfixturevalue("jetlake_clock")
+    if request.config.getoption("--jetlake-real"):
+        name = "_jetlake_real_server"
+    else:
+        name = "_jetlake_loop_server" if runs_in_a_loop(request) else "_jetlake_thread_server"
+    server: Server | blocking.Server | RealServer = request.getfixturevalue(name)
+    return server
+
+
 @async_fixture
-async def jetlake_client(jetlake_server: Server) -> AsyncIterator[Client]:
-    """A client connected to `jetlake_server`."""
+async def _jetlake_loop_client(jetlake_server: Server) -> AsyncIterator[Client]:
     import jetlake
 
     async with await jetlake.connect(jetlake_server.url, connect_timeout=20) as client:
@@ -61,6 +132,22 @@ async def jetlake_client(jetlake_server: Server) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def jetlake_js(jetlake_client: Client) -> JetStream:
+def _jetlake_thread_client(jetlake_server: blocking.Server) -> Iterator[blocking.Client]:
+    from jetlake import blocking
+
+    with blocking.connect(jetlake_server.url, connect_timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def jetlake_client(request: pytest.FixtureRequest) -> Client | blocking.Client:
+    """A client connected to `jetlake_server`: a blocking one for a plain `def` test."""
+    name = "_jetlake_loop_client" if runs_in_a_loop(request) else "_jetlake_thread_client"
+    client: Client | blocking.Client = request.getfixturevalue(name)
+    return client
+
+
+@pytest.fixture
+def jetlake_js(jetlake_client: Client | blocking.Client) -> JetStream | blocking.JetStream:
     """JetStream through `jetlake_client`."""
     return jetlake_client.jetstream()

