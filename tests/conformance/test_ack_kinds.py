@@ -397,3 +397,21 @@ def test_ack_next_of_the_blocking_client(client):
     again[1].in_progress_sync()
     again[1].ack_sync()
     assert consumer.info().num_ack_pending == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"+ACK"])
+async def test_acks_of_two_consumers_in_one_write(bench, body):
+    await bench.fill(9)
+    for name in "cd":
+        await bench.consumer(name)
+        await bench.pull(b"9", name)
+    ours, others = await bench.take(9), await bench.take(9)
+    chosen = [*ours[:4], ours[1], *others[4:], *ours[6:8], others[0], ours[4]]
+    lines = [b"PUB %b %d\r\n%b\r\n" % (message.reply.encode(), len(body), body) for message in chosen]
+    lines.insert(3, b"PUB %b 4\r\n-NAK\r\n" % ours[8].reply.encode())
+    lines.insert(5, b"PUB %b inbox.reply %d\r\n%b\r\n" % (ours[0].reply.encode(), len(body), body))
+    await bench.data.send(b"".join(lines))
+    assert (await bench.take()).subject == "inbox.reply"
+    await bench.reaches(((9, 9), (5, 5), 0, 2, 0, 0))
+    await bench.reaches(((9, 9), (1, 1), 0, 3, 0, 0), "d")
+    assert numbers_of(await bench.next())[:2] == (2, 9)

@@ -331,7 +331,7 @@ def _journal_bytes() -> bytes:
     journal.load()
     journal.delivered_run(1, [1, 2, 5], 10)
     journal.flush()
-    journal.acked(2)
+    journal.acked([2])
     journal.delivered(4, 1, 20, 2)
     journal.ack_floor(1, 1)
     journal.flush()
@@ -345,7 +345,7 @@ def journal_file(data: bytes) -> None:
     journal = FileJournal(disk, FOLDER)
     state = journal.load()
     assert state.delivered_stream >= 0
-    journal.acked(1)
+    journal.acked([1])
     journal.flush()
     journal.close()
     assert disk.open_handles() == 0

@@ -210,11 +210,32 @@ class Simulation:
             return
         key = self.random.choice(chosen)
         book = self.consumers[key]
+        if self.random.random() < 0.3:
+            self._acknowledge_run(key, book)
+            return
         for _ in range(self.random.randint(1, 6)):
             waiting = [sequence for sequence in book.deliveries if sequence not in book.confirmed]
             if not waiting or key not in self.consumers:
                 return
             self._acknowledge(key, book, self.random.choice(waiting))
+
+    def _acknowledge_run(self, key, book):
+        """Several messages are acknowledged in any order with one write, some of them twice."""
+        waiting = [sequence for sequence in book.deliveries if sequence not in book.confirmed]
+        chosen = self.random.choices(waiting, k=self.random.randint(2, 12)) if waiting else []
+        acks = self.world.jetstream.streams[key[0]].consumers[key[1]].ack_tracker
+        chosen = [sequence for sequence in chosen if sequence <= acks.delivered_stream]
+        floor_before = acks.floor_stream
+        replies = [book.deliveries[sequence].reply for sequence in chosen]
+        self.world.acknowledge(replies, self.random.choice([b"", b"+ACK"]))
+        if book.ack_policy == "explicit":
+            covered = set(chosen)
+        else:
+            covered = self._up_to(book, acks.floor_stream) if acks.floor_stream > floor_before else set()
+        book.done |= covered
+        for one in covered:
+            self._retain(self.streams[key[0]], one)
+        self._turn()
 
     def _acknowledge(self, key, book, sequence):
         delivery = book.deliveries[sequence]

@@ -44,6 +44,12 @@ def test_an_ack_that_is_forgotten_is_noticed(monkeypatch):
         find_a_broken_promise()
 
 
+def test_a_run_of_acks_that_is_forgotten_is_noticed(monkeypatch):
+    monkeypatch.setattr(AckTracker, "ack_run", lambda self, sequences: [*{*sequences} & self.pending.keys()])
+    with pytest.raises(AssertionError):
+        find_a_broken_promise()
+
+
 def test_a_message_that_is_skipped_is_noticed(monkeypatch):
     deal = PullQueue.deal
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from random import Random
 
 from faulty_disk import FaultyDisk
-from jetlake.protocol.frames import Msg
-from jetlake.protocol.parser import ClientParser
+from jetlake.protocol.frames import AckRun, Msg
+from jetlake.protocol.parser import ClientParser, ServerParser
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
@@ -88,6 +88,15 @@ class World:
 
     def publish(self, subject, payload=b"", reply=b""):
         self.account.publish(subject, reply, b"", payload, self.client)
+
+    def acknowledge(self, subjects, body):
+        """Acknowledge with the bytes of one read, which a shell hands on as runs."""
+        data = b"".join(b"PUB %b %d\r\n%b\r\n" % (subject, len(body), body) for subject in subjects)
+        for frame in ServerParser(ack_runs=True).feed(data):
+            if isinstance(frame, AckRun):
+                self.account.publish_acks(frame, self.client)
+            else:
+                self.publish(frame.subject, frame.payload)
 
     def api(self, verb, body=None):
         """The JSON answer to a request, and whatever else came meanwhile; None when there was no answer."""

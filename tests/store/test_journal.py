@@ -50,9 +50,9 @@ def test_what_is_told_comes_back(disk: FaultyDisk) -> None:
     journal.delivered_run(1, [1, 2, 3, 4, 5], 100)
     journal.flush()
     journal.delivered_run(6, [7, 10, 12], 200)
-    journal.acked(2)
-    journal.acked(1)
-    journal.acked(10)
+    journal.acked([2])
+    journal.acked([1])
+    journal.acked([10])
     journal.ack_floor(2, 2)
     journal.delivered(9, 4, 300, 2)
     journal.delivered(10, 5, 300, 2)
@@ -89,10 +89,10 @@ def test_a_replacement_voids_what_was_told(disk: FaultyDisk) -> None:
     journal, _ = open_journal(disk)
     journal.delivered_run(1, [1, 2, 3], 100)
     journal.flush()
-    journal.acked(1)
+    journal.acked([1])
     state = ConsumerState(delivered_consumer=3, delivered_stream=9, pending={9: (3, 5, 4)}, deliveries={9: 4})
     journal.replace(state)
-    journal.acked(9)
+    journal.acked([9])
     journal.flush()
     journal.close()
     _, found = open_journal(disk)
@@ -108,7 +108,7 @@ def test_a_journal_that_has_grown_begins_anew(disk: FaultyDisk) -> None:
         if sequence > 5:
             state.acknowledge(sequence - 5, sequence - 5)
             state.raise_floor(sequence - 5, sequence - 5)
-            journal.acked(sequence - 5)
+            journal.acked([sequence - 5])
             journal.ack_floor(sequence - 5, sequence - 5)
         journal.flush()
         if sequence % 10 == 0:
@@ -155,7 +155,7 @@ def test_a_big_state_is_not_written_again_and_again(disk: FaultyDisk) -> None:
     before = disk.operations
     for sequence in range(1, 200):
         state.acknowledge(sequence, sequence)
-        journal.acked(sequence)
+        journal.acked([sequence])
         journal.flush()
     assert disk.operations - before < 220
     journal.close()
@@ -171,7 +171,7 @@ def flips(disk: FaultyDisk) -> tuple[list[ConsumerState], bytes]:
         state.deliver_run(first, range(first, first + 3), step)
         journal.delivered_run(first, [first, first + 1, first + 2], step)
         state.acknowledge(first, first)
-        journal.acked(first)
+        journal.acked([first])
         journal.flush()
         states.append(ConsumerState(pending=dict(state.pending)))
     journal.close()
@@ -236,7 +236,7 @@ def test_a_write_that_fails_is_tried_again(disk: FaultyDisk) -> None:
     journal.delivered_run(1, [1, 2], 1)
     for operation in ("write", "open"):
         disk.fault = failing(operation)
-        journal.acked(1)
+        journal.acked([1])
         with pytest.raises(StoreError, match="cannot write to the consumer's journal: no space left on device"):
             journal.flush()
         disk.fault = None
@@ -256,7 +256,7 @@ def test_after_a_failed_sync_nothing_is_promised_any_more(disk: FaultyDisk) -> N
     with pytest.raises(StoreError, match="cannot make the consumer's journal safe"):
         journal.sync()
     disk.fault = None
-    journal.acked(1)
+    journal.acked([1])
     with pytest.raises(StoreError):
         journal.flush()
     with pytest.raises(StoreError):
@@ -274,7 +274,7 @@ def test_what_a_start_adopts_after_a_failed_sync_is_safe() -> None:
         journal.delivered_run(1, [1, 2, 3], 5)
         journal.flush()
         journal.sync()
-        journal.acked(2)
+        journal.acked([2])
         journal.flush()
         disk.fault = failing("sync")
         with pytest.raises(StoreError):
@@ -294,7 +294,7 @@ def test_a_journal_that_was_closed_is_known_to_be_safe(disk: FaultyDisk) -> None
     before = disk.operations
     journal, state = open_journal(disk)
     assert disk.operations == before, "nothing to write, nothing to sync"
-    journal.acked(1)
+    journal.acked([1])
     journal.flush()
     disk.kill()
     journal, state = open_journal(disk)
@@ -336,7 +336,7 @@ def test_a_journal_in_memory_remembers_nothing() -> None:
     journal.delivered_run(1, [1], 1)
     journal.delivered(2, 1, 1, 2)
     journal.exhausted(1)
-    journal.acked(1)
+    journal.acked([1])
     journal.ack_floor(1, 1)
     journal.position(1, 1)
     journal.replace(ConsumerState(delivered_consumer=1))
@@ -399,7 +399,7 @@ def run_day(seed: int) -> None:
                 elif action < 0.7 and state.pending:
                     sequence = random.choice(list(state.pending))
                     acked.add(sequence)
-                    journal.acked(sequence)
+                    journal.acked([sequence])
                     state.acknowledge(sequence, sequence)
                 elif action < 0.85:
                     journal.flush()

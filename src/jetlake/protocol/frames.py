@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Connect", "Err", "Frame", "Info", "Msg", "Ok", "Ping", "Pong", "Pub", "Sub", "Unsub"]
+__all__ = ["AckRun", "Connect", "Err", "Frame", "Info", "Msg", "Ok", "Ping", "Pong", "Pub", "Sub", "Unsub"]
 
 
 class Msg(Struct, gc=False):
@@ -28,6 +28,33 @@ class Pub(Struct, gc=False):
     reply: bytes
     header: bytes
     payload: bytes
+
+
+class AckRun(Struct, gc=False):
+    """Consecutive `PUB`s that acknowledge messages of one consumer, without reply, header or anything but `+ACK`.
+
+    Attributes:
+        prefix: the part of the ack subjects that names the consumer, with the dot behind it.
+        sequences: the stream sequence of each.
+        consumer_sequences: the consumer sequence of each.
+        data: all of them as they came.
+    """
+
+    prefix: bytes
+    sequences: list[int]
+    consumer_sequences: list[int]
+    data: bytes
+
+    @property
+    def payload_size(self) -> int:
+        """The bytes of all payloads."""
+        return 4 * len(self.sequences) if self.data.endswith(b"+ACK\r\n") else 0
+
+    def messages(self) -> list[Pub]:
+        """Return each acknowledgement as a message."""
+        end, payload = (b" 4\r\n+ACK\r\n", b"+ACK") if self.payload_size else (b" 0\r\n\r\n", b"")
+        subjects = self.data[4 : -len(end)].split(end + b"PUB ")
+        return [Pub(subject, b"", b"", payload) for subject in subjects]
 
 
 class Sub(Struct, gc=False):
@@ -75,4 +102,4 @@ class Err(Struct, gc=False):
     text: str
 
 
-Frame = Msg | Pub | Sub | Unsub | Connect | Info | Ping | Pong | Ok | Err
+Frame = Msg | Pub | AckRun | Sub | Unsub | Connect | Info | Ping | Pong | Ok | Err

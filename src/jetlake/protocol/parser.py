@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import repeat
 
+from jetlake.protocol.ack_runs import ACK_SIZE_MAX, read_ack_run
 from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Pub, Sub, Unsub
 from jetlake.protocol.general_parser import (
     SIZE_DIGITS_MAX,
@@ -160,6 +161,7 @@ class ServerParser(GeneralParser):
 
     Args:
         message_type: what to build of a message, called with subject, reply, header and payload.
+        ack_runs: yield consecutive acknowledgements of one consumer as an `AckRun`.
     """
 
     def __init__(
@@ -168,15 +170,18 @@ class ServerParser(GeneralParser):
         max_control_line: int = MAX_CONTROL_LINE,
         max_payload: int = MAX_PAYLOAD,
         message_type: type[Pub] = Pub,
+        ack_runs: bool = False,
     ) -> None:
         super().__init__(max_control_line=max_control_line, max_payload=max_payload)
         self._message_type = message_type
+        self._ack_runs = ack_runs
 
     def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
         find = data.find
         append = frames.append
         sizes = SIZES
         message_type = self._message_type
+        ack_runs = self._ack_runs and self.max_payload >= ACK_SIZE_MAX
         max_line = self.max_control_line
         max_payload = self.max_payload
         short = min(max_line, max_payload)  # A frame as short as this breaks no limit.
@@ -195,6 +200,14 @@ class ServerParser(GeneralParser):
                     else:
                         _, subject, digits = parts
                         reply = b""
+                        if ack_runs and subject.startswith(b"$JS.ACK."):
+                            run = read_ack_run(data, position, subject, digits, max_line)
+                            if run is not None:
+                                append(run)
+                                position += len(run.data)
+                                if len(run.sequences) >= lines:
+                                    break
+                                continue
                     end = start + sizes[digits]
                     if (
                         data[end] == 13

@@ -5,7 +5,7 @@ The reasons are in decision 8 (docs/decisions).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from jetlake.errors import StoreError
@@ -52,8 +52,8 @@ class ConsumerJournal(Protocol):
         """Record that a message reached its maximum of deliveries and is no longer pending."""
         ...
 
-    def acked(self, stream_seq: int) -> None:
-        """Record an acknowledgement."""
+    def acked(self, stream_seqs: Iterable[int]) -> None:
+        """Record acknowledgements, in any order."""
         ...
 
     def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
@@ -125,7 +125,7 @@ class MemoryJournal(Volatile):
     def exhausted(self, stream_seq: int) -> None:
         pass
 
-    def acked(self, stream_seq: int) -> None:
+    def acked(self, stream_seqs: Iterable[int]) -> None:
         pass
 
     def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -105,8 +105,8 @@ class FileJournal:
     def exhausted(self, stream_seq: int) -> None:
         self._entries.append(journal_format.exhausted_entry(stream_seq))
 
-    def acked(self, stream_seq: int) -> None:
-        self._acks.append(stream_seq)
+    def acked(self, stream_seqs: Iterable[int]) -> None:
+        self._acks.extend(stream_seqs)
 
     def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
         self._floor = (consumer_seq, stream_seq)

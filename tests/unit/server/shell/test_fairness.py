@@ -69,6 +69,16 @@ async def test_the_clock_is_looked_at_after_each_message_that_may_take_long(serv
     assert client.connection.in_msgs == 10
 
 
+@pytest.mark.parametrize("pedantic", [False, True], ids=["as a run", "one by one"])
+async def test_a_run_of_acknowledgements_counts_as_its_messages(server, connect, pedantic):
+    client = await connect(server).hello(pedantic=pedantic)
+    client.send(b"".join(b"PUB $JS.ACK.S.C.1.%d.%d.1.0 4\r\n+ACK\r\n" % (number, number) for number in range(2000)))
+    assert client.connection.in_msgs == 512
+    assert not client.transport.is_reading
+    await turns_until(lambda: client.transport.is_reading)
+    assert (client.connection.in_msgs, client.connection.in_bytes) == (2000, 8000)
+
+
 async def test_a_read_that_was_full_is_one_turns_work(server, connect):
     client = await connect(server).hello()
     client.send(b"PUB a 299000\r\n" + b"x" * 299_000 + b"\r\n")

@@ -80,6 +80,14 @@ class JetStreamRouter:
             return True
         return handler.receive(int(stream_sequence), int(consumer_sequence), reply, payload, origin)
 
+    def receive_acks(self, prefix: bytes, sequences: list[int], consumer_sequences: list[int]) -> bool:
+        """Handle plain acknowledgements of the consumer named in the prefix; False when none was handled."""
+        tokens = prefix.split(b".")
+        if len(tokens) != 5 and (tokens[2] != self._domain_token or tokens[3] != self._hash):
+            return False
+        found = self._consumer(tokens[-3], tokens[-2])
+        return found is not None and found.ack_handler.receive_run(sequences, consumer_sequences)
+
     def _receive_flow_control(self, subject: bytes, header: bytes) -> bool:
         tokens = subject.split(b".")
         if len(tokens) >= 5:
@@ -114,3 +122,7 @@ class DisabledJetStream:
         if reply:
             self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))
         return True
+
+    def receive_acks(self, prefix: bytes, sequences: list[int], consumer_sequences: list[int]) -> bool:
+        """Take no acknowledgement: there are no consumers."""
+        return False

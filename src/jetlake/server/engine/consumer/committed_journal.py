@@ -71,8 +71,7 @@ class CommittedJournal:
     def acked(self, sequences: Iterable[int], floor_consumer: int, floor_stream: int) -> None:
         """Write acknowledged messages and the ack floor after them."""
         journal = self.file
-        for sequence in sequences:
-            journal.acked(sequence)
+        journal.acked(sequences)
         journal.ack_floor(floor_consumer, floor_stream)
         if self.is_durable:
             self._commit.mark_soon(journal)

@@ -6,6 +6,7 @@ from random import Random
 from typing import Protocol
 
 from jetlake.protocol.encoder import hmsg, msg
+from jetlake.protocol.frames import AckRun
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
 from jetlake.server.engine.routing.route import Member, Route, is_congested
 from jetlake.server.engine.routing.subscription import Message, Relay, Subscriber, Subscription
@@ -18,6 +19,10 @@ class JetStreamGate(Protocol):
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
         """Handle one message to `$JS.…` (never `$JS.EVENT.…`); False when it is not for JetStream."""
+        ...
+
+    def receive_acks(self, prefix: bytes, sequences: list[int], consumer_sequences: list[int]) -> bool:
+        """Handle plain acknowledgements of the consumer named in the prefix; False when none was handled."""
         ...
 
 
@@ -63,6 +68,13 @@ class Account(Routing):
         if not taken and reply and origin is not None and origin.no_responders:
             self._tell_no_responders(subject, reply, origin)
         return taken
+
+    def publish_acks(self, run: AckRun, origin: Subscriber | None) -> None:
+        """Route acknowledgements of one consumer: as a run when nobody else listens, otherwise one by one."""
+        js = self.js
+        if self._wide or js is None or not js.receive_acks(run.prefix, run.sequences, run.consumer_sequences):
+            for message in run.messages():
+                self.publish(message.subject, b"", b"", message.payload, origin)
 
     def publish_apart(self, message: Message, kept_reply: bytes, kept_header: bytes, origin: Subscriber | None) -> int:
         """Route a message with another reply and header for streams than for subscribers; the number of recipients."""

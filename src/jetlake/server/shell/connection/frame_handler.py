@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetlake.protocol.encoder import OK, err
-from jetlake.protocol.frames import Connect, Frame, Ping, Pong, Pub, Sub, Unsub
+from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, Sub, Unsub
 from jetlake.protocol.parser import ServerParser
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
@@ -99,6 +99,13 @@ class FrameHandler:
                         break
                     continue
                 self._publish_guarded(subject, reply, header, payload)
+            elif type(frame) is AckRun:
+                messages += len(frame.sequences)
+                size += frame.payload_size
+                if guarded:
+                    self._publish_guarded_run(frame)
+                else:
+                    session.account.publish_acks(frame, origin)
             else:
                 self._operate(frame)
                 if self._handshake.checking:
@@ -168,6 +175,13 @@ class FrameHandler:
             MessageTrace(self._origin, session.account, message, destination, self._services).publish()
         else:
             session.account.publish(subject, reply, header, payload, self._origin)
+
+    def _publish_guarded_run(self, run: AckRun) -> None:
+        """Publish acknowledgements one by one, each after every check."""
+        for message in run.messages():
+            if self._control.closed:
+                return
+            self._publish_guarded(message.subject, message.reply, message.header, message.payload)
 
     def _trace(self, frame: Frame) -> None:
         from jetlake.server.shell.connection.traces import describe_frame

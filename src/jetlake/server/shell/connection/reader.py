@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from jetlake.protocol.frames import Frame
+from jetlake.protocol.frames import AckRun, Frame
 from jetlake.protocol.parser import ServerParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.services import ConnectionServices
@@ -116,7 +116,7 @@ class ConnectionReader:
         self._is_checking = is_checking
         self._handle_violation = handle_violation
         self._transport: asyncio.Transport | None = None
-        self._inbox = Inbox(ServerParser())
+        self._inbox = Inbox(ServerParser(ack_runs=True))
         self._holds = 0
         self.apply_limits()
 
@@ -127,7 +127,7 @@ class ConnectionReader:
     def detach(self) -> None:
         """Let go of the socket, which is gone, and of the buffers."""
         self._transport = None
-        self._inbox = Inbox(ServerParser())
+        self._inbox = Inbox(ServerParser(ack_runs=True))
 
     def clear(self) -> None:
         """Drop what was received and not handled."""
@@ -184,7 +184,7 @@ class ConnectionReader:
                 self._stall()
             if self._holds & (_CHECKING | _STALLED):
                 break
-            frames_left -= len(frames)
+            frames_left -= _message_count(frames)
             if frames_left <= 0 or ticks() >= deadline_s:
                 return bool(inbox) or inbox.is_broken
         return False
@@ -225,3 +225,10 @@ class ConnectionReader:
         if not self._control.closed and not self._holds & (_CHECKING | _STALLED):
             self._holds |= _BEHIND
             self._engine_loop.wait_for_turn(self)
+
+
+def _message_count(frames: list[Frame]) -> int:
+    """Return what a group counts; a run of acknowledgements longer than a group ends it, and counts as its messages."""
+    if frames and type(last := frames[-1]) is AckRun:
+        return len(frames) + len(last.sequences) - 1
+    return len(frames)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from jetlake.protocol.parser import ServerParser
+
 SECOND = 1_000_000_000
 
 
@@ -46,6 +48,13 @@ class Worker:
     def answer(self, frame, body=b"", reply=b""):
         """Acknowledge in some way."""
         self.harness.publish(frame.reply, body, reply=reply)
+        self.harness.turn()
+
+    def answer_run(self, frames, body=b""):
+        """Acknowledge many with the bytes of one read."""
+        data = b"".join(b"PUB %b %d\r\n%b\r\n" % (frame.reply, len(body), body) for frame in frames)
+        (run,) = ServerParser(ack_runs=True).feed(data)
+        self.harness.account.publish_acks(run, self.harness.client)
         self.harness.turn()
 
     def double_ack(self, frame, body=b""):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from jetlake.model.consumer_features import FEATURE_PREFIX, STRICT_ACKS
+
 SECOND = 1_000_000_000
 
 
@@ -302,3 +304,94 @@ def test_a_filtered_purge_leaves_what_it_did_not_match(make_worker, harness):
     harness.api("STREAM.PURGE.S", {"filter": "s.3"})
     assert worker.numbers()[2:4] == (1, 1)
     assert worker.sequences(worker.pull(b"9")) == [3]
+
+
+# Acknowledgements that come in one read
+
+
+@pytest.mark.parametrize("body", [b"", b"+ACK"])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 3], [0, 0, 1], [3, 1, 3, 1], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("policy", ["explicit", "all"])
+def test_a_run_of_acks_does_what_its_acks_do(make_worker, harness, policy, order, body):
+    together, alone = (make_worker(name, messages=6 * (name == "a"), ack_policy=policy) for name in "ab")
+    frames = together.pull(b"6")
+    together.answer_run([frames[index] for index in order], body)
+    frames = alone.pull(b"6")
+    for index in order:
+        alone.answer(frames[index], body)
+    assert together.numbers() == alone.numbers()
+    assert together.consumer.ack_handler.last_ns == harness.clock.now_ns()
+    harness.advance(31)
+    assert together.sequences(together.pull(b"6")) == alone.sequences(alone.pull(b"6"))
+
+
+def test_a_run_of_acks_ends_redeliveries_and_lets_a_full_consumer_go_on(make_worker, harness):
+    worker = make_worker(messages=6, max_ack_pending=3)
+    frames = worker.pull(b"6")
+    assert worker.sequences(frames) == [1, 2, 3]
+    worker.answer(frames[1], b"-NAK")
+    again = worker.taken()
+    assert worker.sequences(again) == [2]
+    worker.answer_run([frames[0], again[0], frames[2], frames[0]])
+    assert worker.sequences(worker.taken()) == [4, 5]
+    assert worker.numbers() == ((6, 5), (4, 3), 1, 2, 0, 0)
+
+
+def test_a_run_with_acks_of_exhausted_and_unknown_messages(make_worker, harness):
+    worker = make_worker(messages=4, max_deliver=1)
+    frames = worker.pull(b"2")
+    harness.advance(31)
+    frames += worker.pull(b"2")
+    worker.answer_run(frames)
+    assert worker.numbers() == ((4, 4), (4, 4), 0, 0, 0, 0)
+    made_up = [frame.__class__(b"", b"", frame.reply.replace(b"S.c.1.", b"S.c.1.9"), b"", b"") for frame in frames]
+    worker.answer_run(made_up)
+    assert worker.numbers() == ((4, 4), (4, 4), 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_run_of_acks_removes_what_retention_no_longer_keeps(make_worker, harness, retention):
+    harness.create("Q", subjects=["s.>"], retention=retention)
+    worker = make_worker(stream="Q")
+    for number in range(5):
+        harness.store(f"s.{number}", b"m")
+    worker.answer_run(worker.pull(b"4"))
+    state = harness.api("STREAM.INFO.Q")["state"]
+    assert (state["messages"], state["first_seq"]) == (1, 5)
+
+
+def test_a_run_of_acks_is_sampled_one_by_one(make_worker, heard):
+    samples = heard("$JS.EVENT.METRIC.CONSUMER.ACK.S.c")
+    worker = make_worker(messages=3, sample_freq="100")
+    worker.answer_run(worker.pull(b"3"))
+    assert [sample["stream_seq"] for _, sample in samples()] == [1, 2, 3]
+
+
+def test_a_run_of_late_acks_settles_no_redelivery_of_a_strict_consumer(make_worker, harness):
+    worker = make_worker(messages=4, metadata={FEATURE_PREFIX + STRICT_ACKS: "true"})
+    frames = worker.pull(b"4")
+    worker.answer(frames[1], b"-NAK")
+    again = worker.pull(b"1")
+    worker.answer_run(frames)
+    assert worker.numbers() == ((5, 4), (1, 1), 0, 1, 1, 0)
+    worker.answer_run([frames[0], *again])
+    assert worker.numbers() == ((5, 4), (5, 4), 0, 0, 0, 0)
+
+
+def test_a_run_of_acks_to_nobody_or_to_a_consumer_without_acks_does_nothing(make_worker, harness):
+    worker = make_worker(messages=3)
+    frames = worker.pull(b"3")
+    harness.api("CONSUMER.DELETE.S.c")
+    worker.answer_run(frames)
+    other = make_worker("n", ack_policy="none")
+    other.answer_run(other.pull(b"3"))
+    assert other.numbers() == ((3, 3), (3, 3), 0, 0, 0, 0)
+
+
+def test_who_listens_hears_every_ack_of_a_run(make_worker, harness):
+    worker = make_worker(messages=3)
+    frames = worker.pull(b"3")
+    harness.account.subscribe(b"$JS.ACK.>", b"9", harness.client)
+    worker.answer_run(frames, b"+ACK")
+    assert [(frame.subject, frame.payload) for frame in worker.taken()] == [(frame.reply, b"+ACK") for frame in frames]
+    assert worker.numbers() == ((3, 3), (3, 3), 0, 0, 0, 0)

@@ -92,6 +92,26 @@ class AckHandler:
             self._account.publish(reply, b"", _LATE, b"")
         return True
 
+    def receive_run(self, sequences: list[int], consumer_sequences: list[int]) -> bool:
+        """Handle plain acknowledgements without replies; False when each has to be handled by itself, and none was."""
+        tracker = self._tracker
+        if self.is_strict or self._events.samples or not tracker.is_explicit:
+            return False
+        was_full = len(tracker.pending) >= tracker.max_pending
+        done = tracker.ack_run(sequences)
+        if done:
+            self.last_ns = self._schedule.inactivity.used_ns = self._schedule.now_ns()
+            self._journal.acked(done, tracker.floor_consumer, tracker.floor_stream)
+            self._on_done(done)
+            if was_full or tracker.is_awaited:
+                self._schedule.make_ready()
+        if len(done) < len(sequences):
+            settled = set(done)
+            for sequence, consumer_sequence in zip(sequences, consumer_sequences, strict=True):
+                if sequence not in settled:
+                    self.receive(sequence, consumer_sequence, b"", b"", None)
+        return True
+
     def _apply(self, body: AckBody, sequence: int, consumer_sequence: int, now_ns: int) -> None:
         """Apply a parsed acknowledgement."""
         kind, tracker = body.kind, self._tracker

@@ -9,6 +9,7 @@ The reasons are in decision 9 (docs/decisions).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy
@@ -24,6 +25,7 @@ _GRACE_NS = 1_000_000
 # Stale entries that are always tolerated: a clean-up for fewer costs more than it frees.
 _STALE_MIN = 1024
 _NO_LIMIT = 2**62
+_NOT_PENDING = -1
 
 Pending = tuple[int, int, int]
 """A pending message as saved: consumer sequence of the first delivery, start of the ack wait, number of deliveries."""
@@ -137,10 +139,25 @@ class AckTracker:
         if not self.pending:
             self._raise_floor_to_delivered()
         elif consumer_sequence == self.floor_consumer + 1:
-            lowest = self._runs.lowest(self.pending)
-            self.floor_consumer = self.pending[lowest] - 1
-            self.floor_stream = lowest - 1
+            self._raise_floor_to_lowest()
         return first is not None
+
+    def ack_run(self, sequences: list[int]) -> list[int]:
+        """Acknowledge many messages, each by itself; returns those that were pending. The floors move once."""
+        pending = self.pending
+        firsts = list(map(pending.pop, sequences, repeat(_NOT_PENDING)))
+        if _NOT_PENDING in firsts:
+            sequences = [sequence for sequence, first in zip(sequences, firsts, strict=True) if first != _NOT_PENDING]
+        if self.deliveries or self._queued or self._own_ns or self._waits_since_ns:
+            for sequence in sequences:
+                self._forget(sequence)
+        if not sequences:
+            return sequences
+        if not pending:
+            self._raise_floor_to_delivered()
+        elif self.floor_consumer + 1 in firsts:
+            self._raise_floor_to_lowest()
+        return sequences
 
     def ack_all(self, sequence: int, consumer_sequence: int) -> list[int]:
         """Acknowledge every message up to this one; returns the newly acknowledged sequences, ascending."""
@@ -396,6 +413,12 @@ class AckTracker:
         self.exhausted.discard(sequence)
         self._queued.discard(sequence)
         self._nakked.discard(sequence)
+
+    def _raise_floor_to_lowest(self) -> None:
+        """Raise the ack floor to just before the lowest pending message."""
+        lowest = self._runs.lowest(self.pending)
+        self.floor_consumer = self.pending[lowest] - 1
+        self.floor_stream = lowest - 1
 
     def _raise_floor_to_delivered(self) -> None:
         self.floor_consumer = self.delivered_consumer

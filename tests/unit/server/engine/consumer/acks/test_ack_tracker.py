@@ -293,6 +293,21 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.floor = (self.entries[lowest][0] - 1, lowest - 1)
         assert self.acks.ack(sequence, consumer_sequence) == (entry is not None)
 
+    @rule(data=st.data())
+    def ack_run(self, data):
+        sequences = data.draw(st.lists(st.integers(1, self.next_sequence), max_size=8))
+        known = [sequence for sequence in dict.fromkeys(sequences) if sequence in self.entries]
+        assert self.acks.ack_run(sequences) == known
+        firsts = {self.entries.pop(sequence)[0] for sequence in known}
+        for sequence in known:
+            self.counts.pop(sequence, None)
+        self.queue = [sequence for sequence in self.queue if sequence not in known]
+        if known and not self.entries:
+            self.floor = (self.consumer, self.next_sequence - 1)
+        elif self.floor[0] + 1 in firsts:
+            lowest = min(self.entries)
+            self.floor = (self.entries[lowest][0] - 1, lowest - 1)
+
     @precondition(lambda self: self.entries)
     @rule(data=st.data(), delay=st.sampled_from([None, 0, 7 * SECOND]))
     def nak(self, data, delay):
