@@ -13,7 +13,7 @@ from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.fields import Value
 from jetlake.protocol.subjects import is_valid_publish
 
-__all__ = ["ApiCaller", "check_name"]
+__all__ = ["NO_LEADER", "ApiCaller", "check_name"]
 
 ReplyT = TypeVar("ReplyT", bound=Value)
 ItemT = TypeVar("ItemT")
@@ -34,8 +34,9 @@ _READS = frozenset(
         "CONSUMER.INFO",
     }
 )
-# What a cluster says while it elects a leader: nothing was done, and soon something will be.
-_NO_LEADER = 10008
+NO_LEADER = 10008
+"""The error code of a cluster that elects a leader: nothing was done, and soon something will be."""
+
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
 
@@ -124,7 +125,7 @@ class ApiCaller:
                 return decode_reply(kind, answer.payload)
             except ApiError as error:
                 wait_s = give_up_at - self.connection.loop.time() - retry_s
-                if error.err_code != _NO_LEADER or wait_s <= 0:
+                if error.err_code != NO_LEADER or wait_s <= 0:
                     # The server's words do not say which stream or consumer they are about.
                     error.request = ".".join((verb, *names))
                     raise

@@ -15,9 +15,9 @@ from jetlake.client.ordered.ordered import OrderedConsumer
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.settings.wire_values import publish_subject
 from jetlake.client.streams.backup import Backup, BackupTarget, Progress, take_backup
-from jetlake.client.streams.direct_get import HINT, get_batch
-from jetlake.client.streams.stored_message import StoredMessage, from_direct, from_reply
-from jetlake.errors import InvalidOptionError, NoRespondersError
+from jetlake.client.streams.direct_get import get_batch, get_one
+from jetlake.client.streams.stored_message import StoredMessage, from_reply
+from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.durations import Seconds
@@ -195,11 +195,7 @@ class Stream:
             subject += b"." + publish_subject(last)
         else:
             payload = encode(DirectGetRequest(seq=sequence, last_by_subj=last, next_by_subj=following, start_time=time))
-        try:
-            answer = await self._api.connection.request_raw(subject, b"", payload, self._api.timeout_s, True)
-        except NoRespondersError:
-            raise NoRespondersError(subject.decode(), HINT) from None
-        return from_direct(answer)
+        return await get_one(self._api, self.name, subject, payload)
 
     def get_batch(
         self,
