@@ -130,3 +130,43 @@ def test_a_store_that_closes_in_the_middle_gives_every_handle_back():
     assert disk._handles == {}
     assert not [path for path in disk.files() if path.suffix == ".tmp"]
     assert content(open_store(disk)) == expected
+
+
+@pytest.mark.parametrize("moment", ["in the middle", "afterwards", "after a restart"])
+def test_what_is_removed_from_a_rewritten_segment_needs_its_tombstone(moment):
+    """The rewritten file still has the record: the segment with its tombstone may go only after that file."""
+    disk = FaultyDisk(Random(0))
+    store = begun(disk)
+
+    def rewrite_first():
+        while not store._index.blocks[0].generation:
+            assert store.compact_step()
+
+    if moment == "in the middle":
+        while not store._compactor.waits_for_write():
+            store.compact_step(sync_here=False)
+        store.remove(34)
+    rewrite_first()
+    if moment == "afterwards":
+        store.remove(34)
+    store.flush()
+    store.sync()
+    if moment == "after a restart":
+        store.remove(34)
+        store.close()
+        store = open_store(disk)
+    fill(store)
+    for sequence in range(39, store.last_sequence):  # All of the segment with the tombstone, and more.
+        store.remove(sequence)
+    fill(store)
+    for _ in range(200):
+        store.compact_step()
+        store.flush()
+        store.sync()
+    expected = content(store)
+    assert 34 not in [sequence for sequence, *_ in expected[0]]
+    disk.kill()
+    for path in disk.files():
+        if path.name == "index":
+            disk.remove(path)
+    assert content(open_store(disk)) == expected
