@@ -36,7 +36,11 @@ def find_a_broken_promise():
 
 
 def test_a_position_that_is_forgotten_is_noticed(monkeypatch):
-    monkeypatch.setattr(Positions, "_read_headers", lambda self, *_: {})
+    def read_nothing(self, *_):
+        yield
+        return {}
+
+    monkeypatch.setattr(Positions, "_read_headers", read_nothing)
     with pytest.raises(AssertionError):
         find_a_broken_promise()
 

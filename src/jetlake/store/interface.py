@@ -149,8 +149,10 @@ class MessageStore(Protocol):
     @property
     def torn_sequence(self) -> int: ...
 
-    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, builtins.bytes]]:
+    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, builtins.bytes]]]:
         """Sequence, time and header of every record that has one and is not older, of removed messages as well.
+
+        They come in runs, some of them empty, each of few records; messages may be stored between two.
 
         Raises:
             StoreError: the disk does not give them back.

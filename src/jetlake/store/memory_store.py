@@ -201,7 +201,7 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
         self.append = log.append
         self.append_run = log.append_run
 
-    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
         # Whoever opens a store in memory finds nothing in it.
         return iter(())
 

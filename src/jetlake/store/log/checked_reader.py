@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
@@ -17,6 +18,9 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["CheckedReader"]
+
+# How many records a run of headers is read from.
+_HEADERS_RUN = 512
 
 
 class CheckedReader:
@@ -63,18 +67,24 @@ class CheckedReader:
             except OSError as error:
                 raise StoreError.of(f"read messages from {first_sequence} on", error) from error
 
-    def headers_since(self, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
+    def headers_since(self, time_ns: int) -> Iterator[list[tuple[int, int, bytes]]]:
         """Sequence, time and header of every record that has one and is not older, of removed messages as well.
 
         Raises:
             StoreError: the disk does not give them back.
         """
-        segments = self._index.blocks
+        segments = list(self._index.blocks)
         for place, segment in enumerate(segments):
             following = segments[place + 1] if place + 1 < len(segments) else None
             if not segment.size or (following is not None and following.times and following.times[0] < time_ns):
                 continue
-            yield from headers_in(self._read_segment(segment), HEADER_SIZE, segment.seed, time_ns)
+            if segment not in self._index.blocks:
+                # Its file was removed since the last run.
+                continue
+            data = self._read_segment(segment)
+            starts = [offset for offset in segment.offsets[_HEADERS_RUN::_HEADERS_RUN] if offset < len(data)]
+            for start, end in pairwise((HEADER_SIZE, *starts, len(data))):
+                yield headers_in(data[start:end], segment.seed, time_ns)
 
     def _read_segment(self, segment: Segment) -> bytes:
         self._log.use((segment,))

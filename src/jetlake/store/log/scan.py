@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from xxhash import xxh3_64_digest
 
@@ -240,12 +240,14 @@ def _note_links(found: Scan, sequence: int) -> int:
     return sequence & ~_LINKS
 
 
-def headers_in(data: bytes, start: int, seed: int, time_ns: int) -> Iterator[tuple[int, int, bytes]]:
-    """Sequence, time and header of the messages in a segment that have one and are not older."""
-    found = scan(data, start, seed, None)
-    for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True):
-        if time >= time_ns and (header := header_at(data, at, len(subject))):
-            yield sequence, time, header
+def headers_in(data: bytes, seed: int, time_ns: int) -> list[tuple[int, int, bytes]]:
+    """Sequence, time and header of the messages in these records that have one and are not older."""
+    found = scan(data, 0, seed, None)
+    return [
+        (sequence, time, header)
+        for sequence, at, time, subject in zip(found.sequences, found.offsets, found.times, found.subjects, strict=True)
+        if time >= time_ns and (header := header_at(data, at, len(subject)))
+    ]
 
 
 def _in_order(found: Scan, start_position: int) -> Scan:

@@ -94,11 +94,14 @@ def _created(request: ApiRequest, stream: Stream[Any]) -> StreamCreateReply:
     return reply_of(StreamCreateReply, replace(stream_info(stream, request.now_ns), domain=""), did_create=True)
 
 
-def stream_update(request: ApiRequest) -> StreamUpdateReply:
+def stream_update(request: ApiRequest) -> Steps[StreamUpdateReply]:
     """Handle `STREAM.UPDATE`, which replaces the whole configuration."""
     jetstream = request.jetstream
     body = request.body or StreamCreateRequest()
     config = body.config
+    # First: other streams may change between two steps.
+    if request.stream in jetstream.streams:
+        yield from jetstream.streams[request.stream].copying.prepare(config)
     rules = stream_rules(request, pedantic=body.pedantic)
     check_stream_config(config, rules)
     if config.name != request.stream:

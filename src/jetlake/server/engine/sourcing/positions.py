@@ -15,6 +15,7 @@ from jetlake.errors import StoreError
 from jetlake.model.source_names import SOURCE_HEADER, SourceHeader, parse_source_header
 from jetlake.protocol.headers import find_value
 from jetlake.server.engine.storage.storage import SavedPositions, StreamHome
+from jetlake.store.steps import Steps, finish
 
 __all__ = ["Position", "Positions"]
 
@@ -67,9 +68,9 @@ class Positions:
             StoreError: the headers cannot be read.
         """
         if not self._is_recovered:
-            self.recover()
+            finish(self.recover())
         elif name in self._uncertain:
-            found = self._read_headers(*self._durable_at)
+            found = finish(self._read_headers(*self._durable_at))
             self._known[name] = found.get(name) or self._durable.get(name, _NOWHERE)
         self._uncertain.discard(name)
 
@@ -100,7 +101,7 @@ class Positions:
 
     # Across restarts
 
-    def recover(self) -> None:
+    def recover(self) -> Steps[None]:
         """Restore the positions from the file and the headers of newer messages, removed ones as well.
 
         Behind a copy that a crash has torn, all copies are removed and copied again, in their order.
@@ -114,39 +115,45 @@ class Positions:
             # The log has lost its tail, whose sequences may belong to other messages now.
             saved = SavedPositions()
         entries = {name: Position(*entry) for name, entry in saved.entries.items()}
-        self._known = entries | self._read_headers(saved.last_sequence, saved.time_ns, store.torn_sequence or None)
+        found = yield from self._read_headers(saved.last_sequence, saved.time_ns, store.torn_sequence or None)
+        self._known = entries | found
         self._durable = dict(self._known)
         self._durable_at = self._now()
         self._saved_sequence = saved.last_sequence
         self._is_recovered = True
         if saved.torn_sequence:
             # The crash may have come before the disk had the removals.
-            self._remove_copies(range(saved.torn_sequence, saved.last_sequence + 1), entries)
+            yield from self._remove_copies(range(saved.torn_sequence, saved.last_sequence + 1), entries)
         if store.torn_sequence:
             self._torn_sequence = store.torn_sequence
             self.save()
-            self._remove_copies(range(store.torn_sequence, store.last_sequence + 1), self._known)
+            yield from self._remove_copies(range(store.torn_sequence, store.last_sequence + 1), self._known)
 
-    def _remove_copies(self, sequences: range, positions: dict[str, Position]) -> None:
+    def _remove_copies(self, sequences: range, positions: dict[str, Position]) -> Steps[None]:
         """Remove those copies among these messages that are beyond the positions."""
-        behind = [
-            sequence
-            for sequence, _, header in self._store.headers_since(0)
-            if sequence in sequences
-            and (copy := _read_header(header)) is not None
-            and copy.sequence > positions.get(copy.index_name, _NOWHERE).sequence
-        ]
+        behind: list[int] = []
+        for run in self._store.headers_since(0):
+            behind += [
+                sequence
+                for sequence, _, header in run
+                if sequence in sequences
+                and (copy := _read_header(header)) is not None
+                and copy.sequence > positions.get(copy.index_name, _NOWHERE).sequence
+            ]
+            yield
         for sequence in behind:
             self._store.remove(sequence)
 
-    def _read_headers(self, after_sequence: int, time_ns: int, below: int | None = None) -> dict[str, Position]:
+    def _read_headers(self, after_sequence: int, time_ns: int, below: int | None = None) -> Steps[dict[str, Position]]:
         """Return the positions in the headers of messages after one sequence, and below another."""
         found: dict[str, Position] = {}
-        for sequence, _, header in self._store.headers_since(time_ns):
-            if sequence > after_sequence and (below is None or sequence < below):
-                copy = _read_header(header)
-                if copy is not None:
-                    found[copy.index_name] = Position(copy.sequence, copy.identity)
+        for run in self._store.headers_since(time_ns):
+            for sequence, _, header in run:
+                if sequence > after_sequence and (below is None or sequence < below):
+                    copy = _read_header(header)
+                    if copy is not None:
+                        found[copy.index_name] = Position(copy.sequence, copy.identity)
+            yield
         return found
 
     def save(self) -> None:

@@ -15,6 +15,7 @@ from jetlake.server.engine.sourcing.receiver import Receiver
 from jetlake.server.engine.sourcing.source import Source
 from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.server.engine.stream.copy_path import CopyPath
+from jetlake.store.steps import Steps, finish
 
 __all__ = ["Sourcing"]
 
@@ -47,8 +48,17 @@ class Sourcing:
         """Whether a mirror has, but for a few messages, all of its origin's."""
         return self._mirror is not None and self._mirror.is_caught_up
 
+    def prepare(self, config: StreamConfig) -> Steps[None]:
+        """Find the positions of the first sources in the stream's messages, which may be many."""
+        if config.sources and self._positions is None:
+            positions = Positions(self._home)
+            with self._services.report_store_errors(f"recovering the positions of stream {self._owner.stream}"):
+                yield from positions.recover()
+            self._positions = positions
+
     def configure(self, config: StreamConfig) -> None:
         """Begin, change or end copying as the stream's configuration says."""
+        finish(self.prepare(config))
         if config.mirror is not None and self._mirror is None:
             mirror = Mirror(config.mirror, self._owner, self._home.store, self._copy_path)
             self._mirror = self._open(mirror)
@@ -68,10 +78,7 @@ class Sourcing:
                 self._sources[name] = self._open(self._source(source, is_repeated=times[source.name] > 1))
 
     def _source(self, source: StreamSource, *, is_repeated: bool) -> Source:
-        if self._positions is None:
-            self._positions = Positions(self._home)
-            with self._services.report_store_errors(f"recovering the positions of stream {self._owner.stream}"):
-                self._positions.recover()
+        assert self._positions is not None
         return Source(source, self._owner, self._home.store, self._copy_path, self._positions, is_repeated=is_repeated)
 
     def _open(self, target: Mirror | Source) -> Receiver:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from jetlake.model.stream import StreamConfig, StreamSourceInfo
+from jetlake.store.steps import Steps
 
 __all__ = ["Copying", "NoCopying"]
 
@@ -15,6 +16,10 @@ class Copying(Protocol):
     @property
     def is_caught_up(self) -> bool:
         """Whether a mirror has, but for a few messages, all of its origin's."""
+        ...
+
+    def prepare(self, config: StreamConfig) -> Steps[None]:
+        """Do in steps what `configure` would otherwise do at once."""
         ...
 
     def configure(self, config: StreamConfig) -> None:
@@ -38,6 +43,10 @@ class NoCopying:
     """The copying of a stream that copies nothing."""
 
     is_caught_up = False
+
+    def prepare(self, config: StreamConfig) -> Steps[None]:
+        """Do nothing, in no step."""
+        yield from ()
 
     def configure(self, config: StreamConfig) -> None:
         """Do nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.protocol.headers import find_value
@@ -199,7 +200,7 @@ class MessageIds:
         if self._log is not None:
             self._log.adopt(kept)
         if saved.last_sequence < store.last_sequence:
-            for sequence, time_ns, header in store.headers_since(now_ns - window.window_ns):
+            for sequence, time_ns, header in chain.from_iterable(store.headers_since(now_ns - window.window_ns)):
                 if sequence > saved.last_sequence and (message_id := find_value(header, MSG_ID)):
                     found[sequence] = (message_id, time_ns)
         for sequence in sorted(found):

@@ -7,6 +7,10 @@ from msgspec import Raw
 
 from jetlake.model.encoding.codec import encode
 
+from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.store.files.disk import RealDisk
+from jetlake.store.store_folder import StoreFolder
+
 MESSAGES = 60
 
 
@@ -69,6 +73,31 @@ def test_others_are_answered_before_a_long_request(sliced, name):
     assert answers(sliced).keys() == {b"_INBOX.short"}
     turns, _ = turns_to_answer(sliced, b"_INBOX.long")
     assert turns >= 3
+
+
+def test_sources_are_added_to_a_stream_with_many_messages_in_steps(make_harness, tmp_path):
+    sliced = make_harness(FolderStorage(StoreFolder(RealDisk(), tmp_path), print))
+    sliced.create(name="OTHER", subjects=["other"])
+    stream = sliced.create()
+    sliced.engine.long_work.slice_ns = 0
+    header = b"NATS/1.0\r\nNats-Stream-Source: O 7 > > s.1.x\r\n\r\n"
+    stream.store.append_run([(b"s.1.x", b"", header, b"")], 1)
+    stream.store.append_run([(b"s.1.x", b"", b"", b"")] * 3000, 1)
+    stream.store.flush()
+    config = {**sliced.api("STREAM.INFO.S")["config"], "sources": [{"name": "O"}]}
+    send(sliced, "STREAM.UPDATE.S", config, reply=b"_INBOX.long")
+    send(sliced, "STREAM.INFO.OTHER", reply=b"_INBOX.short")
+    sliced.engine.flush()
+    assert answers(sliced).keys() == {b"_INBOX.short"}
+    turns = 0
+    while sliced.engine.long_work.waiting:
+        sliced.engine.flush()
+        turns += 1
+    assert turns >= 3
+    sliced.turn()
+    assert "error" not in answers(sliced)[b"_INBOX.long"]
+    assert sliced.api("STREAM.INFO.S")["sources"][0]["name"] == "O"
+    assert stream.copying.info(0)[1][0].seq == 7
 
 
 @pytest.mark.parametrize(
