@@ -75,6 +75,7 @@ class Consumer(Facade):
     consume = _Consume(client.Consumer.consume)
     messages = consume
     info = Call(client.Consumer.info)
+    explain = Call(client.Consumer.explain)
     delete = Call(client.Consumer.delete)
     pause = Call(client.Consumer.pause)
     resume = Call(client.Consumer.resume)

@@ -111,6 +111,7 @@ API_ROWS = (
     Route("CONSUMER.NAMES", _STREAM, Body.STRICT, requests.ConsumerListRequest, replies.ConsumerNamesReply),
     Route("CONSUMER.LIST", _STREAM, Body.STRICT, requests.ConsumerListRequest, replies.ConsumerListReply),
     Route("CONSUMER.INFO", _CONSUMER, Body.EMPTY, None, replies.ConsumerInfoReply),
+    Route("CONSUMER.PENDING", _CONSUMER, Body.EMPTY, None, replies.ConsumerPendingReply),
     Route("CONSUMER.DELETE", _CONSUMER, Body.EMPTY, None, replies.ConsumerDeleteReply),
     Route("CONSUMER.PAUSE", _CONSUMER, Body.STRICT, requests.ConsumerPauseRequest, replies.ConsumerPauseReply),
     Route("CONSUMER.RESET", _CONSUMER, Body.LENIENT, requests.ConsumerResetRequest, replies.ConsumerResetReply),

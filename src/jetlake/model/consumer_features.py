@@ -6,13 +6,25 @@ from collections.abc import Mapping
 
 from jetlake.model.consumer import ConsumerConfig
 
-__all__ = ["CONSUMER_FEATURES", "FEATURE_PREFIX", "REDELIVER_LOST", "STRICT_ACKS", "features_of"]
+__all__ = [
+    "CONSUMER_FEATURES",
+    "FEATURE_PREFIX",
+    "PENDING_LIST",
+    "REDELIVER_LOST",
+    "SERVER_FEATURES",
+    "STRICT_ACKS",
+    "features_of",
+]
 
 STRICT_ACKS = "strict_acks"
 """An acknowledgement of an earlier delivery does not settle a later one."""
 REDELIVER_LOST = "redeliver_lost"
 """Messages of a client whose connection was closed are delivered again at once, instead of after their ack wait."""
 CONSUMER_FEATURES = (REDELIVER_LOST, STRICT_ACKS)
+PENDING_LIST = "pending_list"
+"""The server lists the messages that wait for acknowledgement (`CONSUMER.PENDING`)."""
+SERVER_FEATURES = (PENDING_LIST, *CONSUMER_FEATURES)
+"""What the server advertises."""
 
 FEATURE_PREFIX = "jetlake."
 """What the keys of features begin with in a consumer's metadata; the value is `true`."""

@@ -267,6 +267,28 @@ class ConsumerResetReply(ConsumerInfo, frozen=True, tag_field="type", tag=_API +
     """The next sequence to deliver."""
 
 
+class PendingMessage(Value, frozen=True):
+    """A message that was delivered and not acknowledged."""
+
+    sequence: Sequence = always(0)
+    """Its sequence in the stream."""
+    deliveries: Count = always(0)
+    """How often it was delivered."""
+    state: str = always("in_flight")
+    """`in_flight`: a client has it; `delayed`: it was refused with a delay; `queued`: it is to be delivered again."""
+    due: Timestamp = always(ZERO_TIME)
+    """When it is delivered again without an acknowledgement."""
+
+
+class ConsumerPendingReply(Value, frozen=True, tag_field="type", tag=_API + "consumer_pending_response"):
+    """`CONSUMER.PENDING`, which only jetlake's own server answers."""
+
+    total: Count = always(0)
+    """How many there are."""
+    messages: tuple[PendingMessage, ...] = always(())
+    """The oldest of them."""
+
+
 class ConsumerUnpinReply(Value, frozen=True, tag_field="type", tag=_API + "consumer_unpin_response"):
     """`CONSUMER.UNPIN`."""
 

@@ -11,7 +11,7 @@ import msgspec
 from jetlake.cli import output
 from jetlake.cli.commands.stream_commands import read_config
 from jetlake.cli.name_completion import consumer_names, stream_names
-from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
+from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DELIVER, DURATION, PAIR, SAMPLE, Start
 from jetlake.client.api.consumer_api import create_consumer, pause_consumer
@@ -222,6 +222,23 @@ async def info(session: Session, stream: str, name: str, as_json: bool) -> None:
     async with session.jetstream() as js:
         found = await (await js.stream(stream)).consumer_info(name)
     _print_info(found, as_json, f"Consumer {stream} > {name}, made {output.when(found.created)}")
+
+
+@consumer.command("why")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@json_option
+@command
+async def why(session: Session, stream: str, name: str, as_json: bool) -> None:
+    """Say why consumer NAME on STREAM delivers nothing; exits with 1 when messages are held up."""
+    async with session.jetstream() as js:
+        explanation = await (await js.consumer(stream, name)).explain()
+    if as_json:
+        output.print_json(explanation)
+    else:
+        click.echo(str(explanation))
+    if explanation.is_stalled:
+        raise SystemExit(EXIT_FAILED)
 
 
 def _print_info(info: ConsumerInfo, as_json: bool, title: str) -> None:

@@ -8,6 +8,7 @@ from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.api.consumer_api import pause_consumer
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume, PinnedCallback, UnpinnedCallback
+from jetlake.client.pull.explanation import Explanation, explain
 from jetlake.client.pull.fetch import Fetch
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import (
@@ -23,14 +24,17 @@ from jetlake.client.pull.retry_options import Backoff, retry_options
 from jetlake.client.settings.options import EventCallback
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
+from jetlake.model.consumer_features import PENDING_LIST
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.enums import PriorityPolicy
 from jetlake.model.replies import (
     ConsumerPauseReply,
+    ConsumerPendingReply,
     ConsumerResetReply,
     ConsumerUnpinReply,
+    StreamInfoReply,
 )
-from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest
+from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest, StreamInfoRequest
 
 __all__ = ["Consumer"]
 
@@ -288,6 +292,28 @@ class Consumer:
             ConsumerNotFoundError: the consumer was deleted.
         """
         return await self._pulled.info()
+
+    async def explain(self) -> Explanation:
+        """Say why the consumer delivers nothing: paused, no pulls, unacknowledged messages, a filter without matches.
+
+        On jetlake's own server it names the messages that wait for acknowledgement; nats-server does not tell them.
+
+        Raises:
+            ConsumerNotFoundError: the consumer was deleted.
+        """
+        api = self._api
+        info = await self.info()
+        pending = stream = None
+        if PENDING_LIST in api.connection.info.jetlake_features:
+            reply = await api.call(ConsumerPendingReply, "CONSUMER.PENDING", self.stream_name, self.name)
+            pending = reply.messages
+        if info.config.filters and not info.num_pending and not info.num_ack_pending:
+            for subject in info.config.filters:
+                body = StreamInfoRequest(subjects_filter=subject)
+                stream = await api.call(StreamInfoReply, "STREAM.INFO", self.stream_name, body=body)
+                if stream.state.subjects:
+                    break
+        return explain(info, stream, pending)
 
     async def delete(self) -> None:
         """Delete the consumer on the server."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from jetlake.errors import api_error
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.codec import encode
-from jetlake.model.encoding.times import ZERO_TIME, parse_time
+from jetlake.model.encoding.times import ZERO_TIME, format_time, parse_time
 from jetlake.model.enums import (
     ConsumerAction,
     DeliverPolicy,
@@ -23,8 +23,10 @@ from jetlake.model.replies import (
     ConsumerListReply,
     ConsumerNamesReply,
     ConsumerPauseReply,
+    ConsumerPendingReply,
     ConsumerResetReply,
     ConsumerUnpinReply,
+    PendingMessage,
     reply_of,
 )
 from jetlake.model.requests import (
@@ -56,6 +58,9 @@ from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.steps import Steps, sort_in_steps
 
 __all__ = ["HANDLERS", "consumer_info"]
+
+# More would be no explanation.
+_PENDING_LISTED = 100
 
 NAMES_PER_PAGE = 1024
 INFOS_PER_PAGE = 256
@@ -198,6 +203,16 @@ def consumer_info_reply(request: ApiRequest) -> ConsumerInfoReply:
     return reply_of(ConsumerInfoReply, consumer_info(_consumer(request)))
 
 
+def consumer_pending(request: ApiRequest) -> ConsumerPendingReply:
+    """Handle `CONSUMER.PENDING`."""
+    tracker = _consumer(request).ack_tracker
+    messages = tuple(
+        PendingMessage(sequence=sequence, deliveries=deliveries, state=state, due=format_time(due_ns))
+        for sequence, deliveries, state, due_ns in tracker.oldest(_PENDING_LISTED)
+    )
+    return ConsumerPendingReply(total=len(tracker.pending), messages=messages)
+
+
 def consumer_names(request: ApiRequest) -> Steps[ConsumerNamesReply]:
     """Handle `CONSUMER.NAMES`."""
     body = request.body or ConsumerListRequest()
@@ -309,6 +324,7 @@ HANDLERS: dict[str, Handler] = {
     "CONSUMER.CREATE": consumer_create,
     "CONSUMER.DURABLE.CREATE": consumer_create,
     "CONSUMER.INFO": consumer_info_reply,
+    "CONSUMER.PENDING": consumer_pending,
     "CONSUMER.NAMES": consumer_names,
     "CONSUMER.LIST": consumer_list,
     "CONSUMER.DELETE": consumer_delete,

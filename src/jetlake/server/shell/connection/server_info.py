@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from jetlake.model.consumer_features import CONSUMER_FEATURES
+from jetlake.model.consumer_features import SERVER_FEATURES
 from jetlake.model.encoding.times import format_time
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.shell.access.settings import Settings
@@ -70,7 +70,7 @@ class ServerInfo:
             "server_name": self.name,
             "version": COMPATIBLE_VERSION,
             "jetlake": JETLAKE_VERSION,
-            "jetlake_features": CONSUMER_FEATURES,
+            "jetlake_features": SERVER_FEATURES,
             "proto": PROTOCOL,
             "go": _RUNTIME,
             "host": host or options.host,

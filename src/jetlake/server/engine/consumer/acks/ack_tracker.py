@@ -9,6 +9,7 @@ The reasons are in decision 9 (docs/decisions).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nsmallest
 from itertools import repeat
 
 from jetlake.model.consumer import ConsumerConfig
@@ -254,6 +255,16 @@ class AckTracker:
     def redeliver_all(self) -> None:
         """Queue all pending messages for redelivery: their client is gone."""
         self._enqueue(sorted(self.pending.keys() - self._queued))
+
+    def oldest(self, count: int) -> list[tuple[int, int, str, int]]:
+        """List the pending messages of the lowest sequences: sequence, deliveries, state and deadline."""
+        found = []
+        for sequence in nsmallest(count, self.pending):
+            state = "queued" if sequence in self._queued else "delayed" if sequence in self._nakked else "in_flight"
+            deliveries = self.delivery_count(sequence)
+            due_ns = self._own_ns.get(sequence) or self.delivered_ns(sequence) + self._wait_ns(deliveries)
+            found.append((sequence, deliveries, state, due_ns))
+        return found
 
     def redeliver(self, sequences: Iterable[int]) -> bool:
         """Queue pending messages for redelivery whose client is gone, but for those nakked with a delay."""
