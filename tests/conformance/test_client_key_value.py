@@ -362,3 +362,41 @@ async def test_keys_and_values_in_codecs(js):
     await plain.put("no!base64".replace("!", "="), b"no base64")
     with pytest.raises(DecodeError, match="no base64"):
         await plain.with_codec(values=Base64Values()).get("no=base64")
+
+
+async def test_a_bucket_of_other_buckets(js):
+    for name in ("EAST", "WEST"):
+        await (await js.create_key_value(name)).put(f"shop.{name.lower()}", b"1")
+    east = await js.key_value("EAST")
+    await east.put("other.key", b"2")
+    every = await js.create_key_value("ALL", sources=[{"name": "EAST"}, {"name": "WEST"}])
+    some = await js.create_key_value("SOME", sources=[{"name": "KV_EAST", "filter_subject": "$KV.EAST.shop.*"}])
+
+    async def is_complete():
+        return sorted(await every.keys()) == ["other.key", "shop.east", "shop.west"] and await some.keys() != []
+
+    await until(is_complete)
+    assert await some.keys() == ["shop.east"]
+    assert (await every.get("other.key")).value == b"2"
+    await east.delete("other.key")
+
+    async def is_deleted():
+        return sorted(await every.keys()) == ["shop.east", "shop.west"]
+
+    await until(is_deleted)
+
+
+async def test_a_mirror_of_a_bucket(js):
+    origin = await js.create_key_value("ORIGIN")
+    await origin.put("k", b"1")
+    mirror = await js.create_key_value("MIRROR", mirror={"name": "ORIGIN"})
+
+    async def has_key():
+        return await mirror.keys() == ["k"]
+
+    await until(has_key)
+    await mirror.put("l", b"2")
+    assert (await origin.get("l")).value == b"2"
+    seen = []
+    async with mirror.watch(handler=lambda entry: seen.append(entry.key)):
+        await until(lambda: seen == ["k", "l"])

@@ -46,7 +46,7 @@ class BucketOptions(TypedDict, total=False):
     mirror: StreamSource | dict[str, Any]
     """The bucket of which this is a copy, by its name: values are read here and written there."""
     sources: Iterable[StreamSource | dict[str, Any]]
-    """Streams from which this one copies."""
+    """Buckets from which this one copies, by their names; their keys become keys of this bucket."""
     metadata: dict[str, str]
     """Free keys and values."""
 
@@ -68,9 +68,9 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
         raise InvalidOptionError(f"a bucket has no option {min(unknown)!r}; it has {known}")
     mirror = given.pop("mirror", None)
     if mirror is not None:
-        origin = mirror if isinstance(mirror, dict) else structs.asdict(mirror)
-        name = str(origin.get("name", "")).removeprefix(STREAM_PREFIX)
-        given |= {"mirror": {**origin, "name": stream_name(name)}, "mirror_direct": True}
+        given |= {"mirror": _origin(mirror)[1], "mirror_direct": True}
+    if "sources" in given:
+        given["sources"] = [_source(bucket, source) for source in given["sources"]]
     return configured(
         StreamConfig,
         {
@@ -89,3 +89,26 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
             **given,
         },
     )
+
+
+def _origin(source: StreamSource | dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of the bucket that is copied, and the options with its stream instead."""
+    origin = source if isinstance(source, dict) else structs.asdict(source)
+    bucket = str(origin.get("name", "")).removeprefix(STREAM_PREFIX)
+    return bucket, {**origin, "name": stream_name(bucket)}
+
+
+def _source(bucket: str, source: StreamSource | dict[str, Any]) -> dict[str, Any]:
+    """A source whose keys become keys of this bucket, unless the source says otherwise."""
+    name, origin = _origin(source)
+    if origin.get("subject_transforms"):
+        return origin
+    pattern = origin.pop("filter_subject", None) or subject_prefix(name) + ">"
+    target = subject_prefix(bucket) + pattern.removeprefix(subject_prefix(name))
+    count = 0
+    tokens = target.split(".")
+    for place, token in enumerate(tokens):
+        if token == "*":
+            count += 1
+            tokens[place] = f"{{{{wildcard({count})}}}}"
+    return {**origin, "subject_transforms": [{"src": pattern, "dest": ".".join(tokens)}]}
