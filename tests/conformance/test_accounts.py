@@ -364,6 +364,29 @@ async def test_reload_changes_what_is_shared(start, connect):
     assert await received(b) == []
 
 
+async def test_reload_changes_mappings(start, connect):
+    text = """accounts { A {
+        users: [ { user: a, password: a, permissions: { publish: { deny: [ secret, old ] } } } ], mappings { MAPPINGS }
+    } }"""
+    server = await start(text.replace("MAPPINGS", ""), ["no_jetstream"], process=True)
+    a, listener = await user(server, connect, "a"), await user(server, connect, "a")
+    await subscribe(listener, ">", 1)
+    for mappings, subject, expected in (("in: out", "in", "out"), ("old: new", "old", "new"), ("", "in", "in")):
+        await server.reload(text.replace("MAPPINGS", mappings))
+        await publish(a, subject, b"1")
+        assert (await listener.message()).subject == expected
+
+
+async def test_permissions_are_those_for_the_mapped_subject(start, connect):
+    text = """accounts { A {
+        users: [ { user: a, password: a, permissions: { publish: { deny: secret } } } ], mappings { in: secret }
+    } }"""
+    server = await start(text, ["no_jetstream"])
+    a = await user(server, connect, "a")
+    await a.send("PUB in 1\r\nx\r\n")
+    assert await a.line() == b"-ERR 'Permissions Violation for Publish to \"secret\"'"
+
+
 async def test_permissions_hold_for_what_is_imported(start, connect):
     text = """accounts {
         A { users: [ { user: a, password: a } ], exports: [ { stream: "ev.>" }, { service: "calc.*" } ] }

@@ -37,7 +37,6 @@ TAKEN = {
     "jetstream words": "jetstream: enabled",
     "monitoring": 'http: "127.0.0.1:8222"\nhttp_base_path: /x',
     "logging": "debug: on\ntrace: off\nlogtime: yes\nlog_file: /tmp/l\npid_file: /tmp/p\nlog_size_limit: 1MB",
-    "what ours does not have": "cluster { port: 6222, name: c }\nleafnodes { port: 7422 }\nmqtt { port: 1883 }",
     "feature flags": "feature_flags { js_ack_fc_v2: true }",
     "unmatched brace": "port: 4333\n}",
     "block": "authorization { token: (\n  abc\n)\n}",

@@ -80,6 +80,9 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
     if "websocket_port" in flags:
         options = options.with_websocket(flags["websocket_port"])
     for setting in flags:
+        if setting.startswith("refused:"):
+            name = setting.removeprefix("refused:")
+            raise ConfigError(f"--{name} is not supported: this server is a single node; for several, use nats-server")
         if setting.startswith("ignored:"):
             warnings.append(f"--{setting.removeprefix('ignored:')} is ignored: this server does not have it")
     return Assembled(options=options, warnings=tuple(warnings), doubts=tuple(doubts))

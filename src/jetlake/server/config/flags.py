@@ -108,17 +108,13 @@ FLAGS = (
     _flag("TLS", "tls_ca", "tlscacert", Kind.TEXT, "<file>", "CA of the client certificates"),
     _flag("Common", "help", "h help", Kind.SWITCH, "", "Show this message"),
     _flag("Common", "version", "v version", Kind.SWITCH, "", "Show the version"),
-    _flag("Accepted without effect", "ignored:routes", "routes", Kind.TEXT, "<urls>", "Routes to a cluster"),
-    _flag("Accepted without effect", "ignored:cluster", "cluster", Kind.TEXT, "<url>", "Cluster URL"),
-    _flag("Accepted without effect", "ignored:cluster_listen", "cluster_listen", Kind.TEXT, "<url>", "Cluster URL"),
-    _flag("Accepted without effect", "ignored:cluster_name", "cluster_name", Kind.TEXT, "<name>", "Cluster name"),
-    _flag(
-        "Accepted without effect", "ignored:cluster_advertise", "cluster_advertise", Kind.TEXT, "<url>", "Cluster URL"
-    ),
-    _flag("Accepted without effect", "ignored:no_advertise", "no_advertise", Kind.SWITCH, "", "Cluster advertising"),
-    _flag(
-        "Accepted without effect", "ignored:connect_retries", "connect_retries", Kind.NUMBER, "<n>", "Cluster retries"
-    ),
+    _flag("Refused", "refused:routes", "routes", Kind.TEXT, "<urls>", "Routes to a cluster"),
+    _flag("Refused", "refused:cluster", "cluster", Kind.TEXT, "<url>", "Cluster URL"),
+    _flag("Refused", "refused:cluster_listen", "cluster_listen", Kind.TEXT, "<url>", "Cluster URL"),
+    _flag("Refused", "refused:cluster_name", "cluster_name", Kind.TEXT, "<name>", "Cluster name"),
+    _flag("Refused", "refused:cluster_advertise", "cluster_advertise", Kind.TEXT, "<url>", "Cluster URL"),
+    _flag("Refused", "refused:no_advertise", "no_advertise", Kind.SWITCH, "", "Cluster advertising"),
+    _flag("Refused", "refused:connect_retries", "connect_retries", Kind.NUMBER, "<n>", "Cluster retries"),
     _flag("Accepted without effect", "ignored:profile", "profile", Kind.NUMBER, "<port>", "Profiling port"),
     _flag("Accepted without effect", "ignored:syslog", "s syslog", Kind.SWITCH, "", "Log to syslog"),
     _flag("Accepted without effect", "ignored:remote_syslog", "r remote_syslog", Kind.TEXT, "<addr>", "Log to syslog"),

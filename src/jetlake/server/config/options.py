@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
+from jetlake.model.weighted_mappings import MappingOptions
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, check_sharing
 
 __all__ = [
@@ -134,6 +135,8 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
     limits: ConnectionLimits = ConnectionLimits()
     exports: tuple[ExportOptions, ...] = ()
     imports: tuple[ImportOptions, ...] = ()
+    mappings: tuple[MappingOptions, ...] = ()
+    """Where messages that clients publish to some subjects really go."""
 
 
 class TlsOptions(Struct, frozen=True, kw_only=True):
@@ -302,6 +305,8 @@ class Options(Struct, frozen=True, kw_only=True):
     token: Secret | None = None
     users: tuple[User, ...] = ()
     accounts: tuple[AccountOptions, ...] = ()
+    mappings: tuple[MappingOptions, ...] = ()
+    """Those of the account of servers without any."""
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT
     tls: TlsOptions | None = None

@@ -12,6 +12,7 @@ from typing import Any
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
+from jetlake.server.config.mappings_reader import read_mappings
 from jetlake.server.config.options import (
     DEFAULT_STORE_DIR,
     SYSTEM_ACCOUNT,
@@ -28,15 +29,8 @@ _LAME_DUCK_MIN_S = 30.0
 _NOT_BUILT = "this server does not have it"
 _INSECURE = "ignoring it would let in whom it keeps out"
 
-# Keys without effect: features of clusters, and keys that only tune nats-server.
+# Keys without effect: they only tune nats-server.
 _IGNORED = (
-    "cluster",
-    "leafnodes",
-    "leaf",
-    "gateway",
-    "mqtt",
-    "mappings",
-    "maps",
     "default_js_domain",
     "server_metadata",
     "prof_port",
@@ -68,6 +62,7 @@ _IGNORED = (
     "proxies",
     "nonce_size",
 )
+_OTHER_SERVERS = ("cluster", "gateway", "leafnodes", "leaf")
 _REFUSED = ("operator", "operators", "roots", "root", "trusted", "trusted_keys", "resolver", "resolver_preload")
 
 
@@ -93,6 +88,8 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     _read_logging(section, options)
     _read_jetstream(section, options)
     section.refuse(_INSECURE, *_REFUSED)
+    section.refuse("this server is a single node; for several, use nats-server", *_OTHER_SERVERS)
+    section.refuse("this server speaks NATS only", "mqtt")
     section.ignore(_NOT_BUILT, *_IGNORED)
     section.finish()
     return options, findings
@@ -176,6 +173,8 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
             if any(user.name == known.name for known in users):
                 raise ConfigError(f'{accounts.value.place}: Duplicate user "{user.name}" detected')
         users.extend(account_users)
+    if section.has("mappings", "maps"):
+        options["mappings"] = read_mappings(section.section("mappings", "maps"))
     if users:
         options["users"] = tuple(users)
     if section.has("no_auth_user"):

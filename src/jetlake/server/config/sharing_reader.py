@@ -56,6 +56,12 @@ def _subject(section: Section, *names: str) -> str:
     return subject
 
 
+def _check_trace(section: Section) -> None:
+    """Refuse to let message traces into another account; they never go there."""
+    if section.boolean("allow_trace"):
+        raise ConfigError(f"{section.value.place}: allow_trace is not supported: message traces stay within an account")
+
+
 def _export(value: Value, findings: Findings) -> ExportOptions:
     section = Section(value, findings)
     kind = _kind(section)
@@ -75,7 +81,7 @@ def _export(value: Value, findings: Findings) -> ExportOptions:
         settings["threshold_s"] = section.duration(*_THRESHOLD_KEYS, default=0.0)
     settings["account_token_position"] = section.integer("account_token_position", default=0)
     section.refuse("this server does not measure the latency of services", "latency")
-    section.ignore("message traces stay within an account", "allow_trace")
+    _check_trace(section)
     section.finish()
     return ExportOptions(**settings)
 
@@ -96,6 +102,6 @@ def _import(value: Value, findings: Findings) -> ImportOptions:
     else:
         section.ignore("a service, or a stream with `to`, has none", "prefix")
     share = section.boolean("share")
-    section.ignore("message traces stay within an account", "allow_trace")
+    _check_trace(section)
     section.finish()
     return ImportOptions(kind=kind, account=account, subject=subject, to=to, share=share and kind == "service")

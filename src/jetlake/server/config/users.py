@@ -5,6 +5,7 @@ from __future__ import annotations
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config
 from jetlake.server.config.conf import Value
+from jetlake.server.config.mappings_reader import read_mappings
 from jetlake.server.config.options import (
     GLOBAL_ACCOUNT,
     AccountOptions,
@@ -174,9 +175,11 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
                 limits=_connection_limits(inner.find("limits"), section.findings),
                 exports=read_exports(inner.find("exports"), section.findings),
                 imports=read_imports(inner.find("imports"), section.findings),
+                mappings=read_mappings(inner.section("mappings", "maps")),
             )
         )
-        inner.ignore(_NOT_BUILT, "mappings", "maps", "msg_trace", "trace_dest", "nkey", "cluster_traffic")
+        inner.refuse("messages are traced by their own headers only", "msg_trace", "trace_dest")
+        inner.ignore("only operators and clusters use it", "nkey", "cluster_traffic")
         inner.finish()
     return accounts, users
 
@@ -190,7 +193,7 @@ def _connection_limits(value: Value | None, findings: Findings) -> ConnectionLim
         max_subscriptions=section.integer("max_subscriptions", "max_subs", default=-1),
         max_payload=section.integer("max_payload", "max_pay", default=-1),
     )
-    section.ignore(_NOT_BUILT, "max_leafnodes", "max_leafs")
+    section.ignore("this server takes no leaf nodes", "max_leafnodes", "max_leafs")
     section.finish()
     return limits
 

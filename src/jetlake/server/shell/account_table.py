@@ -8,6 +8,7 @@ from random import Random
 
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.model.weighted_mappings import MappingOptions, WeightedMappings
 from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, ConnectionLimits, Options
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, find_export
 from jetlake.server.engine.routing.account import Account
@@ -65,11 +66,15 @@ class AccountTable:
             self._connections[name] -= 1
 
     def apply(self, options: Options) -> None:
-        """Put limits and imports of the options into force; imports that have not changed go on undisturbed."""
+        """Put limits, mappings and imports into force; imports that have not changed go on undisturbed."""
         accounts = {account.name: account for account in options.accounts}
         self._limits = {name: account.limits for name, account in accounts.items()}
         for name in accounts:
             self.get_or_create(name)
+        mappings = {name: account.mappings for name, account in accounts.items()}
+        mappings[GLOBAL_ACCOUNT] = options.mappings
+        for name, account in self.by_name.items():
+            account.mappings = self._compile(mappings.get(name, ()))
         for name in {*accounts, *self._imports}:
             wanted = _imports_of(accounts.get(name), accounts)
             present = self._imports.get(name)
@@ -78,6 +83,9 @@ class AccountTable:
                 del self._imports[name]
             if wanted and name not in self._imports:
                 self._imports[name] = (wanted, self._connect(name, wanted))
+
+    def _compile(self, mappings: tuple[MappingOptions, ...]) -> WeightedMappings | None:
+        return WeightedMappings(mappings, self._random.randrange) if mappings else None
 
     def _connect(self, name: str, wanted: _Imports) -> AccountImports:
         streams: list[StreamImport] = []

@@ -86,13 +86,10 @@ def test_the_file_decides_about_jetstream_and_flags_win(tmp_path):
     assert options("-c", str(path), "-js").jetstream == JetStreamOptions(store_dir="/b")
 
 
-def test_cluster_flags_are_accepted_with_a_warning():
-    made = assemble(parse_flags(["--cluster_listen", "nats://x:1", "--routes=a,b", "--cluster_name", "c"]), {})
-    assert made.warnings == (
-        "--cluster_listen is ignored: this server does not have it",
-        "--routes is ignored: this server does not have it",
-        "--cluster_name is ignored: this server does not have it",
-    )
+@pytest.mark.parametrize("flag", ["--cluster_listen=nats://x:1", "--routes=a,b", "--cluster_name=c", "--no_advertise"])
+def test_cluster_flags_are_refused(flag):
+    with pytest.raises(ConfigError, match="is not supported: this server is a single node"):
+        assemble(parse_flags([flag]), {})
 
 
 REFUSED = {

@@ -205,11 +205,53 @@ def test_tls():
     assert read("tls { cert_file: c, key_file: k, handshake_first: auto }")[0].tls.handshake_first_fallback_s == 0.05
 
 
-@pytest.mark.parametrize("key", ["cluster", "leafnodes", "gateway", "mqtt"])
-def test_what_is_not_built_is_accepted_with_one_line(key):
-    options, findings = read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")
+@pytest.mark.parametrize("key", ["cluster", "leafnodes", "gateway", "mqtt", "operator", "resolver"])
+def test_what_stays_out_is_a_clear_error(key):
+    with pytest.raises(ConfigError, match=f"conf:2:0: {key} is not supported: "):
+        read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")
+
+
+def test_what_only_tunes_nats_server_is_accepted_with_one_line():
+    options, findings = read("port: 1\nwrite_timeout: 5s")
     assert options.port == 1
-    assert findings.notices == [f"conf:2:0: {key} is ignored: this server does not have it"]
+    assert findings.notices == ["conf:2:0: write_timeout is ignored: this server does not have it"]
+
+
+@pytest.mark.parametrize(
+    ("mapping", "why"),
+    [
+        ("{a: [{destination: b, weight: 60}, {destination: c, weight: 60}]}", "total weight"),
+        ("{a: [{destination: b, weight: 101}]}", "Invalid weight"),
+        ("{a: [{destination: b, weight: x}]}", "Invalid weight"),
+        ("{a: [{destination: b}]}", "Missing weight"),
+        ("{a: [{destination: b, weight: 1}, {destination: b, weight: 1}]}", "duplicate entry"),
+        ('{"a.*": "b.$2"}', "out of range"),
+        ('{"a.>": b}', "invalid subject"),
+        ('{"a..b": c}', "not a valid subject"),
+        ("{a: 5}", "mapping destination"),
+        ("{a: [{weight: 5}]}", "destination"),
+        ("{a: [{destination: b, weight: 5, x: 1}]}", "unknown field"),
+        ("[a]", "map"),
+    ],
+)
+def test_mappings_that_make_no_sense(mapping, why):
+    with pytest.raises(ConfigError, match=why):
+        read(f"mappings: {mapping}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "msg_trace: x",
+        "trace_dest: x",
+        "exports: [{stream: a, allow_trace: true}]",
+        "imports: [{stream: {account: B, subject: a}, allow_trace: true}]",
+        "exports: [{service: a, latency: b}]",
+    ],
+)
+def test_what_an_account_cannot_have_is_named(line):
+    with pytest.raises(ConfigError, match="not supported"):
+        read(f"accounts {{ A {{ {line} }}, B {{}} }}")
 
 
 def test_a_number_for_a_duration_is_doubtful():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from jetlake.model.weighted_mappings import WeightedMappings
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.protocol.frames import AckRun
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
@@ -32,12 +33,17 @@ class Account(Routing):
     Args:
         name: as in the configuration; `$G` is the account of servers without any.
         random: picks the members of queue groups.
+
+    Attributes:
+        mappings: where messages of clients go; None = where they are published to. Whoever publishes for a client
+            applies them first.
     """
 
     def __init__(self, name: str = "$G", *, random: Random | None = None) -> None:
         super().__init__()
         self.name = name
         self.js: JetStreamGate | None = None
+        self.mappings: WeightedMappings | None = None
         self._random = (random or Random()).random
 
     # Publishing

@@ -158,6 +158,10 @@ class FrameHandler:
             return
         if session.options.pedantic and not is_valid_publish(subject):
             send(err("Invalid Publish Subject"))
+        is_dropped = False
+        if session.account.mappings is not None:
+            mapped = session.account.mappings.apply(subject)
+            is_dropped, subject = mapped is None, mapped or subject
         if not session.may_publish(subject):
             send(session.deny(f'Publish to "{readable(subject)}"'))
             return
@@ -170,6 +174,8 @@ class FrameHandler:
             return
         if session.options.verbose:
             send(OK)
+        if is_dropped:
+            return
         if destination:
             message = (subject, reply, header, payload)
             MessageTrace(self._origin, session.account, message, destination, self._services).publish()

@@ -28,7 +28,7 @@ class Session:
         limits: what the account allows its connections.
         permissions: what the user may publish and receive; None = everything.
         options: the client's CONNECT, without secrets.
-        guarded: each publish has to be checked, traced or answered.
+        guarded: each publish has to be checked, mapped, traced or answered.
     """
 
     __slots__ = ("_log", "_peer", "account", "guarded", "identity", "limits", "options", "permissions")
@@ -51,7 +51,8 @@ class Session:
         """Decide anew whether publishes have to be looked at one by one."""
         options = self.options
         is_plain = options.headers and not options.verbose and not options.pedantic
-        self.guarded = self.permissions is not None or not is_plain or self._log.tracing
+        is_mapped = self.account.mappings is not None
+        self.guarded = self.permissions is not None or is_mapped or not is_plain or self._log.tracing
 
     def payload_max(self, server_max: int) -> int:
         """Return the largest message that the client may publish, in bytes of header and payload."""
