@@ -6,7 +6,6 @@ import pytest
 from msgspec import Raw
 
 from jetlake.model.encoding.codec import encode
-
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.store_folder import StoreFolder
