@@ -127,6 +127,30 @@ async def test_writers_of_one_name_leave_one_content(store):
     assert await chunk_count(store) == 2
 
 
+async def test_what_cannot_be_described_is_refused(js, store):
+    for options in (
+        {"description": 5},
+        {"description": "d" * 1_100_000},
+        {"metadata": {"a": 1}},
+        {"headers": {"a": 1}},
+        {"headers": {"a": [1]}},
+    ):
+        with pytest.raises(InvalidOptionError):
+            await store.put("o", LARGE, **options)
+    assert (await store.status()).stream.state.last_seq == 0
+    await store.put("o", b"1")
+    with pytest.raises(InvalidOptionError):
+        await store.update_meta("o", metadata={"a": 1})
+    # Another client may have written what nobody can read; nothing is removed then that may belong to it.
+    await js.publish("$O.B.M.eA==", b"nonsense")
+    with pytest.raises(ObjectError, match="describes no object"):
+        await store.put("x", LARGE)
+    assert await chunk_count(store) == 1
+    with pytest.raises(ObjectError, match="describes no object"):
+        await store.purge_orphans(older_than=0)
+    assert await store.get("o") == b"1"
+
+
 async def test_damage_is_found(js, store, tmp_path):
     info = await store.put("o", LARGE)
     sequence = (await store.stream.get(last_by_subject=f"$O.B.C.{info.nuid}")).sequence

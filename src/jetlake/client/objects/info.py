@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from jetlake.errors import DecodeError, ObjectError
+from jetlake.errors import DecodeError, InvalidOptionError, ObjectError
 from jetlake.model.encoding.codec import decode, encode
 from jetlake.model.encoding.fields import Count, Value, always
 from jetlake.model.encoding.times import ZERO_TIME
@@ -18,6 +18,7 @@ __all__ = [
     "ObjectHeaders",
     "ObjectInfo",
     "ObjectLink",
+    "check_info",
     "decode_info",
     "encode_info",
     "header_lists",
@@ -120,6 +121,20 @@ def encode_info(info: ObjectInfo) -> bytes:
     return encode(wire)
 
 
+def check_info(info: ObjectInfo) -> bytes:
+    """The JSON that describes an object, checked: one that nobody can read would hide all objects of a list.
+
+    Raises:
+        InvalidOptionError: a field has another type than it must have.
+    """
+    data = encode_info(info)
+    try:
+        decode(_WireInfo, data)
+    except DecodeError as error:
+        raise InvalidOptionError(f"description, headers and metadata of an object are texts: {error}") from None
+    return data
+
+
 def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> ObjectInfo:
     """The object that a message describes.
 
@@ -150,7 +165,7 @@ def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> Obj
 
 def header_lists(headers: ObjectHeaders) -> dict[str, list[str]]:
     """The headers with a list for every value."""
-    return {key: [values] if isinstance(values, str) else list(values) for key, values in headers.items()}
+    return {key: list(values) if isinstance(values, (list, tuple)) else [values] for key, values in headers.items()}
 
 
 def written_digest(sha256: bytes) -> str:

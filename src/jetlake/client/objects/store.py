@@ -10,7 +10,7 @@ import msgspec
 from jetlake.client.messages.message import Message
 from jetlake.client.objects.content import ObjectContent
 from jetlake.client.objects.download import ObjectTarget, download
-from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, decode_info, encode_info, header_lists
+from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, check_info, decode_info, header_lists
 from jetlake.client.objects.names import STREAM_PREFIX, check_name, chunk_subject, info_subject
 from jetlake.client.objects.orphans import purge_orphans
 from jetlake.client.objects.reader import FoundObject, ObjectReader
@@ -22,7 +22,6 @@ from jetlake.client.publish.publisher import Publisher
 from jetlake.client.streams.buckets import check_bucket
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
-    ApiError,
     DisconnectedError,
     InvalidOptionError,
     JetlakeError,
@@ -239,6 +238,8 @@ class ObjectStore:
             metadata=dict(metadata or {}),
             chunk_size=self._chunk_bytes(chunk_size),
         )
+        # What cannot be described is refused before its content is sent.
+        self._publisher.check_size(len(check_info(info)) + _HEADER_BYTES)
         upload = Upload(self._publisher, self.bucket, info.nuid)
         try:
             await upload.send(content, info.chunk_size, progress)
@@ -275,7 +276,7 @@ class ObjectStore:
                 if lost_answers > _LOST_ANSWERS_MAX:
                     raise
                 continue
-            except ApiError:
+            except JetlakeError:
                 await self._purge_chunks(info)
                 raise
             if old is not None and not old.is_deleted:
@@ -288,7 +289,7 @@ class ObjectStore:
         """Publish the message that describes an object, if its name has nothing newer than what was seen."""
         ack = await self._publisher.publish(
             info_subject(self.bucket, info.name),
-            encode_info(info),
+            check_info(info),
             {
                 "headers": {"Nats-Rollup": "sub"},
                 "expected_last_subject_sequence": 0 if old is None else old.revision,

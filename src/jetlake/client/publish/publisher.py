@@ -50,6 +50,14 @@ class Publisher:
         """The most bytes of headers and payload that the server takes."""
         return self._connection.max_payload
 
+    def check_size(self, size: int) -> None:
+        """Refuse more bytes of headers and payload than the server takes.
+
+        Raises:
+            InvalidOptionError: the message would be larger.
+        """
+        self._connection.check_size(size)
+
     def prepare(self, subject: str, payload: bytes, options: PublishOptions) -> OutgoingMessage:
         """Check and encode a message; needs no event loop.
 
