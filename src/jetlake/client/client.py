@@ -13,7 +13,7 @@ from jetlake.client.connection.subscription import MessageCallback, PendingLimit
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.statistics import Statistics
 from jetlake.client.settings.login import KeySource, Secret
-from jetlake.client.settings.options import EventCallback, build_options, timeout_s
+from jetlake.client.settings.options import EventCallback, LocalServer, build_options, timeout_s
 from jetlake.client.settings.wire_values import (
     HeadersLike,
     header_bytes,
@@ -403,6 +403,7 @@ class Client:
 async def connect(
     servers: str | Iterable[str] | None = None,
     *,
+    server: LocalServer | Callable[[], LocalServer] | None = None,
     name: str | None = None,
     user: Secret | None = None,
     password: Secret | None = None,
@@ -440,6 +441,8 @@ async def connect(
     Args:
         servers: one address or several, like `nats://localhost:4222`, `tls://host` or `nats://user:password@host`;
             over WebSocket `ws://host:8080` or `wss://host`.
+        server: a `jetlake.Server` that runs in this event loop, instead of addresses: the connection needs no TCP. A
+            function that gives one is asked at each connect, so that a server may be replaced.
         name: shown in the server's list of connections.
         user: user name, with `password`.
         password: the user's password.

@@ -124,10 +124,14 @@ def jetlake_server(request: pytest.FixtureRequest) -> Server | blocking.Server |
 
 
 @async_fixture
-async def _jetlake_loop_client(jetlake_server: Server) -> AsyncIterator[Client]:
+async def _jetlake_loop_client(jetlake_server: Server | RealServer) -> AsyncIterator[Client]:
     import jetlake
+    from jetlake.server import Server
 
-    async with await jetlake.connect(jetlake_server.url, connect_timeout=20) as client:
+    # Without TCP where the server runs in the test's own loop.
+    local = jetlake_server if isinstance(jetlake_server, Server) else None
+    url = None if local else jetlake_server.url
+    async with await jetlake.connect(url, server=local, connect_timeout=20) as client:
         yield client
 
 

@@ -205,9 +205,13 @@ async def open_wire(
     hostname = (options.tls_hostname or address.host) if context is not None else None
     try:
         async with asyncio.timeout(options.connect_timeout_s):
-            await loop.create_connection(
-                lambda: protocol, address.host, address.port, ssl=context, server_hostname=hostname
-            )
+            if options.server is not None:
+                server = options.server() if callable(options.server) else options.server
+                await loop.create_connection(lambda: protocol, sock=await server.open_socket())
+            else:
+                await loop.create_connection(
+                    lambda: protocol, address.host, address.port, ssl=context, server_hostname=hostname
+                )
             info = await wire.greet(options, address, secure=context is not None)
     except TimeoutError:
         wire.abort(ConnectTimeoutError("given up"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,20 +18,43 @@ from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.subjects import is_valid_publish
 
 if TYPE_CHECKING:
+    import socket
     import ssl
 
-__all__ = ["DEFAULT_SERVER", "ConnectOptions", "EventCallback", "build_options", "duration_s", "timeout_s"]
+__all__ = [
+    "DEFAULT_SERVER",
+    "ConnectOptions",
+    "EventCallback",
+    "LocalServer",
+    "build_options",
+    "duration_s",
+    "timeout_s",
+]
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
+# How a server in this process is named where others have an address.
+IN_PROCESS_SERVER = "nats://in-process:4222"
 
 EventCallback = Callable[..., Awaitable[None] | None]
 """A plain function or a coroutine function."""
+
+
+class LocalServer(Protocol):
+    """A server in this process, such as `jetlake.Server`."""
+
+    async def open_socket(self) -> socket.socket:
+        """Open a connection without TCP and return the client's end.
+
+        Raises:
+            OSError: the server does not run, or runs in another event loop.
+        """
 
 
 class ConnectOptions(Struct, frozen=True, kw_only=True):
     """Everything that a connection can be told; `jetlake.connect` describes each."""
 
     servers: tuple[ServerAddress, ...]
+    server: LocalServer | Callable[[], LocalServer] | None = None
     name: str = ""
     user: Secret = ""
     password: Secret = ""
@@ -145,6 +168,10 @@ def build_options(
         raise InvalidOptionError("one way to log in is enough: nkey_seed and credentials are given")
     if not 0 <= reconnect_jitter <= 1:
         raise InvalidOptionError(f"reconnect_jitter is a share between 0 and 1, not {reconnect_jitter}")
+    if fields.get("server") is not None:
+        if servers is not None:
+            raise InvalidOptionError("servers are reached by their addresses, server is one in this process: give one")
+        servers = IN_PROCESS_SERVER
     if servers is None:
         servers = DEFAULT_SERVER
     given: dict[str, object] = {name: value for name, value in fields.items() if value is not None}

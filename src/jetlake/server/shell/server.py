@@ -116,6 +116,7 @@ class Server:
         self.monitoring: Monitoring | None = None
         self.pages: Pages | None = None
         self.running = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
 
     @property
@@ -184,7 +185,8 @@ class Server:
         """
         if self._stopped is not None:
             raise ConfigError("this server was started before; make a new one")
-        self.engine_loop.start(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self.engine_loop.start(self._loop)
         self._stopped = asyncio.Event()
         try:
             if self.options.http_port is not None:
@@ -261,6 +263,29 @@ class Server:
     def make_connection(self, services: ConnectionServices | None = None) -> Connection:
         """Make the connection for a new socket; a listener with settings of its own gives its services."""
         return Connection(services or self._services, self._connection_table)
+
+    async def open_socket(self) -> socket.socket:
+        """Open a connection for a client in this event loop, without TCP, and return the client's end.
+
+        Raises:
+            OSError: the server does not run, or runs in another event loop.
+        """
+        import socket
+
+        if not self.running or self.info.lame_duck:
+            raise ConnectionRefusedError("the server in this process does not run")
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            raise ConnectionRefusedError("the server runs in another event loop: connect to its url")
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        try:
+            await loop.connect_accepted_socket(self.make_connection, ours)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return theirs
 
     # Stop
 
