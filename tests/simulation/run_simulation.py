@@ -1,39 +1,53 @@
 """Run random histories of the whole engine: `make simulate SEED=1 STEPS=20000`.
 
-A history that breaks a promise ends with the promise, the last steps, and the command that replays it.
+Histories of consumers, of batches and schedules, and of mirrors and sources take turns. A history that breaks a promise
+ends with the promise, the last steps, and the command that replays it.
 """
 
 import argparse
 import time
 
+from batch_history import BatchHistory
+from copying_history import CopyingHistory
+
 from simulation import Simulation
 
-# A long run is cut into histories of this many steps, each with the next seed: what breaks is replayed quickly.
-HISTORY_STEPS = 1000
+# A long run is cut into histories, each with the next seed: what breaks is replayed quickly.
+HISTORIES = {"consumers": (Simulation, 1000), "batches": (BatchHistory, 200), "copies": (CopyingHistory, 200)}
+"""What a history is about: its class, and its number of steps."""
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--only", choices=HISTORIES, help="run histories of one kind")
     arguments = parser.parse_args()
     started = time.monotonic()
-    totals = {"published": 0, "delivered": 0, "confirmed": 0, "crashes": 0}
+    kinds = [arguments.only] if arguments.only else list(HISTORIES)
+    counts = dict.fromkeys(kinds, 0)
     seed, left = arguments.seed, arguments.steps
     while left > 0:
-        steps = min(left, HISTORY_STEPS)
-        simulation = Simulation(seed)
-        try:
-            simulation.run(steps)
-        except BaseException:
-            print(f"seed {seed} broke in step {simulation.steps}: … {' '.join(simulation.history[-12:])}")
-            print(f"replay: make simulate SEED={seed} STEPS={steps}")
-            raise
-        for name in totals:
-            totals[name] += getattr(simulation, name)
-        seed, left = seed + 1, left - steps
-    counts = ", ".join(f"{count} {name}" for name, count in totals.items())
-    print(f"{arguments.steps} steps from seed {arguments.seed}: {counts}; {time.monotonic() - started:.0f} s")
+        for kind in kinds:
+            steps = min(left, HISTORIES[kind][1])
+            if steps > 0:
+                _run(kind, seed, steps)
+                counts[kind] += 1
+                left -= steps
+        seed += 1
+    told = ", ".join(f"{count} of {kind}" for kind, count in counts.items())
+    print(f"{arguments.steps} steps from seed {arguments.seed}, histories: {told}; {time.monotonic() - started:.0f} s")
+
+
+def _run(kind, seed, steps):
+    history = HISTORIES[kind][0](seed)
+    try:
+        history.run(steps)
+    except BaseException:
+        done = " ".join(str(step) for step in getattr(history, "history", [])[-12:])
+        print(f"seed {seed} of {kind} broke: … {done}")
+        print(f"replay: python tests/simulation/run_simulation.py --only {kind} --seed {seed} --steps {steps}")
+        raise
 
 
 if __name__ == "__main__":

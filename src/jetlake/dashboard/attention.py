@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from jetlake.model.consumer import ConsumerInfo
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.enums import DiscardPolicy
-from jetlake.model.stream import StreamInfo
+from jetlake.model.stream import StreamInfo, StreamSourceInfo
 
 __all__ = [
     "BEHIND_SAMPLES_MIN",
@@ -26,6 +27,8 @@ BEHIND_SAMPLES_MIN = 30
 """How many samples of pending messages are needed before their growth means anything."""
 BEHIND_GROWTH_MIN = 1000
 """How much pending must have grown over the samples to be told."""
+COPY_SILENT_S = 30
+"""A mirror or source that has not heard of its origin for this long, and has something to copy, is told of."""
 FULL_SHARE = 0.9
 """A stream that refuses new messages when it is full is told of from this share of a limit on."""
 
@@ -121,6 +124,11 @@ def stream_finding(info: StreamInfo) -> Finding | None:
     if state.lost is not None and state.lost.msgs:
         text = f"{_messages(len(state.lost.msgs))} could not be read from disk and are lost"
         return Finding("bad", "lost", text, config.name)
+    copies = (info.mirror, *info.sources) if info.mirror is not None else info.sources
+    for copy in copies:
+        finding = _copy_finding(config.name, copy)
+        if finding is not None:
+            return finding
     if config.discard is DiscardPolicy.NEW:
         for limit, held, what in (
             (config.max_msgs, state.messages, "messages"),
@@ -132,6 +140,16 @@ def stream_finding(info: StreamInfo) -> Finding | None:
                     "publishers are refused" if full else "soon it refuses more"
                 )
                 return Finding("bad" if full else "warn", "full" if full else "nearly full", text, config.name)
+    return None
+
+
+def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
+    """What is wrong with a mirror or source."""
+    if copy.error is not None:
+        return Finding("bad", "not copying", f"copying {copy.name} fails: {copy.error.description}", stream)
+    if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
+        text = f"{_messages(copy.lag)} of {copy.name} are yet to be copied, and nothing is heard of it"
+        return Finding("bad", "not copying", text, stream, weight=copy.lag)
     return None
 
 

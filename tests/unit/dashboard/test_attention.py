@@ -10,7 +10,7 @@ from jetlake.dashboard.attention import BEHIND_SAMPLES_MIN, STUCK_S, Standstill,
 from jetlake.dashboard.board import FINDINGS_MAX, Board
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.enums import DiscardPolicy
-from jetlake.model.stream import LostData, StreamConfig, StreamInfo, StreamState
+from jetlake.model.stream import ErrorBody, LostData, StreamConfig, StreamInfo, StreamSourceInfo, StreamState
 
 
 def consumer(name="C", *, delivered=0, config=None, **fields):
@@ -122,3 +122,29 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
     }
     assert board.overview(700.0)["attention_total"] == FINDINGS_MAX + 2
     assert board.consumer("S", "stuck")["finding"]["state"] == "stuck"
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (
+            StreamSourceInfo(name="O", error=ErrorBody(code=404, err_code=10059, description="stream not found")),
+            "not found",
+        ),
+        (StreamSourceInfo(name="O", lag=7, active=60 * 10**9), "7 messages of O are yet to be copied"),
+        (StreamSourceInfo(name="O", lag=7, active=-1), "7 messages of O"),
+        (StreamSourceInfo(name="O", lag=7, active=10**9), None),
+        (StreamSourceInfo(name="O", lag=0, active=60 * 10**9), None),
+    ],
+)
+def test_mirrors_and_sources_that_do_not_copy(copy, words):
+    for info in (
+        StreamInfo(config=StreamConfig(name="S"), mirror=copy),
+        StreamInfo(config=StreamConfig(name="S"), sources=(StreamSourceInfo(name="P"), copy)),
+    ):
+        finding = stream_finding(info)
+        if words is None:
+            assert finding is None
+        else:
+            assert (finding.level, finding.state, finding.stream) == ("bad", "not copying", "S")
+            assert words in finding.text

@@ -142,6 +142,11 @@ def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_
     if with_config:
         report["config"] = to_builtins(stream.config)
     report["state"] = to_builtins(stream.state())
+    mirror, sources = stream.copying.info(stream.services.clock.now_ns())
+    if mirror is not None:
+        report["mirror"] = to_builtins(mirror)
+    if sources:
+        report["sources"] = [to_builtins(source) for source in sources]
     if with_consumers:
         report["consumer_detail"] = [to_builtins(consumer.info()) for _, consumer in sorted(stream.consumers.items())]
     return report
