@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark test-cluster soak bench clean
+.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark test-cluster soak bench docs clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -57,6 +57,11 @@ format: setup ## put the sources into the one format
 
 bench: setup ## run every benchmark in its quick form
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+docs: setup ## build the site with search into build/site
+	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "docs: build/site/index.html"
 
 clean: ## remove what was built, keeping .venv
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log .import-linter.log

@@ -8,6 +8,7 @@ A test compares the pages with what this draws; run it again when the test says 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +27,8 @@ from jetlake.spark.options.options import ConnectionOptions, SinkOptions, Source
 from jetlake.spark.reading.schema import COLUMNS
 from jetlake.spark.sink.row_encoder import SINK_COLUMNS
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
 
 _BODIES = {
     Body.EMPTY: "must be empty",
@@ -193,7 +195,58 @@ def spark_options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def conformance_tests() -> dict[str, str]:
+    """The source of each test that runs on both servers, by its path and name."""
+    found = {}
+    for path in sorted((ROOT / "tests" / "conformance").glob("test_*.py")):
+        text = path.read_text()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found[f"{path.relative_to(ROOT)}::{node.name}"] = ast.get_source_segment(text, node) or ""
+    # Behind the tests, for what only the constants and parameters of a file name.
+    files = sorted((ROOT / "tests" / "conformance").glob("test_*.py"))
+    return found | {str(path.relative_to(ROOT)): path.read_text() for path in files}
+
+
+def server_headers() -> list[str]:
+    """Every header of NATS that the server's code, or the values on the wire, name."""
+    package = ROOT / "src" / "jetlake"
+    texts = [path.read_text() for folder in ("server", "model") for path in (package / folder).rglob("*.py")]
+    return sorted({name for text in texts for name in re.findall(r"[\"'](Nats-[A-Za-z-]*[a-z])[\"':]", text)})
+
+
+def compatibility_page() -> str:
+    """For each API subject and header: a test of the conformance suite that holds it against nats-server."""
+    tests = conformance_tests()
+
+    def proof(pattern: str) -> str:
+        name = next((name for name, source in tests.items() if re.search(pattern, source)), None)
+        return f"`{name}`" if name is not None else "not named in a test on both servers"
+
+    lines = [
+        "# Compatibility",
+        "",
+        "Every subject of the JetStream API and every header that the server knows, with a test that names it and runs",
+        "on the embedded server and on nats-server alike. Behaviours, and where the two differ, are on the page about",
+        "[conformance](../conformance.md).",
+        "",
+        "| subject | the same test on both servers |",
+        "|---|---|",
+    ]
+    for subject in dict.fromkeys(re.findall(r"^\| `([A-Z_.]+)", api_page(), re.MULTILINE)):
+        verb = subject.rstrip(".")
+        # A single word is the protocol's INFO too.
+        pattern = (
+            rf"(?<![A-Z]){re.escape(verb)}(?![A-Z_])" if "." in verb else rf"API\.{verb}\b|api\(.?[\"']{verb}[\"']"
+        )
+        lines.append(f"| `$JS.API.{verb}` | {proof(pattern)} |")
+    lines += ["", "| header | the same test on both servers |", "|---|---|"]
+    lines += [f"| `{header}` | {proof(rf'{header}(?![A-Za-z-])')} |" for header in server_headers()]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "compatibility.md": compatibility_page,
     "errors.md": errors_page,
     "api.md": api_page,
     "configuration.md": configuration_page,

@@ -11,6 +11,8 @@ import subprocess
 import pytest
 from servers import BIN, make_server
 
+import jetlake
+
 LINE = re.compile(r"\[\d+\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} \[(INF|WRN|ERR|FTL|DBG|TRC)\] .*")
 
 
@@ -56,6 +58,11 @@ async def test_log_lines(start):
     assert f"[INF] Listening for client connections on 127.0.0.1:{server.port}\n" in server.log
     assert "[INF] Server is ready\n" in server.log
     assert re.search(rf"\[INF\] Starting http monitor on .*:{server.monitor_port}\n", server.log)
+    if server.is_embedded:
+        while "Dashboard" not in server.log:  # the line behind the one that the ports file waits for
+            await asyncio.sleep(0.005)
+        assert f"[INF] Dashboard: http://127.0.0.1:{server.monitor_port}/\n" in server.log
+        assert f"Version:  {jetlake.__version__} (compatible with nats-server " in server.log
     await server.stop()
     assert "[INF] Initiating Shutdown...\n" in server.log
     assert all(LINE.fullmatch(line) for line in server.log.splitlines())

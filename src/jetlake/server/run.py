@@ -72,6 +72,8 @@ async def _serve(
     except (JetlakeError, OSError) as error:
         log.fatal(f"Can't start: {error}")
         return 1
+    if server.pages is not None and server.monitoring is not None:
+        log.info(f"Dashboard: {server.monitoring.url}")
     _collect_garbage(server)
     await server.wait_stopped()
     # Another signal must not reach a loop that is being closed.

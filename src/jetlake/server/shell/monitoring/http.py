@@ -116,6 +116,13 @@ class Monitoring:
         kind = "https" if options.https else "http"
         self._log.info(f"Starting {kind} monitor on {self.host}:{self.port}")
 
+    @property
+    def url(self) -> str:
+        """The address for browsers on this machine."""
+        scheme = "https" if self._server.settings.options.https else "http"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"{scheme}://[{host}]:{self.port}/" if ":" in host else f"{scheme}://{host}:{self.port}/"
+
     def make_room(self, peer: str) -> bool:
         """Whether a new connection of this peer is accepted; where there are too many, it replaces an idle one.
 

@@ -1,0 +1,145 @@
+"""Draws the reference of the Python API from signatures and docstrings, as pages of Markdown.
+
+    python tools/render_python_reference.py FOLDER
+
+`make docs` puts the pages into the site.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from jetlake.client.messages.receiver import Receiver
+
+# Each page: its title, the module whose public names it lists.
+PAGES = {
+    "client.md": ("The asyncio client", "jetlake.client"),
+    "blocking.md": ("The blocking client and server", "jetlake.blocking"),
+    "server.md": ("The embedded server", "jetlake.server"),
+    "testing.md": ("Helpers for tests", "jetlake.testing"),
+    "spark.md": ("Spark", "jetlake.spark"),
+    "errors.md": ("Exceptions", "jetlake.errors"),
+}
+ROOT = Path(__file__).parent.parent
+REPOSITORY = "https://github.com/jetlake/jetlake/tree/main"
+# What a connection calls of those who receive messages.
+INTERNAL = set(dir(Receiver)) - {"subject", "queue", "delivered"}
+_SECTION = re.compile(r"^(Args|Raises|Attributes|Returns|Yields):$")
+
+
+def public_names(module_name: str) -> dict[str, Any]:
+    """The classes and functions that a module offers, in the order of their names."""
+    module = import_module(module_name)
+    names = {name: getattr(module, name) for name in sorted(module.__all__)}
+    return {name: value for name, value in names.items() if callable(value)}
+
+
+def public_members(kind: type) -> dict[str, Any]:
+    """A class's own public methods and properties; those of Python's classes are left out."""
+    members = {}
+    for name in dir(kind):
+        if name.startswith("_") or name in INTERNAL:
+            continue
+        owner = next(parent for parent in kind.__mro__ if name in vars(parent))
+        if owner.__module__.startswith("jetlake"):
+            members[name] = inspect.getattr_static(kind, name)
+    return members
+
+
+def signature_text(value: Any) -> str:
+    """The arguments as they are written; empty where there are none to call with."""
+    value = getattr(value, "__func__", value)
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    parameters = [one for one in signature.parameters.values() if one.name != "self"]
+    text = re.sub(r" object at 0x[0-9a-f]+", "", str(signature.replace(parameters=parameters)))
+    return re.sub(r"(: |-> )'([^']+)'", r"\1\2", text)
+
+
+def docstring_markdown(value: Any) -> str:
+    """A docstring with its sections (Args, Raises …) as lists."""
+    lines: list[str] = []
+    in_section = False
+    for line in (inspect.getdoc(value) or "").splitlines():
+        section = _SECTION.match(line)
+        item = re.match(r"^    (\*{0,2}[\w.]+): (.+)$", line) if in_section else None
+        if section is not None:
+            in_section = True
+            lines += [f"**{section[1]}**", ""]
+        elif item is not None:
+            lines.append(f"- `{item[1]}`: {item[2]}")
+        elif in_section and line.startswith("     "):
+            lines.append("  " + line.strip())
+        else:
+            in_section = in_section and (not line or line.startswith(" "))
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def is_called(value: Any) -> bool:
+    """Whether a class's member is a method."""
+    return callable(value) or isinstance(value, classmethod | staticmethod)
+
+
+def describe_class(name: str, kind: type) -> list[str]:
+    """A class with its arguments and everything it offers."""
+    parents = [parent.__name__ for parent in kind.__bases__ if parent.__module__.startswith("jetlake")]
+    lines = [f"## {name}", ""]
+    if issubclass(kind, Exception):
+        lines += [f"A `{kind.__bases__[0].__name__}`.", ""]
+    elif parents:
+        lines += ["Also has what is in " + ", ".join(f"`{parent}`" for parent in parents) + ".", ""]
+    if not issubclass(kind, Exception):
+        lines += ["```python", f"{name}{signature_text(kind)}", "```", ""]
+    lines += [docstring_markdown(kind), ""]
+    for member, value in public_members(kind).items() if not issubclass(kind, BaseException) else ():
+        function = getattr(value, "__wrapped__", value)
+        if is_called(value):
+            prefix = "await " if inspect.iscoroutinefunction(value) else ""
+            lines += [f"### {name}.{member}", "", "```python", f"{prefix}{member}{signature_text(value)}", "```", ""]
+        else:
+            lines += [f"### {name}.{member}", ""]
+        lines += [docstring_markdown(function), ""]
+    return lines
+
+
+def draw(page: str) -> str:
+    """One page."""
+    title, module_name = PAGES[page]
+    lines = [f"# {title}", "", f"What `{module_name}` offers.", ""]
+    for name, value in public_names(module_name).items():
+        if inspect.isclass(value):
+            lines += describe_class(name, value)
+        else:
+            prefix = "await " if inspect.iscoroutinefunction(value) else ""
+            lines += [f"## {name}", "", "```python", f"{prefix}{name}{signature_text(value)}", "```", ""]
+            lines += [docstring_markdown(value), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages to the site; called by mkdocs."""
+    from mkdocs.structure.files import File
+
+    for page in PAGES:
+        files.append(File.generated(config, f"reference/python/{page}", content=draw(page)))
+    readme = (ROOT / "README.md").read_text().replace("](docs/", "](")
+    files.append(File.generated(config, "index.md", content=readme))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Let links that leave the pages lead to the repository; called by mkdocs."""
+    return re.sub(r"\]\((?:\.\./)*((?:examples|CONTRIBUTING|CHANGELOG)[^)]*)\)", rf"]({REPOSITORY}/\1)", markdown)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (Path(sys.argv[1]) / page).write_text(draw(page))
