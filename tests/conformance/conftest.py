@@ -1,21 +1,55 @@
-"""One suite for two servers: every test here runs against the embedded server and against nats-server."""
+"""One suite for two servers: every test here runs against the embedded server and against nats-server.
 
+The tests of the client that need nothing but a server with JetStream run against a nats-server cluster too: some of
+them always, all of them where CONFORMANCE_CLUSTER is set (`make test-cluster`).
+"""
+
+import os
 from contextlib import AsyncExitStack
+from inspect import signature
 
 import pytest
 from client_support import Clients
+from cluster_server import ClusterServer
 from servers import make_server
 from wire import Wire
 
+SERVERS = ["embedded", "nats-server"]
+# Modules whose tests run against the cluster too: one always, the others by `make test-cluster`.
+ON_CLUSTER = {"test_client_key_value"}
+ON_CLUSTER_IN_FULL = ON_CLUSTER | {"test_client_streams", "test_client_consumers", "test_client_objects"}
+NEEDED = {"js", "clients"}
+# A nats-server cluster answers pause and resume before the consumer's leader does them.
+NOT_ON_CLUSTER = {"test_pause_and_resume"}
 
-@pytest.fixture(params=["embedded", "nats-server"])
+
+def pytest_generate_tests(metafunc):
+    """Choose the servers of a test: a cluster also, if the test asks for a JetStream context and nothing else."""
+    if "kind" in metafunc.fixturenames:
+        modules = ON_CLUSTER_IN_FULL if os.environ.get("CONFORMANCE_CLUSTER") else ON_CLUSTER
+        is_clustered = metafunc.module.__name__.rpartition(".")[2] in modules
+        is_clustered = is_clustered and metafunc.function.__name__ not in NOT_ON_CLUSTER
+        fits = set(signature(metafunc.function).parameters) & set(metafunc.fixturenames) <= NEEDED
+        metafunc.parametrize("kind", [*SERVERS, "cluster"] if is_clustered and fits else SERVERS, indirect=True)
+
+
+@pytest.fixture
 def kind(request):
     """Which server the test runs against."""
     return request.param
 
 
+@pytest.fixture(scope="session")
+def cluster_server():
+    """A cluster for all tests, started by the first that needs one."""
+    server = ClusterServer()
+    server.start()
+    yield server
+    server.discard()
+
+
 @pytest.fixture
-async def start(kind):
+async def start(kind, request):
     """A function that starts a server: `await start(config="…", flags=[…], process=True)`.
 
     JetStream is on, with a folder of its own, unless the configuration has a `jetstream` key (which may name the
@@ -25,6 +59,11 @@ async def start(kind):
     async with AsyncExitStack() as stack:
 
         async def start(config="", flags=(), process=False):
+            if kind == "cluster":
+                server = request.getfixturevalue("cluster_server")
+                await server.ready()
+                stack.push_async_callback(server.clear)
+                return server
             server = make_server(kind, config, flags, process)
             stack.push_async_callback(server.discard)
             await server.start()

@@ -119,11 +119,18 @@ class Node:
 
 
 class Cluster:
-    """A JetStream cluster of three nats-servers in one temporary folder."""
+    """A JetStream cluster of three nats-servers in one temporary folder.
 
-    def __init__(self, size=3):
+    Args:
+        size: how many servers.
+        has_proxies: routes go through proxies of this process, so that servers can be cut off.
+    """
+
+    def __init__(self, size=3, has_proxies=True):
         self._folder = Path(tempfile.mkdtemp(prefix="jetlake-cluster-"))
         ports = free_ports(4 * size)
+        if not has_proxies:
+            ports[3 * size :] = ports[2 * size : 3 * size]
         routes = ports[3 * size :]
         self.nodes = [
             Node(f"n{number + 1}", self._folder / f"n{number + 1}", ports[number::size], routes)
