@@ -3,10 +3,12 @@
 import ssl
 
 import pytest
+from blocking_support import fill, in_thread
 from client_support import filled, numbers, until
 from tls_support import TLS, client_context
 
 import jetlake
+import jetlake.blocking
 from jetlake.errors import NoServersError
 
 
@@ -52,6 +54,21 @@ async def test_a_lost_connection_is_made_again(listen, clients):
     await until(lambda: client.is_connected)
     await client.publish("a", b"after")
     assert (await subscription.next(5)).payload == b"after"
+
+
+async def test_the_blocking_client(listen):
+    server = await listen()
+
+    def work():
+        with jetlake.blocking.connect(server.websocket_url) as client:
+            js = client.jetstream()
+            consumer = fill(js, 500).create_consumer("worker")
+            assert numbers(consumer.fetch(500)) == list(range(500))
+            bucket = js.create_key_value("B")
+            bucket.put("key", bytes(300_000))
+            assert bucket.get("key").value == bytes(300_000)
+
+    await in_thread(work)
 
 
 async def test_what_does_not_speak_websocket_is_told(listen):

@@ -165,6 +165,44 @@ async def test_a_request_that_is_no_json(root):
     assert (await root.request("$SYS.REQ.SERVER.PING.VARZ", b"{bad")).json["error"]["code"] == 400
 
 
+SHARING = """
+accounts {
+  A {
+    users: [ { user: a, password: a } ], mappings { x: y }
+    exports: [ { stream: "ev.>" }, { service: calc, accounts: [ B ], response: stream }, { service: open } ]
+  }
+  B {
+    imports: [
+      { stream: { account: A, subject: "ev.x" }, prefix: from }
+      { service: { account: A, subject: calc }, to: mine, share: true }
+    ]
+  }
+  SYS { users: [ { user: root, password: root } ] }
+}
+system_account: SYS
+"""
+
+
+async def test_an_account_tells_what_it_shares(start, connect):
+    server = await start(SHARING, ["no_jetstream"])
+    root = await (await connect(server)).hello(user="root", **{"pass": "root"})
+    a, b = [(await root.request(f"$SYS.REQ.ACCOUNT.{name}.INFO")).json["data"] for name in "AB"]
+    assert a["mappings"] == {"x": [{"subject": "y", "weight": 100}]}
+    assert sorted(a["exports"], key=lambda entry: entry["subject"]) == [
+        {"subject": "calc", "type": "service", "response_type": "Streamed", "approved_accounts": ["B"]},
+        {"subject": "ev.>", "type": "stream"},
+        {"subject": "open", "type": "service", "response_type": "Singleton"},
+    ]
+    assert "exports" not in b and "mappings" not in b
+    # nats-server lists what every account has of the system account too.
+    imports = [entry for entry in b["imports"] if entry["account"] == "A"]
+    common = {"account": "A", "invalid": False, "tracking": False}
+    assert sorted(imports, key=lambda entry: entry["subject"]) == [
+        {"subject": "calc", "to": "mine", "local_subject": "mine", "type": "service", "share": True, **common},
+        {"subject": "ev.x", "local_subject": "from.ev.x", "type": "stream", "share": False, **common},
+    ]
+
+
 async def test_reports_about_an_account(root, tenant):
     await tenant.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
 

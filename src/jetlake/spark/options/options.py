@@ -87,6 +87,8 @@ def _servers(value: str) -> tuple[str, ...]:
                 "use auth.user with auth.password, auth.token or auth.credsSecret"
             )
         scheme, separator, _ = server.partition("://")
+        if separator and scheme in ("ws", "wss"):
+            raise ValueError(f"{scheme}:// is not for Spark, which reads by nats:// and tls://")
         if separator and scheme not in ("nats", "tls"):
             raise ValueError(f"{scheme}:// is no scheme of a NATS server (nats:// and tls:// are)")
     return servers

@@ -70,6 +70,7 @@ def test_values(given, field, value):
         ({"payloadFormat": "avro"}, "avroSchema is missing"),
         ({"stream": "A,B", "guarantee": "atLeastOnce"}, "reads one stream"),
         ({"servers": "http://localhost"}, "no scheme"),
+        ({"servers": "nats://a,ws://b"}, "ws:// is not for Spark, which reads by nats:// and tls://"),
         ({"auth.user": "me"}, "go together"),
         ({"auth.token": "x", "auth.nkeySecret": "y"}, "different ways to log in"),
         ({"tls.cert": "x"}, "go together"),

@@ -17,6 +17,7 @@ from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.server.shell.monitoring.sharing_report import sharing_report
 from jetlake.server.shell.statistics import MessageTotals
 from jetlake.server.version import COMPATIBLE_VERSION, JETLAKE_VERSION, PROTOCOL
 
@@ -365,6 +366,7 @@ def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
         "leafnode_connections": 0,
         "client_connections": len(_connections_of(server, account)),
         "subscriptions": account.interest_count,
+        **sharing_report(server.settings.options, account.name),
         "sublist_stats": _routing([account]),
     }
 
