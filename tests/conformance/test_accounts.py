@@ -364,6 +364,26 @@ async def test_reload_changes_what_is_shared(start, connect):
     assert await received(b) == []
 
 
+async def test_a_fast_batch_into_another_account(start, connect):
+    server = await start("""jetstream { store_dir: STORE_DIR }
+        accounts {
+          A {
+            jetstream: enabled, users: [ { user: a, password: a } ], exports: [ { service: "f.>", response: stream } ]
+          }
+          B { users: [ { user: b, password: b } ], imports: [ { service: { account: A, subject: "f.>" } } ] }
+        }""")
+    a, b = await user(server, connect, "a"), await user(server, connect, "b")
+    await a.request("$JS.API.STREAM.CREATE.F", {"name": "F", "subjects": ["f.>"], "allow_batched": True})
+    await b.send("SUB in.> 7\r\n")
+    for number, operation in ((1, 0), (2, 1), (3, 2)):
+        await b.publish("f.x", b"x", reply=f"in.id.10.fail.{number}.{operation}.$FI")
+    answers = [(message.subject, message.json) for message in await b.messages(2)]
+    assert answers == [
+        ("in.id.10.fail.1.0.$FI", {"type": "ack", "seq": 0, "msgs": 10}),
+        ("in.id.10.fail.3.2.$FI", {"stream": "F", "seq": 3, "batch": "id", "count": 3}),
+    ]
+
+
 async def test_reload_changes_mappings(start, connect):
     text = """accounts { A {
         users: [ { user: a, password: a, permissions: { publish: { deny: [ secret, old ] } } } ], mappings { MAPPINGS }
