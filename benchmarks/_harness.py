@@ -15,8 +15,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["Report", "measure", "parse_arguments"]
+__all__ = ["Pace", "Report", "cpu_s", "measure", "measure_pace", "pace_columns", "parse_arguments"]
 
 
 def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> argparse.Namespace:
@@ -47,6 +48,35 @@ def measure(
             if repeat:
                 seconds[name].append(taken)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used so far, all its threads together, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Pace(NamedTuple):
+    """How fast messages passed a server, and what they cost it."""
+
+    rate: float
+    """Messages a second."""
+    cpu_us: float
+    """CPU time of the server a message, in microseconds."""
+
+
+def measure_pace(pid: int, count: int, run: Callable[[], float]) -> Pace:
+    """Let so many messages pass the server of that process; `run` does it and returns their rate."""
+    before_s = cpu_s(pid)
+    rate = run()
+    return Pace(rate, (cpu_s(pid) - before_s) / count * 1e6)
+
+
+def pace_columns(found: Mapping[str, list[Pace]]) -> dict[str, float]:
+    """The columns of a row: the median rate of each server, then its median CPU time a message."""
+    rates = {kind: statistics.median(pace.rate for pace in paces) for kind, paces in found.items()}
+    costs = {f"{kind} CPU us": statistics.median(pace.cpu_us for pace in paces) for kind, paces in found.items()}
+    return rates | costs
 
 
 class Report:

@@ -9,10 +9,9 @@ atomic batches of 100 messages, of which the last one commits, and fast batches 
 
 from __future__ import annotations
 
-import statistics
 import time
 
-from _harness import Report, parse_arguments
+from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
 from _raw_client import RawClient
 from publish import PAYLOAD, server
 
@@ -48,18 +47,23 @@ def fast_batch(number: int) -> bytes:
     return b"".join(frames)
 
 
-def rate(kind: str, interval: str, chunks: list[bytes], size: int) -> float:
-    """The messages a second of one run on a server of its own."""
+def pace(kind: str, interval: str, chunks: list[bytes], size: int) -> Pace:
+    """The messages a second of one run on a server of its own, and what a message costs it."""
     with server(kind, interval) as running:
         client = RawClient(running.port)
         client.request("$JS.API.STREAM.CREATE.BENCH", CONFIG)
         client.socket.sendall(b"SUB _INBOX.a.> 7\r\n")
         client.ping()
-        started = time.perf_counter()
-        client.send_and_count(chunks, b'"count":%d}' % size, len(chunks))
-        elapsed_s = time.perf_counter() - started
+        count = len(chunks) * size
+
+        def send() -> float:
+            started = time.perf_counter()
+            client.send_and_count(chunks, b'"count":%d}' % size, len(chunks))
+            return count / (time.perf_counter() - started)
+
+        found = measure_pace(running.pid, count, send)
         client.close()
-        return len(chunks) * size / elapsed_s
+        return found
 
 
 def main() -> None:
@@ -71,12 +75,12 @@ def main() -> None:
     for name, make, size in (("atomic", atomic_batch, ATOMIC_SIZE), ("fast", fast_batch, FAST_SIZE)):
         chunks = [make(number) for number in range(messages // size)]
         for interval in ("always", "2m"):
-            rates: dict[str, list[float]] = {"nats-server": [], "jetlake": []}
+            paces: dict[str, list[Pace]] = {"nats-server": [], "jetlake": []}
             for _ in range(rounds):
-                for kind, found in rates.items():
-                    found.append(rate(kind, interval, chunks, size))
-            medians = {kind: statistics.median(found) for kind, found in rates.items()}
-            report.add(f"{name}-{interval}", medians)
+                for kind, found in paces.items():
+                    found.append(pace(kind, interval, chunks, size))
+            medians = pace_columns(paces)
+            report.add(f"{name}-{interval}, messages/s", medians)
             report.compare(f"batch-{name}-{interval}", medians["jetlake"], medians["nats-server"])
     report.finish()
 

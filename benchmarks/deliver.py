@@ -6,7 +6,8 @@ A raw client reads as fast as a socket gives: it counts messages by their ack su
 on, answers each with one `PUB`, written once a read. Both servers run as processes of their own with the same
 configuration (a sync every two minutes, so that the disk's speed is not what is measured), in turns. Fetch asks for
 1000 messages and waits until they are there; continuous keeps two requests of 2500 open and renews each when it is
-half used up. Growth is ours against itself: a cost under a load, beside the same without it; 1 is the same.
+half used up. The CPU time is that of the server a message, its consumer and all acknowledgements included. Growth is
+ours against itself: a cost under a load, beside the same without it; 1 is the same.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from _harness import Report, parse_arguments
+from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
 
 QUESTION = "How many stored messages a second does a consumer get?"
 PAYLOAD = b"x" * 128
@@ -35,8 +37,8 @@ _ACK_SUBJECT = re.compile(rb"\$JS\.ACK\.\S+")
 
 
 @contextmanager
-def server(kind: str) -> Iterator[int]:
-    """A server of that kind in a process of its own; gives its port."""
+def server(kind: str) -> Iterator[tuple[int, int]]:
+    """A server of that kind in a process of its own; gives its port and process id."""
     folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -57,7 +59,7 @@ def server(kind: str) -> Iterator[int]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"{kind} did not start") from None
                 time.sleep(0.02)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()
@@ -222,7 +224,8 @@ class _Reader:
 
 def side_by_side(report: Report, count: int, rounds: int) -> None:
     with server("nats-server") as theirs, server("jetlake") as ours:
-        clients = {"nats-server": Client(theirs), "jetlake": Client(ours)}
+        pids = {"nats-server": theirs[1], "jetlake": ours[1]}
+        clients = {"nats-server": Client(theirs[0]), "jetlake": Client(ours[0])}
         number = 0
         for storage in ("memory", "file"):
             stream = storage.upper()
@@ -230,12 +233,13 @@ def side_by_side(report: Report, count: int, rounds: int) -> None:
                 client.fill(stream, storage, count)
             for way in ("fetch", "continuous"):
                 for ack in (False, True):
-                    found: dict[str, list[float]] = {kind: [] for kind in clients}
+                    found: dict[str, list[Pace]] = {kind: [] for kind in clients}
                     for _ in range(rounds):
                         number += 1
                         for kind, client in clients.items():
-                            found[kind].append(deliver(client, stream, f"c{number}", way, count, ack=ack))
-                    rates = {kind: statistics.median(values) for kind, values in found.items()}
+                            run = partial(deliver, client, stream, f"c{number}", way, count, ack=ack)
+                            found[kind].append(measure_pace(pids[kind], count, run))
+                    rates = pace_columns(found)
                     case = f"{way}, {'with' if ack else 'without'} acks, {storage}"
                     report.add(case, rates)
                     report.compare(case.replace(", ", "_").replace(" ", "_"), rates["jetlake"], rates["nats-server"])
@@ -259,7 +263,7 @@ def deliver(client: Client, stream: str, name: str, way: str, count: int, *, ack
 
 
 def growth(report: Report, scale: int) -> None:
-    with server("jetlake") as port:
+    with server("jetlake") as (port, _):
         client = Client(port)
         pending_acks(report, client, scale)
         filtered(report, client, scale)

@@ -25,15 +25,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-from _acks import OTHERS, percentiles_ms, publish_waits, request_waits
-from _harness import Report, parse_arguments
+from _acks import OTHERS, PERCENTILES, percentiles_ms, publish_waits, request_waits
+from _harness import Report, cpu_s, parse_arguments
 from _latency_shapes import SHAPES, Shape
 from _raw_client import RawClient
 
@@ -51,10 +51,11 @@ _BUCKET = re.compile(r'jetlake_turn_seconds_bucket\{le="(.+)"\} (\d+)')
 
 
 class Running(NamedTuple):
-    """The ports of a server process."""
+    """The ports of a server process, and its id."""
 
     port: int
     http_port: int
+    pid: int = 0
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def server(kind: str, durable: bool, kept: Path | None = None) -> Iterator[Runni
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"{kind} did not start") from None
                 time.sleep(0.02)
-        yield running
+        yield running._replace(pid=process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -117,6 +118,7 @@ def run_shape(kind: str, shape: Shape, share: int) -> dict[str, float]:
         bystander = multiprocessing.get_context("fork").Process(target=watch, args=(running.port, theirs))
         bystander.start()
         ours.recv()
+        used_s = cpu_s(running.pid)
         started = time.perf_counter()
         for _ in load:
             raise AssertionError("a load yields once")
@@ -126,6 +128,7 @@ def run_shape(kind: str, shape: Shape, share: int) -> dict[str, float]:
         waits = ours.recv()
         bystander.join()
         figures = {"median": statistics.median(waits) * 1e3, "max": max(waits) * 1e3, "seconds": taken_s}
+        figures["CPU s"] = cpu_s(running.pid) - used_s
         return figures | _turn_figures(before, turns(running) if kind == OURS else {})
 
 
@@ -145,6 +148,18 @@ def _turn_figures(before: dict[float, int], after: dict[float, int]) -> dict[str
     return {"longest turn": longest * 1e3, "turns > 50": total - new[TURN_MAX_S]}
 
 
+def answer_figures(
+    running: Running, measure: Callable[[int, int, float], list[float]], others: int, seconds: float
+) -> dict[str, float]:
+    """The percentiles of waits and, where nobody else is busy, the server's CPU time for each answer."""
+    used_s = cpu_s(running.pid)
+    waits = measure(running.port, others, seconds)
+    figures = percentiles_ms(waits)
+    if not others:
+        figures["CPU us"] = (cpu_s(running.pid) - used_s) / len(waits) * 1e6
+    return figures
+
+
 def measure_answers(report: Report, seconds: float) -> None:
     """One-by-one publishes and requests, alone and beside busy streams; both servers always sync."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
@@ -152,18 +167,18 @@ def measure_answers(report: Report, seconds: float) -> None:
         with server(kind, durable=True) as running:
             for others in OTHERS:
                 beside = f"beside-{others}" if others else "alone"
-                waits = percentiles_ms(publish_waits(running.port, others, seconds))
-                figures.setdefault(f"ack-{beside}", {})[kind] = waits
+                figures.setdefault(f"ack-{beside}", {})[kind] = answer_figures(running, publish_waits, others, seconds)
             for others in (OTHERS[0], OTHERS[-1]):
                 beside = f"beside-{others}" if others else "alone"
-                waits = percentiles_ms(request_waits(running.port, others, seconds))
-                figures.setdefault(f"request-{beside}", {})[kind] = waits
+                figures.setdefault(f"request-{beside}", {})[kind] = answer_figures(
+                    running, request_waits, others, seconds
+                )
     for name, by_kind in figures.items():
         peer, ours = by_kind[PEER], by_kind[OURS]
         columns = {f"ns {column}": value for column, value in peer.items()}
         columns |= {f"ours {column}": value for column, value in ours.items()}
         report.add(f"{name} (both always sync)", columns)
-        for column in peer:
+        for column in PERCENTILES:
             ratio = report.compare(f"{name}-{column}", ours[column], peer[column], lower_is_better=True)
             print(f"{name}-{column}: {ratio:.2f}", file=sys.stderr, flush=True)
 

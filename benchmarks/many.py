@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _harness import Report, parse_arguments
+from _harness import Report, cpu_s, parse_arguments
 from _raw_client import RawClient
 from latency import OURS, PEER, server
 
@@ -74,38 +74,44 @@ STEPS: dict[str, Callable[[RawClient, int], None]] = {
 }
 
 
-def run(kind: str, count: int) -> dict[str, float]:
-    """The seconds of each step, and of the next start up to the first answer."""
+def run(kind: str, count: int) -> tuple[dict[str, float], dict[str, float]]:
+    """The seconds of each step and of the next start up to the first answer, and the server's CPU us for each."""
     folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     figures: dict[str, float] = {}
+    cpu_us: dict[str, float] = {}
     try:
         with server(kind, durable=True, kept=folder) as running:
             client = RawClient(running.port)
             for name, step in STEPS.items():
-                started = time.perf_counter()
+                started, used_s = time.perf_counter(), cpu_s(running.pid)
                 step(client, count)
                 figures[name] = time.perf_counter() - started
+                cpu_us[name] = (cpu_s(running.pid) - used_s) / count * 1e6
             client.close()
         started = time.perf_counter()
         with server(kind, durable=True, kept=folder) as running:
             client = RawClient(running.port)
             info = client.request(f"{API}STREAM.INFO.CROWD")
             figures["start"] = time.perf_counter() - started
+            cpu_us["start"] = cpu_s(running.pid) / count * 1e6
             if info["state"]["consumer_count"] != count:  # type: ignore[index]
                 raise SystemExit(f"{kind} lost consumers: {info}")
             client.close()
     finally:
         shutil.rmtree(folder)
-    return figures
+    return figures, cpu_us
 
 
 def main() -> None:
     arguments = parse_arguments(QUESTION)
     count = COUNT_QUICK if arguments.quick else COUNT
     report = Report(QUESTION, arguments)
-    peer, ours = run(PEER, count), run(OURS, count)
+    (peer, peer_us), (ours, ours_us) = run(PEER, count), run(OURS, count)
     for name in peer:
-        report.add(f"{name} ({count:,})", {"ns": peer[name], "ours": ours[name]})
+        report.add(
+            f"{name} ({count:,})",
+            {"ns": peer[name], "ours": ours[name], "ns CPU us": peer_us[name], "ours CPU us": ours_us[name]},
+        )
         ratio = report.compare(name, ours[name], peer[name], lower_is_better=True)
         print(f"{name}: {ratio:.2f}", file=sys.stderr, flush=True)
     report.finish()

@@ -10,10 +10,10 @@ Both servers run as processes of their own, with a file store and the same `sync
 
 from __future__ import annotations
 
-import statistics
 import time
+from functools import partial
 
-from _harness import Report, parse_arguments
+from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
 from _raw_client import RawClient
 from publish import server
 
@@ -64,20 +64,21 @@ def main() -> None:
     counts = {"2m": 100_000, "always": 5_000} if arguments.quick else {"2m": 1_000_000, "always": 50_000}
     repeats = 2 if arguments.quick else 3
     report = Report(QUESTION, arguments)
-    rates: dict[tuple[str, str, str], list[float]] = {}
+    paces: dict[tuple[str, str], dict[str, list[Pace]]] = {}
     for sync_interval, count in counts.items():
         for kind in ("nats-server", "jetlake"):
             with server(kind, sync_interval) as running:
                 client = RawClient(running.port)
                 fill(client, count)
                 for case, config in CASES.items():
-                    rates[sync_interval, case, kind] = [catch_up(client, config, count) for _ in range(repeats)]
+                    copy = partial(catch_up, client, config, count)
+                    found = [measure_pace(running.pid, count, copy) for _ in range(repeats)]
+                    paces.setdefault((sync_interval, case), {})[kind] = found
                 client.close()
-    for sync_interval in counts:
-        for case in CASES:
-            figures = {kind: statistics.median(rates[sync_interval, case, kind]) for kind in ("nats-server", "jetlake")}
-            report.add(f"{case}, sync_interval {sync_interval}, messages/s", figures)
-            report.compare(f"{case}-{sync_interval}", figures["jetlake"], figures["nats-server"])
+    for (sync_interval, case), by_kind in paces.items():
+        figures = pace_columns(by_kind)
+        report.add(f"{case}, sync_interval {sync_interval}, messages/s", figures)
+        report.compare(f"{case}-{sync_interval}", figures["jetlake"], figures["nats-server"])
     report.finish()
 
 

@@ -11,7 +11,6 @@ stream, beside what they cost near its beginning; 1 is the same, and more than 1
 from __future__ import annotations
 
 import json
-import os
 import select
 import shutil
 import socket
@@ -22,10 +21,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from _harness import Report, parse_arguments
+from _harness import Pace, Report, cpu_s, measure_pace, pace_columns, parse_arguments
 
 QUESTION = "How many messages a second does the server acknowledge?"
 PAYLOAD = b"x" * 128
@@ -46,8 +46,7 @@ class Running(NamedTuple):
 
     def cpu_s(self) -> float:
         """The processor time it has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.pid)
 
 
 @contextmanager
@@ -162,17 +161,17 @@ class Publisher:
 
 
 def rates(sync_interval: str, count: int, repeats: int) -> dict[str, float]:
-    """The median rate of each server; they run in turns, each time on a new store."""
-    found: dict[str, list[float]] = {kind: [] for kind in COMMANDS}
+    """The median rate and CPU time a message of each server; they run in turns, each time on a new store."""
+    found: dict[str, list[Pace]] = {kind: [] for kind in COMMANDS}
     for _ in range(repeats):
         for kind in COMMANDS:
             with server(kind, sync_interval) as running:
                 publisher = Publisher(running.port)
                 publisher.create_stream()
                 publisher.publish(min(count, 4 * WINDOW))
-                found[kind].append(publisher.publish(count))
+                found[kind].append(measure_pace(running.pid, count, partial(publisher.publish, count)))
                 publisher.close()
-    return {kind: statistics.median(values) for kind, values in found.items()}
+    return pace_columns(found)
 
 
 def cost_us(action: Callable[[int], object], times: int) -> float:
@@ -233,7 +232,7 @@ def main() -> None:
     repeats = 1 if arguments.quick else 3
     for sync_interval, count in (("always", 200 * CHUNK), ("2m", 1200 * CHUNK)):
         found = rates(sync_interval, count // 2 if arguments.quick else count, repeats)
-        report.add(f"sync {sync_interval}", {f"{kind} msgs/s": rate for kind, rate in found.items()})
+        report.add(f"sync {sync_interval}, messages/s", found)
         report.compare(f"publish-{sync_interval}", found["jetlake"], found["nats-server"])
     small, large = 10_000, 1_000_000 if arguments.quick else 10_000_000
     at_small, at_large = growth(small, large)
