@@ -1,6 +1,6 @@
 # The two commands of a newcomer are `make demo` and `make test`; each sets everything up by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark test-cluster soak bench docs clean
+.PHONY: help setup demo test check format fuzz fuzz-client simulate simulate-spark test-cluster soak bench docs test-pythons clean
 BIN := .venv/bin
 SEED ?= 1
 STEPS ?= 20000
@@ -58,6 +58,9 @@ format: setup ## put the sources into the one format
 
 bench: setup ## run every benchmark in its quick form
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+test-pythons: setup ## build wheel and sdist and try them with every Python from 3.11 to 3.14 that is here
+	@tools/test_pythons.sh
 
 docs: setup ## build the site with search into build/site
 	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/pip install --quiet -e '.[docs]'

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from jetlake.spark.data_source import JetStream
+from jetlake.spark.java import check_java
 from jetlake.spark.plan.cluster_size import CORES_VARIABLE
 from jetlake.spark.unpacked_home import use_unpacked_home
 
@@ -37,6 +38,9 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
         master: where to run; default what `spark-submit` or `SPARK_REMOTE` say, and else `local[*]`.
         app_name: what Spark calls the application.
         conf: Spark's settings, which win over these defaults.
+
+    Raises:
+        SparkError: there is no Java here that can run Spark.
     """
     given = dict(conf or {})
     builder = SparkSession.builder
@@ -44,6 +48,7 @@ def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, s
     if fresh:
         submitted = "PYSPARK_GATEWAY_PORT" in os.environ
         if not submitted:
+            check_java()
             master = master or os.environ.get("MASTER", "local[*]")
         if master:
             builder = builder.master(master)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jetlake.errors import SparkError
+from jetlake.spark.java import missing_java
 from jetlake.spark.pipelines.runner import explain
 from jetlake.spark.session import LOCAL_SETTINGS, is_local, prepare_environment
 
@@ -94,10 +94,8 @@ def _keeping_ctrl_c() -> Iterator[None]:
 
 def _why_java_ended(said: str) -> str:
     """What a person can do about a Java that did not come up, from what it said before it ended."""
-    folder = os.environ.get("JAVA_HOME")
-    if shutil.which("java", path=str(Path(folder) / "bin") if folder else None) is None:
-        where = f"in JAVA_HOME={folder}" if folder else "on the PATH"
-        return f"there is no Java {where}: install Java 17 or newer, or set JAVA_HOME to where it is"
+    if missing := missing_java():
+        return missing
     lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "WARNING"))]
     reason = "; ".join(told[:2]) or "it does not say why"
