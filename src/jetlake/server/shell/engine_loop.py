@@ -123,6 +123,12 @@ class EngineLoop:
             self._scheduled = True
             self.loop.call_soon(self._end)
 
+    def synced(self) -> None:
+        """Write the answers that a sync released at once; all else that it causes waits for the end of the turn."""
+        self.begin()
+        self.flush_dirty()
+        self.schedule()
+
     def drained(self) -> None:
         """Resume deliveries that waited for a congested connection."""
         if self.engine is not None:

@@ -148,3 +148,18 @@ def test_histogram():
     assert histogram.counts[-1] == 1
     assert histogram.count == 5
     assert round(histogram.sum_s, 4) == 5.7005
+
+
+async def test_acknowledgements_leave_as_soon_as_the_sync_is_told(jetlake_server, jetlake_js, monkeypatch):
+    """Not a turn of the loop later."""
+    engine_loop, waiting = jetlake_server.engine_loop, []
+    finish = engine_loop.committer._finish
+
+    def finish_and_look():
+        finish()
+        waiting.append(len(engine_loop._dirty))
+
+    await jetlake_js.create_stream("S", subjects=["s"])
+    monkeypatch.setattr(engine_loop.committer, "_finish", finish_and_look)
+    assert (await jetlake_js.publish("s", b"x")).seq == 1
+    assert waiting and not any(waiting)
