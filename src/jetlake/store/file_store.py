@@ -231,7 +231,7 @@ class FileStore(IndexedStore[Segment]):
         self._compressor.write()
 
     def needs_sync(self) -> bool:
-        return self._log.durability.needs_sync() or self._waits_for_write()
+        return self._log.durability.needs_sync() or self._compactor.waits_for_sync() or self._waits_for_write()
 
     def _waits_for_write(self) -> bool:
         return self._compactor.waits_for_write() or self._compressor.waits_for_write()
