@@ -10,12 +10,23 @@ import pytest
 PROGRAM = Path(__file__).parent / "rust_program.py"
 TIMEOUT_S = 60
 
+# On a busy machine natsrpy 0.1.4 now and then drops a value in the wrong thread, which ends the program: with
+# nats-server as with ours. Such a run tells nothing about the server.
+PANIC = b"Cannot start a runtime from within a runtime"
+
 
 @pytest.fixture
-def run(server):
+def run(start):
     """A function that runs a part of the program and returns what it saw."""
 
     async def run(part):
+        status, output, errors = await run_once(await start(), part)
+        if status != 0 and PANIC in errors:
+            status, output, errors = await run_once(await start(), part)
+        assert status == 0, errors.decode()
+        return json.loads(output)
+
+    async def run_once(server, part):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(PROGRAM),
@@ -30,8 +41,7 @@ def run(server):
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        assert process.returncode == 0, errors.decode()
-        return json.loads(output)
+        return process.returncode, output, errors
 
     return run
 
