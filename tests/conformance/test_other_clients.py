@@ -16,11 +16,11 @@ PANIC = b"Cannot start a runtime from within a runtime"
 
 
 @pytest.fixture
-def run(start):
+def run(server, start):
     """A function that runs a part of the program and returns what it saw."""
 
     async def run(part):
-        status, output, errors = await run_once(await start(), part)
+        status, output, errors = await run_once(server, part)
         if status != 0 and PANIC in errors:
             status, output, errors = await run_once(await start(), part)
         assert status == 0, errors.decode()
