@@ -326,6 +326,16 @@ async def test_a_refused_client(root, tenants, connect):
     assert "guess" not in str(event)
 
 
+async def test_a_shutdown_is_told(start, connect):
+    server = await start(TENANTS, process=True)
+    root = await login(server, connect, "sys")
+    await root.subscribe("$SYS.SERVER.*.SHUTDOWN", 1)
+    await root.ping()
+    server.process.send_signal(signal.SIGTERM)
+    assert (await root.message()).subject == f"$SYS.SERVER.{root.info['server_id']}.SHUTDOWN"
+    await server.kill()
+
+
 async def test_heartbeats_lame_duck_mode_and_shutdown(start, connect):
     server = await start(TENANTS, process=True)
     root = await login(server, connect, "sys", protocol=0)
@@ -339,5 +349,5 @@ async def test_heartbeats_lame_duck_mode_and_shutdown(start, connect):
     assert event["id"] == root.info["server_id"]
     if server.is_embedded:
         server.process.send_signal(signal.SIGTERM)
-        await events(root, subject + "SHUTDOWN")  # nats-server says so to other servers only
+        await events(root, subject + "SHUTDOWN")  # nats-server in lame duck mode closes the connection without it
     await server.kill()
