@@ -24,8 +24,9 @@ NOT_ON_CLUSTER = {"test_pause_and_resume"}
 
 
 def pytest_generate_tests(metafunc):
-    """Choose the servers of a test: a cluster also, if the test asks for a JetStream context and nothing else."""
-    if "kind" in metafunc.fixturenames:
+    """Choose the servers of a test that does not: a cluster also, if it asks for a JetStream context and no more."""
+    has_own = any("kind" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "kind" in metafunc.fixturenames and not has_own:
         modules = ON_CLUSTER_IN_FULL if os.environ.get("CONFORMANCE_CLUSTER") else ON_CLUSTER
         is_clustered = metafunc.module.__name__.rpartition(".")[2] in modules
         is_clustered = is_clustered and metafunc.function.__name__ not in NOT_ON_CLUSTER

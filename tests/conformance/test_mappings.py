@@ -38,11 +38,6 @@ FIXED = {
 }
 
 
-@pytest.fixture(params=["embedded", "nats-server"])
-def kind(request):
-    return request.param
-
-
 @pytest.mark.parametrize("place", PLACES)
 async def test_messages_go_where_the_mapping_says(kind, place):
     server = make_server(kind, PLACES[place], ())
