@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suite in three processes side by side: the tests that start a Spark of their own, those that share one Spark
-# session, and all others. All are shown, one after the other; the exit status is not 0 when one failed.
+# Runs the suite in four processes side by side: the tests that start a Spark of their own, those that share one Spark
+# session, those that mostly wait for servers, and all others. All are shown, one after the other; the exit status is not
+# 0 when one failed.
 set -u
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -11,8 +12,13 @@ trap 'rm -rf "$logs"' EXIT
 own=$!
 "$python" -m pytest -q tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
 shared=$!
-"$python" -m pytest -q --ignore tests/spark "$@"
+"$python" -m pytest -q tests/conformance tests/cluster "$@" >"$logs/servers" 2>&1 &
+servers=$!
+"$python" -m pytest -q --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
 failed=$?
+echo "tests against both servers and a cluster:"
+wait "$servers" || failed=1
+cat "$logs/servers"
 echo "tests on a Spark session:"
 wait "$shared" || failed=1
 cat "$logs/shared"
