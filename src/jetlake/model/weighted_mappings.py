@@ -27,6 +27,7 @@ class MappingOptions(Struct, frozen=True, kw_only=True):
     """The mapping of one subject or pattern."""
 
     source: str
+    """The subject or pattern that messages are published to."""
     destinations: tuple[MappingDestination, ...]
     """What is left of 100 percent keeps its subject; it is dropped when the source is among the destinations."""
 
