@@ -8,7 +8,7 @@ import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
-from jetlake.store.log import rewrite
+from jetlake.store.log.compaction import rewrite
 
 FOLDER = Path("/msgs")
 

@@ -14,8 +14,8 @@ from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_remover import MessageRemover
 from jetlake.store.interface import StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
-from jetlake.store.log.compaction import Compactor
-from jetlake.store.log.compressor import Compressor
+from jetlake.store.log.compaction.compactor import Compactor
+from jetlake.store.log.compaction.compressor import Compressor
 from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.index_snapshot import IndexSnapshot
 from jetlake.store.log.log import Log

@@ -1,0 +1,1 @@
+"""Upkeep of segments that are full: dropping, rewriting and compressing them, in steps."""
