@@ -181,7 +181,7 @@ class ServerParser(GeneralParser):
         append = frames.append
         sizes = SIZES
         message_type = self._message_type
-        ack_runs = self._ack_runs and self.max_payload >= ACK_SIZE_MAX
+        ack_runs = self._reads_ack_runs()
         max_line = self.max_control_line
         max_payload = self.max_payload
         short = min(max_line, max_payload)  # A frame as short as this breaks no limit.
@@ -225,12 +225,8 @@ class ServerParser(GeneralParser):
                         reply = b""
                     middle = start + sizes[header_digits]
                     end = start + sizes[digits]
-                    if (
-                        data[end] == 13
-                        and data[end + 1] == 10
-                        and middle <= end
-                        and (end - position <= short or end - max_payload <= start <= position + max_line)
-                    ):
+                    fits = end - max_payload <= start <= position + max_line
+                    if fits and middle <= end and data[end : end + 2] == b"\r\n":
                         append(message_type(subject, reply, data[start:middle], data[middle:end]))
                         position = end + 2
                         continue
@@ -238,6 +234,10 @@ class ServerParser(GeneralParser):
                 pass  # Another spelling, a wrong number of arguments, or a frame that is not whole.
             position = self._read_line(data[position:line_end], data, start, frames)
         return position
+
+    def _reads_ack_runs(self) -> bool:
+        """Whether acknowledgements may be read as runs; a limit below their size is checked one by one."""
+        return self._ack_runs and self.max_payload >= ACK_SIZE_MAX
 
     def _read_pub(self, arguments: bytes) -> None:
         parts = arguments.split()
