@@ -65,10 +65,10 @@ class StreamOptions(TypedDict, total=False):
     """Seconds that message ids are remembered. Default 120."""
     placement: Placement | dict[str, Any]
     """Where in a cluster."""
-    mirror: StreamSource | dict[str, Any]
-    """The stream of which this is a copy."""
-    sources: Iterable[StreamSource | dict[str, Any]]
-    """Streams from which this one copies."""
+    mirror: StreamSource | dict[str, Any] | str
+    """The stream of which this is a copy; its name alone will do."""
+    sources: Iterable[StreamSource | dict[str, Any] | str]
+    """Streams from which this one copies; their names alone will do."""
     compression: Literal["none", "s2"]
     """How stored blocks are compressed."""
     first_seq: int
@@ -196,9 +196,19 @@ def configured(kind: type[ConfigT], options: dict[str, Any]) -> ConfigT:
         InvalidOptionError: an option that does not exist, or a value that does not fit.
     """
     try:
-        return build(kind, options)
+        return build(kind, _with_described_sources(options))
     except ConfigError as error:
         raise InvalidOptionError(str(error)) from None
+
+
+def _with_described_sources(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with streams to copy that were given by name alone as the values that the server is sent."""
+    if isinstance(mirror := options.get("mirror"), str):
+        options = {**options, "mirror": {"name": mirror}}
+    if sources := options.get("sources"):
+        described = [{"name": source} if isinstance(source, str) else source for source in sources]
+        options = {**options, "sources": described}
+    return options
 
 
 def merged(config: ConfigT, options: dict[str, Any]) -> ConfigT:
