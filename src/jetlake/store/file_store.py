@@ -61,7 +61,8 @@ class FileStore(IndexedStore[Segment]):
         report: told of messages that are found to be lost.
         reuses_sequences: sequences that were written and never synced are free again after a crash, because they can
             only be used for the same messages: those of a mirror.
-        before_write: makes a folder that is not there, before the first write; None when it is to be made at once.
+        before_write: makes a new folder before the first write, the disk being left alone until then; None for a
+            folder that is there, or is made at once.
         before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
 
@@ -100,7 +101,7 @@ class FileStore(IndexedStore[Segment]):
             mark,
             random_bytes,
             note,
-            make_folder=before_write is None,
+            is_new=before_write is not None,
             reuses_sequences=reuses_sequences,
         )
         index = Index(found.segments[-1], StoreHooks())
@@ -326,13 +327,22 @@ def _recover(
     random_bytes: Callable[[int], bytes],
     note: Callable[[str], None],
     *,
-    make_folder: bool,
+    is_new: bool,
     reuses_sequences: bool,
 ) -> Recovered:
-    """What the folder holds, with at least one segment; with `make_folder` it is made when it is not there."""
+    """What the folder holds, with at least one segment; it is made when it is not there, unless it is a new one."""
+
+    def new_key() -> int:
+        return int.from_bytes(random_bytes(8), "little") | 1
+
+    if is_new:
+        # Even a look at a name waits for whoever makes or renames another one in the same folder.
+        found = Recovered()
+        found.key = new_key()
+        return _begun(found, disk, folder, mark_file)
     listed = segments.read()
     try:
-        if make_folder and not disk.is_folder(folder):
+        if not disk.is_folder(folder):
             if listed is not None and listed.segments:
                 raise StoreError(f"read {folder}", "it is gone, though there were messages in it")
             disk.make_folder(folder)
@@ -345,13 +355,18 @@ def _recover(
             folder,
             mark,
             listed,
-            lambda: int.from_bytes(random_bytes(8), "little") | 1,
+            new_key,
             _INDEX_NAME,
             note,
             reuses_sequences=reuses_sequences,
         )
     except OSError as error:
         raise StoreError.of(f"read what is in {folder}", error) from error
+    return _begun(found, disk, folder, mark_file)
+
+
+def _begun(found: Recovered, disk: Disk, folder: Path, mark_file: MarkFile) -> Recovered:
+    """Write the mark under the stream's key from now on, and begin a segment where there is none."""
     mark_file.use_key(found.key)
     if not found.segments:
         found.segments.append(Segment(disk, folder, found.key, found.next_number, found.last_sequence + 1))

@@ -94,6 +94,11 @@ class MetaFolder:
         self._stillborn: StoreError | None = None
         self._gone = threading.Event()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there may be something on the disk: False for a new folder until `make`."""
+        return self._is_made
+
     def exists(self) -> bool:
         """Whether the folder is there."""
         return self.disk.is_folder(self.path)

@@ -151,7 +151,7 @@ class StreamFolder(MetaFolder):
             note=note,
             report=report,
             reuses_sequences=reuses_sequences,
-            before_write=None if self._is_made else self.make,
+            before_write=None if self.is_made else self.make,
             before_sync=self.ensure_made,
             is_gone=self.is_gone,
         )
@@ -170,5 +170,7 @@ class StreamFolder(MetaFolder):
         Raises:
             StoreError: the disk refused, so that nobody knows which consumers there are.
         """
+        if not self.is_made:
+            return []
         folders = list_folders(self.disk, self.path / CONSUMERS_NAME, CONSUMERS, note)
         return [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in folders]

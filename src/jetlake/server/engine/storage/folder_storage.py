@@ -156,6 +156,8 @@ class _StreamHome:
 
     def _load(self, name: str) -> bytes | None:
         """Read a small file; None when it is missing, empty when it is damaged or another stream's."""
+        if not self._folder.is_made:
+            return None
         try:
             data = read_file(self._folder.disk, self._folder.path / name)
         except OSError:
