@@ -7,7 +7,7 @@ import jetlake
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         subscription = await nc.subscribe("greetings.*")
         await nc.publish("greetings.world", b"hello")
         message = await subscription.next(timeout=5)

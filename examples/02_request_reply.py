@@ -8,7 +8,7 @@ from jetlake.errors import NoRespondersError
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         await nc.subscribe("shout", lambda message: message.respond(message.payload.upper()))
         answer = await nc.request("shout", b"is anybody there?", timeout=5)
         print(answer.payload.decode())

@@ -7,7 +7,7 @@ import jetlake
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         js = nc.jetstream()
         orders = await js.create_stream("ORDERS", subjects=["orders.>"], max_age=3600)
         for _ in range(2):

@@ -7,7 +7,7 @@ import jetlake
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         js = nc.jetstream()
         events = await js.create_stream("EVENTS", subjects=["events.>"])
         for word in ("good", "slow", "broken", "last"):

@@ -22,7 +22,7 @@ async def main() -> None:
             finished.set()
 
     url = os.environ.get("NATS_URL")
-    async with await jetlake.connect(url, on_error=lambda error: print("reported:", error)) as nc:
+    async with jetlake.connect(url, on_error=lambda error: print("reported:", error)) as nc:
         js = nc.jetstream()
         tasks = await js.create_stream("TASKS", subjects=["tasks"])
         for number in range(10):

@@ -7,7 +7,7 @@ import jetlake
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         js = nc.jetstream()
         log = await js.create_stream("LOG", subjects=["log.*"], storage="memory")
         for number in range(100):

@@ -9,7 +9,7 @@ from jetlake.errors import PublishWindowError
 
 async def main() -> None:
     url = os.environ.get("NATS_URL")
-    async with await jetlake.connect(url, on_error=lambda error: None) as nc:
+    async with jetlake.connect(url, on_error=lambda error: None) as nc:
         js = nc.jetstream(publish_window=500)
         readings = await js.create_stream("READINGS", subjects=["readings"], max_msgs=5000, discard="new")
         for number in range(5000):

@@ -14,7 +14,7 @@ async def bill(message: Message) -> None:
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         js = nc.jetstream()
         orders = await js.create_stream("ORDERS", subjects=["orders"])
         dead = await js.create_stream("DEAD", subjects=["dead.>"])

@@ -12,7 +12,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, copy = Path(folder, "source"), Path(folder, "copy")
         source.write_bytes(os.urandom(300_000))
-        async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+        async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
             js = nc.jetstream()
             store = await js.create_object_store("FILES")
             info = await store.put("old.bin", source)

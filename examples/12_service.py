@@ -11,7 +11,7 @@ PRICES = {"tea": 42}
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc, nc.service("till", "1.0.0") as till:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc, nc.service("till", "1.0.0") as till:
 
         @till.endpoint(subject="till.price")
         async def price(request: ServiceRequest) -> bytes:

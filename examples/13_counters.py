@@ -7,7 +7,7 @@ import jetlake
 
 
 async def main() -> None:
-    async with await jetlake.connect(os.environ.get("NATS_URL")) as nc:
+    async with jetlake.connect(os.environ.get("NATS_URL")) as nc:
         js = nc.jetstream()
         votes = await js.create_counters("VOTES", subjects=["votes.*"])
         await asyncio.gather(*(votes.add(f"votes.{name}") for name in ["tea", "coffee", "tea", "tea"]))

@@ -1,6 +1,7 @@
 """Options of single calls and connections, by the asyncio and the blocking client, on both servers."""
 
 import asyncio
+import json
 import threading
 
 import nkeys
@@ -257,3 +258,49 @@ async def test_functions_give_users_passwords_and_seeds(start, clients):
     config = f"authorization {{ users = [ {{ nkey: {pair.public_key.decode()} }} ] }}"
     server = await start(config, ["no_jetstream"])
     await clients(server, nkey_seed=lambda: seed)
+
+
+# A connection
+
+
+async def test_a_connection_is_awaited_entered_or_made_by_a_task(core):
+    async with jetlake.connect(core.url) as entered:
+        assert entered.is_connected
+    assert entered.is_closed
+    awaited = await jetlake.connect(core.url)
+    async with awaited:
+        assert awaited.is_connected
+    async with asyncio.timeout(15), await asyncio.create_task(jetlake.connect(core.url)) as client:
+        assert client.is_connected
+    with pytest.raises(ZeroDivisionError):
+        async with jetlake.connect(core.url) as broken:
+            1 / 0  # noqa: B018
+    assert broken.is_closed
+    given_up = jetlake.connect(core.url)
+    given_up.close()
+    with pytest.raises(InvalidOptionError):
+        async with jetlake.connect(core.url, ping_interval=0):
+            pass
+
+
+async def test_a_saved_context_has_the_login_and_the_domain(start, tmp_path, monkeypatch):
+    server = await start("jetstream { store_dir: STORE_DIR, domain: hub }\n" + LOGIN)
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    keys = {"url": server.url, "token": "right", "jetstream_domain": "hub", "inbox_prefix": "_MINE"}
+    (folder / "prod.json").write_text(json.dumps(keys))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    async with jetlake.connect(context="prod") as client:
+        js = client.jetstream()
+        await js.create_stream("S", subjects=["s"])
+        assert (await js.publish("s", b"")).domain == "hub"
+        assert js.api.prefix == "$JS.hub.API"
+        assert client.new_inbox().startswith("_MINE.")
+    with pytest.raises(AuthorizationError):
+        await jetlake.connect(context="prod", token="wrong")
+
+    def blocking():
+        with jetlake.blocking.connect(context="prod") as client:
+            return client.jetstream().stream_names()
+
+    assert await asyncio.to_thread(blocking) == ["S"]

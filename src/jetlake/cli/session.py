@@ -97,7 +97,9 @@ class Session:
             "nkey_seed": Path(target.nkey) if target.nkey else None,
         }
         if target.tls_ca or target.tls_cert:
-            options["tls"] = _tls_context(target)
+            from jetlake.client.settings.tls_files import tls_from_files
+
+            options["tls"] = tls_from_files(target.tls_ca, target.tls_cert, target.tls_key)
         return await jetlake.connect(
             target.server.split(","),
             name="jetlake command",
@@ -105,18 +107,6 @@ class Session:
             reconnect=stay,
             **{key: value for key, value in options.items() if value is not None},
         )
-
-
-def _tls_context(target: Target) -> Any:
-    import ssl
-
-    try:
-        context = ssl.create_default_context(cafile=target.tls_ca or None)
-        if target.tls_cert:
-            context.load_cert_chain(target.tls_cert, target.tls_key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"TLS files: {error}") from None
-    return context
 
 
 def typed_settings(ctx: click.Context) -> dict[str, Any]:

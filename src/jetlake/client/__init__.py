@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jetlake.client.client import Client, connect
+    from jetlake.client.client import Client
+    from jetlake.client.connecting import connect
     from jetlake.client.connection.subscription import Subscription
     from jetlake.client.counters import Counters
     from jetlake.client.jetstream import JetStream
@@ -85,7 +86,7 @@ _HOMES = {
     "StoredMessage": "streams.stored_message",
     "Stream": "streams.stream",
     "Subscription": "connection.subscription",
-    "connect": "client",
+    "connect": "connecting",
 }
 
 

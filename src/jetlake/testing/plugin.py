@@ -131,7 +131,7 @@ async def _jetlake_loop_client(jetlake_server: Server | RealServer) -> AsyncIter
     # Without TCP where the server runs in the test's own loop.
     local = jetlake_server if isinstance(jetlake_server, Server) else None
     url = None if local else jetlake_server.url
-    async with await jetlake.connect(url, server=local, connect_timeout=20) as client:
+    async with jetlake.connect(url, server=local, connect_timeout=20) as client:
         yield client
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,8 +32,11 @@ __all__ = [
 ]
 
 DEFAULT_SERVER = "nats://127.0.0.1:4222"
+DEFAULT_INBOX_PREFIX = "_INBOX"
 # How a server in this process is named where others have an address.
 IN_PROCESS_SERVER = "nats://in-process:4222"
+
+_LOGINS = ("user", "password", "token", "nkey_seed", "credentials")
 
 EventCallback = Callable[..., Awaitable[None] | None]
 """A plain function or a coroutine function."""
@@ -74,7 +77,11 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     ping_interval_s: float = 60.0
     pings_outstanding_max: int = 2
     echo: bool = True
-    inbox_prefix: str = "_INBOX"
+    inbox_prefix: str = DEFAULT_INBOX_PREFIX
+    jetstream_domain: str = ""
+    """The domain of `Client.jetstream` when nothing else is said; a saved context can set it."""
+    jetstream_prefix: str = ""
+    """The API prefix instead."""
     shuffle_servers: bool = True
     discover_servers: bool = True
     on_disconnected: EventCallback | None = None
@@ -146,6 +153,32 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
 
 
 def build_options(
+    servers: str | Iterable[str] | None = None, *, context: str | bool | None = None, **given: Any
+) -> ConnectOptions:
+    """The options from what `jetlake.connect` was given.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+    """
+    given["servers"] = servers
+    if context is None or context is False:
+        return _checked_options(**given)
+    return _checked_options(**_with_context(context, given))
+
+
+def _with_context(name: str | bool, given: dict[str, Any]) -> dict[str, Any]:
+    """What is given, and from a saved context what is not."""
+    from jetlake.client.settings.saved_context import read_context  # Loaded only where contexts are used.
+
+    saved = read_context(name if isinstance(name, str) else None).connect_options()
+    if any(given.get(option) is not None for option in _LOGINS):
+        saved = {option: value for option, value in saved.items() if option not in _LOGINS}
+    unset = {"inbox_prefix": DEFAULT_INBOX_PREFIX, "tls_handshake_first": False}
+    said = {option: value for option, value in given.items() if option not in saved or value != unset.get(option)}
+    return {**saved, **said}
+
+
+def _checked_options(
     servers: str | Iterable[str] | None = None,
     *,
     nkey_seed: KeySource | None = None,
@@ -159,11 +192,6 @@ def build_options(
     ping_interval: Seconds = 60.0,
     **fields: object,
 ) -> ConnectOptions:
-    """The options from what `jetlake.connect` was given.
-
-    Raises:
-        InvalidOptionError: an option that cannot work.
-    """
     if nkey_seed is not None and credentials is not None:
         raise InvalidOptionError("one way to log in is enough: nkey_seed and credentials are given")
     if not 0 <= reconnect_jitter <= 1:

@@ -1,0 +1,156 @@
+"""How a client is made: `connect`, which can be awaited or entered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from jetlake.client.client import Client
+from jetlake.client.connection.connection import Connection
+from jetlake.client.settings.login import KeySource, Secret
+from jetlake.client.settings.options import EventCallback, LocalServer, build_options
+from jetlake.model.encoding.durations import Seconds
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+__all__ = ["Connecting", "connect"]
+
+
+class Connecting(Coroutine[Any, Any, Client]):
+    """A connection that is about to be made: `await` it for the client, or enter it with `async with`.
+
+    Args:
+        opening: the coroutine that makes the connection.
+    """
+
+    __slots__ = ("_client", "_opening")
+
+    def __init__(self, opening: Coroutine[Any, Any, Client]) -> None:
+        self._opening = opening
+
+    def __await__(self) -> Generator[Any, Any, Client]:
+        return self._opening.__await__()
+
+    async def __aenter__(self) -> Client:
+        self._client = await self._opening
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, traceback)
+
+    # As a coroutine, so that `asyncio.create_task(jetlake.connect())` works too.
+
+    def send(self, value: Any, /) -> Any:
+        """Run the connecting until it waits."""
+        return self._opening.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where the connecting waits."""
+        return self._opening.throw(*error)
+
+    def close(self) -> None:
+        """Give the connecting up."""
+        self._opening.close()
+
+
+def connect(
+    servers: str | Iterable[str] | None = None,
+    *,
+    server: LocalServer | Callable[[], LocalServer] | None = None,
+    context: str | bool | None = None,
+    name: str | None = None,
+    user: Secret | None = None,
+    password: Secret | None = None,
+    token: Secret | None = None,
+    nkey_seed: KeySource | None = None,
+    credentials: KeySource | None = None,
+    tls: ssl.SSLContext | bool | None = None,
+    tls_hostname: str | None = None,
+    tls_handshake_first: bool = False,
+    connect_timeout: Seconds = 2.0,
+    request_timeout: Seconds = 5.0,
+    drain_timeout: Seconds = 30.0,
+    reconnect: bool = True,
+    retry_first_connect: bool = False,
+    reconnect_attempts_max: int | None = None,
+    reconnect_wait: Seconds = 0.1,
+    reconnect_wait_max: Seconds = 5.0,
+    reconnect_jitter: float = 0.25,
+    pending_bytes_max: int = 8 * 1024 * 1024,
+    ping_interval: Seconds = 60.0,
+    pings_outstanding_max: int = 2,
+    echo: bool = True,
+    inbox_prefix: str = "_INBOX",
+    shuffle_servers: bool = True,
+    discover_servers: bool = True,
+    on_disconnected: EventCallback | None = None,
+    on_reconnected: EventCallback | None = None,
+    on_error: EventCallback | None = None,
+    on_lame_duck: EventCallback | None = None,
+    on_discovered: EventCallback | None = None,
+    on_closed: EventCallback | None = None,
+) -> Connecting:
+    """Connect to a server or cluster; `await` it, or use it as an async context manager, which drains at its end.
+
+    ::
+
+        async with jetlake.connect("nats://localhost:4222") as nc:
+            await nc.publish("greet", b"hello")
+
+    Args:
+        servers: one address or several, like `nats://localhost:4222`, `tls://host` or `nats://user:password@host`;
+            over WebSocket `ws://host:8080` or `wss://host`.
+        server: a `jetlake.Server` that runs in this event loop, instead of addresses: the connection needs no TCP. A
+            function that gives one is asked at each connect, so that a server may be replaced.
+        context: a context that the `nats` command saved, or True for the one that it has selected: servers, login, TLS,
+            inbox prefix and JetStream domain. Other arguments win over the context.
+        name: shown in the server's list of connections.
+        user: user name, with `password`.
+        password: the user's password.
+        token: a token instead of a user.
+        nkey_seed: an nkey seed, or the path of a file that holds one.
+        credentials: the path of a creds file with a JWT and its seed, or its text. Each of these five may be a plain
+            or coroutine function instead, which is asked at each connect, for `connect_timeout` seconds at most.
+        tls: an SSL context; True demands TLS with the default one, False refuses it. Default: as the server requires.
+        tls_hostname: the name that the server's certificate must have. Default: the host of its address.
+        tls_handshake_first: start TLS before the server says anything, for servers that are set so.
+        connect_timeout: seconds that one server may take.
+        request_timeout: seconds that a request waits by default.
+        drain_timeout: seconds that `drain` may take by default.
+        reconnect: make a lost connection anew; without, it is closed.
+        retry_first_connect: keep trying when no server is there at the first attempt either.
+        reconnect_attempts_max: failures in a row after which a server is given up, refused credentials included, which
+            `on_error` hears of each time. Default: never.
+        reconnect_wait: seconds to wait when all servers were tried once; doubled each time.
+        reconnect_wait_max: the longest such wait.
+        reconnect_jitter: the share of each wait that is random.
+        pending_bytes_max: bytes that may be written while there is no server.
+        ping_interval: seconds between signs of life.
+        pings_outstanding_max: unanswered pings after which the connection is given up.
+        echo: receive what this connection publishes itself.
+        inbox_prefix: what the subjects for replies begin with.
+        shuffle_servers: try the servers in random order.
+        discover_servers: learn the addresses of a cluster's other servers.
+        on_disconnected: called with the reason when the connection is lost.
+        on_reconnected: called when there is a new one.
+        on_error: called with what no call can raise: slow subscribers, refused permissions, failing handlers.
+        on_lame_duck: called when the server announces that it is going to stop.
+        on_discovered: called with the addresses of servers that were learned.
+        on_closed: called when the client is closed for good.
+
+    Raises:
+        InvalidOptionError: an option that cannot work; nothing was sent.
+        NoServersError: no server could be reached.
+        AuthorizationError: the server refuses the credentials.
+    """
+    return Connecting(_opened(dict(locals())))
+
+
+async def _opened(given: dict[str, Any]) -> Client:
+    client = Client(Connection(build_options(**given)))
+    await client._connection.open()
+    return client
