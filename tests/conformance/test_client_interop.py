@@ -6,7 +6,7 @@ import nats
 import nats.js.api
 import nats.js.errors
 import pytest
-from client_support import filled, numbers, until
+from client_support import filled, flush_nats_py, numbers, until
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def their_numbers(messages):
 async def test_core_messages(ours, theirs):
     to_us = await ours.subscribe("to.us")
     to_them = await theirs.subscribe("to.them")
-    await asyncio.gather(ours.flush(), theirs.flush())
+    await asyncio.gather(ours.flush(), flush_nats_py(theirs))
     await ours.publish("to.them", b"hello", headers={"A": "1"}, reply="back")
     message = await to_them.next_msg(5)
     assert (message.data, message.headers, message.reply) == (b"hello", {"A": "1"}, "back")
@@ -43,7 +43,7 @@ async def test_requests(ours, theirs):
 
     await theirs.subscribe("their.service", cb=answer)
     await ours.subscribe("our.service", lambda message: message.respond(message.payload + b"?"))
-    await asyncio.gather(ours.flush(), theirs.flush())
+    await asyncio.gather(ours.flush(), flush_nats_py(theirs))
     assert (await ours.request("their.service", b"a")).payload == b"a!"
     assert (await theirs.request("our.service", b"a")).data == b"a?"
 
@@ -116,7 +116,7 @@ async def test_both_share_a_queue(ours, theirs):
         await message.ack()
 
     await theirs.jetstream().subscribe("s.>", queue="q", durable="q", cb=take)
-    await theirs.flush()
+    await flush_nats_py(theirs)
     for number in range(200):
         await ours.jetstream().publish("s.1", b"%d" % number)
     await until(lambda: len(mine) + len(yours) == 201)

@@ -6,7 +6,7 @@ import json
 import nats
 import nats.micro
 import pytest
-from client_support import until
+from client_support import flush_nats_py, until
 
 import jetlake.blocking
 from jetlake.errors import BadSubjectError, InvalidOptionError, JetlakeError, NoRespondersError, ServiceError
@@ -197,7 +197,7 @@ async def test_our_client_finds_and_calls_a_service_of_nats_py(core, clients):
                 await request.respond(request.data.upper())
 
         await service.add_endpoint(name="up", handler=handle)
-        await other.flush()
+        await flush_nats_py(other)
         services = nc.services()
         assert (await services.request("up", b"a")).payload == b"A"
         with pytest.raises(ServiceError, match=r"teapot \(418\)"):

@@ -343,6 +343,7 @@ async def test_last_per_subject(bench):
     await bench.store("s.a", "s.b", "s.a", "s.c", "s.b")
     await bench.consumer(deliver_policy="last_per_subject", filter_subject="s.>")
     await bench.store("s.c")
+    await bench.has_pending(4)
     await bench.pull(b"4")
     assert [numbers_of(message)[1::2] for message in await bench.take(4)] == [(3, 3), (4, 2), (5, 1), (6, 0)]
 

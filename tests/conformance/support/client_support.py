@@ -21,6 +21,15 @@ async def until(condition, timeout_s=TIMEOUT_S):
             await asyncio.sleep(0.005)
 
 
+async def flush_nats_py(client):
+    """Wait until the server knows all subscriptions of a client of nats-py.
+
+    Its flush writes PING before the commands that are pending, so the first PONG says nothing of them; the second does.
+    """
+    await client.flush()
+    await client.flush()
+
+
 async def filled(js, count, name="S", **options):
     """A stream with so many messages, whose payloads count from 0, on `s.0` to `s.9`."""
     stream = await js.create_stream(name, subjects=["s.>"], **options)

@@ -92,6 +92,12 @@ class Workbench:
                 await asyncio.sleep(0.005)
         return found
 
+    async def has_pending(self, count, name="c"):
+        """Wait until so many messages are pending: nats-server counts a message after its PubAck."""
+        async with asyncio.timeout(10):
+            while (await self.numbers(name))[2] != count:
+                await asyncio.sleep(0.005)
+
     async def pull(self, body=b"", name="c", inbox="inbox"):
         """Send a pull request; `take` reads what comes."""
         payload = json.dumps(body).encode() if isinstance(body, dict) else body
