@@ -14,8 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from jetlake.client.messages.receiver import Receiver
-
 # Each page: its title, the module whose public names it lists.
 PAGES = {
     "client.md": ("The asyncio client", "jetlake.client"),
@@ -27,8 +25,6 @@ PAGES = {
 }
 ROOT = Path(__file__).parent.parent
 REPOSITORY = "https://github.com/jetlake/jetlake/tree/main"
-# What a connection calls of those who receive messages.
-INTERNAL = set(dir(Receiver)) - {"subject", "queue", "delivered"}
 _SECTION = re.compile(r"^(Args|Raises|Attributes|Returns|Yields):$")
 
 
@@ -43,7 +39,7 @@ def public_members(kind: type) -> dict[str, Any]:
     """A class's own public methods and properties; those of Python's classes are left out."""
     members = {}
     for name in dir(kind):
-        if name.startswith("_") or name in INTERNAL:
+        if name.startswith("_") or name in getattr(kind, "_hidden_names", ()):
             continue
         owner = next(parent for parent in kind.__mro__ if name in vars(parent))
         if owner.__module__.startswith("jetlake"):

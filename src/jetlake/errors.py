@@ -25,6 +25,8 @@
     │   ├── PublishTimeoutError       no stream acknowledged the message in time
     │   └── DrainTimeoutError         handlers did not finish in time
     ├── NoRespondersError             nobody listens on that subject
+    │   └── AckRefusedError           the consumer did not take an acknowledgement; carries the reason
+    │       └── StaleAckError         the message was delivered again since, and the consumer has strict acks
     ├── ServiceError                  a service answers that a request failed; carries code, description and payload
     ├── SlowSubscriberError           messages came faster than they were taken
     ├── SubscriptionClosedError       the subscription ended
@@ -72,6 +74,7 @@ from jetlake.errors_table import ERROR_TABLE, ErrorTemplate
 
 __all__ = [
     "ERROR_TABLE",
+    "AckRefusedError",
     "ApiError",
     "AuthorizationError",
     "BackupError",
@@ -125,6 +128,7 @@ __all__ = [
     "ServiceError",
     "SlowSubscriberError",
     "SparkError",
+    "StaleAckError",
     "StaleConnectionError",
     "StoreError",
     "StreamNameInUseError",
@@ -435,6 +439,24 @@ class NoRespondersError(JetlakeError):
         self.subject = subject
 
 
+class AckRefusedError(NoRespondersError):
+    """The consumer did not take an acknowledgement: the message is delivered again, unless it was settled otherwise.
+
+    Args:
+        subject: the message's ack subject.
+        reason: what the server says.
+    """
+
+    def __init__(self, subject: str, reason: str) -> None:
+        JetlakeError.__init__(self, f"the acknowledgement on {subject!r} was refused: {reason}")
+        self.subject = subject
+        self.reason = reason
+
+
+class StaleAckError(AckRefusedError):
+    """The message was delivered again since: whoever got the later delivery settles it, for the acks are strict."""
+
+
 class ServiceError(JetlakeError):
     """A request to a service failed: raised by a handler to answer so, and to the caller who gets such an answer.
 
@@ -617,3 +639,7 @@ class RowPublishError(SparkError):
         self.subject = subject
         self.reason = reason
         self.err_code = err_code
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

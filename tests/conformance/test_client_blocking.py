@@ -13,6 +13,7 @@ from client_support import numbers
 from tls_support import TLS, client_context
 
 import jetlake.blocking
+from jetlake.blocking.wording import blocking_wording
 from jetlake.client.connection.socket_connection import connect_socket
 from jetlake.errors import (
     AuthorizationError,
@@ -31,7 +32,7 @@ def test_methods_show_what_they_take():
     consumer, stream = jetlake.blocking.Consumer, jetlake.blocking.Stream
     for method in (consumer.fetch, consumer.consume, stream.get_batch, stream.ordered):
         assert inspect.signature(method) == inspect.signature(method.__wrapped__)
-        assert method.__doc__ == method.__wrapped__.__doc__
+        assert method.__doc__ == blocking_wording(method.__wrapped__.__doc__)
 
 
 @connected
@@ -176,6 +177,11 @@ def test_ordered(client):
     ordered = stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=100)
     assert numbers(ordered.fetch(3)) == [99, 100, 101]
     assert numbers([ordered.next(1)]) == [102]
+    with ordered as messages:
+        assert [int(messages.next(5).payload) for _ in range(3)] == [99, 100, 101]
+        with pytest.raises(InvalidOptionError, match="entered already"), ordered:
+            pass
+    assert messages.is_stopped
 
 
 @connected

@@ -416,6 +416,18 @@ async def test_ordered_from_anywhere(js, options, expected):
         assert numbers([await messages.next(5) for _ in expected]) == expected
 
 
+async def test_ordered_is_entered_like_consume(js):
+    stream = await filled(js, 10)
+    ordered = stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=4)
+    for _ in range(2):
+        async with ordered as messages:
+            assert [int((await messages.next(5)).payload) for _ in range(7)] == list(range(3, 10))
+            with pytest.raises(InvalidOptionError, match="entered already"):
+                async with ordered:
+                    pass
+        assert messages.is_stopped
+
+
 async def test_ordered_new_messages(js):
     stream = await filled(js, 5)
     async with stream.ordered(deliver_policy="new").consume() as messages:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from client_support import filled, numbers, until
 
-from jetlake.errors import InvalidOptionError, NoRespondersError
+from jetlake.errors import InvalidOptionError, StaleAckError
 
 only_ours = pytest.mark.parametrize("kind", ["embedded"])
 
@@ -47,7 +47,7 @@ async def test_a_late_acknowledgement(js, kind, ack_policy):
     late.in_progress()
     if is_strict:
         late = type(first)(first.raw_subject, b"", first.raw_reply, b"", b"", first._outlet)
-        with pytest.raises(NoRespondersError):
+        with pytest.raises(StaleAckError, match="Delivered Again"):
             await late.ack_sync()
         assert (await consumer.info()).num_ack_pending == 2
         assert await consumer.fetch(1, no_wait=True) == []
@@ -75,7 +75,7 @@ async def test_strict_acks_last_over_restarts(start, clients):
     await server.start()
     await until(lambda: nc.reconnects and nc.is_connected)
     late = type(first)(first.raw_subject, b"", first.raw_reply, b"", b"", first._outlet)
-    with pytest.raises(NoRespondersError):
+    with pytest.raises(StaleAckError):
         await late.ack_sync()
     assert (await consumer.info()).num_ack_pending == 1
     await again.ack_sync()

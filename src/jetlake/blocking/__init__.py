@@ -56,3 +56,7 @@ __all__ = [
     "Subscription",
     "connect",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,6 +22,7 @@ from jetlake.blocking.message import Message
 from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
 from jetlake.blocking.service import Service, Services
+from jetlake.blocking.wording import blocking_wording
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo
 from jetlake.client.connection.subscription import SlowPolicy
@@ -261,7 +262,9 @@ def _blocking(connect: Callable[P, Any]) -> Callable[[Callable[..., Client]], Ca
     """Give a function the arguments and the documentation of the asyncio one."""
 
     def with_signature(function: Callable[..., Client]) -> Callable[P, Client]:
-        return cast("Callable[P, Client]", update_wrapper(function, connect, assigned=("__doc__",), updated=()))
+        update_wrapper(function, connect, assigned=(), updated=())
+        function.__doc__ = blocking_wording(connect.__doc__ or "")
+        return cast("Callable[P, Client]", function)
 
     return with_signature
 

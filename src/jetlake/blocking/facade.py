@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
 from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.wording import blocking_wording
 
 __all__ = ["Call", "Collect", "Facade", "Made", "Method", "View", "Wrapped"]
 
@@ -64,6 +65,7 @@ class Method(ABC):
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
         update_wrapper(self, method)
+        self.__doc__ = blocking_wording(method.__doc__ or "")
 
     @abstractmethod
     def _call(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
@@ -72,7 +74,9 @@ class Method(ABC):
     def _bound(self, instance: Facade | None) -> Any:
         if instance is None:
             return self
-        return update_wrapper(partial(self._call, instance), self._method.__get__(instance._inner))
+        bound = update_wrapper(partial(self._call, instance), self._method.__get__(instance._inner))
+        bound.__doc__ = self.__doc__
+        return bound
 
     def __call__(self, instance: Facade, *args: Any, **kwargs: Any) -> Any:
         """As any function of a class: `Consumer.fetch(consumer, 10)`."""

@@ -21,6 +21,7 @@ from jetlake.client.messages.message import give_back
 from jetlake.client.publish.fast_publisher import GapMode
 from jetlake.client.publish.outgoing_message import PublishOptions
 from jetlake.client.settings.deprecation import OLDER_API, deprecated
+from jetlake.completion import hides
 from jetlake.errors import ApiError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
@@ -125,6 +126,7 @@ class FastPublisher(Facade):
         self._leave(kind)
 
 
+@hides("api")
 class JetStream(Facade):
     """The blocking form of `jetlake.client.JetStream`."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jetlake.blocking.loop_port import LoopPort
 from jetlake.client.settings.options import timeout_s
+from jetlake.completion import hides
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishTimeoutError, PublishWindowError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
@@ -24,6 +25,7 @@ _QUEUED_MAX = 1000
 _FAILURES_KEPT_MAX = 10_000
 
 
+@hides("left_queue", "message", "raw_subject")
 class PendingAck:
     """The acknowledgement of a message under way: `result()` waits for it."""
 

@@ -17,6 +17,7 @@ from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.pull.consume import Consume
 from jetlake.client.pull.message_reader import MessageReader
 from jetlake.client.settings.options import duration_s
+from jetlake.completion import hides
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, JetlakeError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 
@@ -28,6 +29,7 @@ MessageHandler = Callable[[Message], Any]
 """A plain function that takes a message; it runs in a thread of its own and may block."""
 
 
+@hides("run")
 class Subscription(Taking[Message]):
     """A blocking subscription: iterate over it, or give a callback, which runs in a thread of its own."""
 

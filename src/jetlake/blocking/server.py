@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.blocking.loop_thread import LoopThread
+from jetlake.completion import hides
 from jetlake.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Server"]
 
 
+@hides("clock_moved")
 class Server:
     """A server in a thread of its own; `with Server() as server:` starts it, and stops it at the end.
 

@@ -89,7 +89,7 @@ class Consumer(Facade):
 
 
 class OrderedConsumer(Facade):
-    """The blocking form of `jetlake.client.OrderedConsumer`; iterate over it, or use `consume`, `fetch` and `next`."""
+    """The blocking form of `jetlake.client.OrderedConsumer`; iterate over it, enter it, use `consume` or `fetch`."""
 
     _inner: AsyncOrderedConsumer
 
@@ -102,6 +102,7 @@ class OrderedConsumer(Facade):
         super().__init__(inner, thread)
         # What an interrupted call has fetched is what the next one gets: the position is behind it already.
         self._fetched: deque[Message] = deque()
+        self._entered: Reading | None = None
 
     def fetch(
         self,
@@ -140,6 +141,17 @@ class OrderedConsumer(Facade):
 
     name = View[str]("The name of the consumer that is used right now; it changes. Empty before the first read.")
     stream_name = View[str]("The stream's name.")
+
+    def __enter__(self) -> Reading:
+        if self._entered is not None:
+            raise InvalidOptionError(f"{self!r} is entered already; another read is another consume()")
+        self._entered = self.consume()
+        return self._entered.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.stop()
 
     def __iter__(self) -> Iterator[Message]:
         with self.consume() as messages:

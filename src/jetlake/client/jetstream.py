@@ -38,6 +38,7 @@ from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import header_bytes
 from jetlake.client.streams.backup import BackupSource, Progress, open_backup, restore
 from jetlake.client.streams.stream import Stream, stream_handle
+from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError, StreamNameInUseError, StreamNotFoundError
 from jetlake.model.account import AccountInfo
 from jetlake.model.consumer import ConsumerConfig
@@ -59,6 +60,7 @@ from jetlake.protocol.headers import Headers
 __all__ = ["JetStream"]
 
 
+@hides("api")
 class JetStream:
     """JetStream through one connection; made by `Client.jetstream`."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from jetlake.model.consumer import ConsumerConfig
+if TYPE_CHECKING:
+    from jetlake.model.consumer import ConsumerConfig
 
 __all__ = [
     "CONSUMER_FEATURES",
@@ -12,12 +14,15 @@ __all__ = [
     "PENDING_LIST",
     "REDELIVER_LOST",
     "SERVER_FEATURES",
+    "STALE_ACK",
     "STRICT_ACKS",
     "features_of",
 ]
 
 STRICT_ACKS = "strict_acks"
 """An acknowledgement of an earlier delivery does not settle a later one."""
+STALE_ACK = "Message Was Delivered Again"
+"""What the server answers to such an acknowledgement, with status 503."""
 REDELIVER_LOST = "redeliver_lost"
 """Messages of a client whose connection was closed are delivered again at once, instead of after their ack wait."""
 CONSUMER_FEATURES = (REDELIVER_LOST, STRICT_ACKS)

@@ -26,3 +26,7 @@ def __getattr__(name: str) -> object:
 
         return Options
     raise AttributeError(f"module 'jetlake.server' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

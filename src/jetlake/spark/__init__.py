@@ -5,3 +5,7 @@ from jetlake.spark.progress import lag, lost
 from jetlake.spark.session import session
 
 __all__ = ["JetStream", "lag", "lost", "session"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,3 +6,7 @@ from jetlake.testing.clock import ManualClock
 from jetlake.testing.messages import fill, make_stream
 
 __all__ = ["ManualClock", "fill", "make_stream"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

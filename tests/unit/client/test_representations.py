@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from fake_server import delivery
 
 from jetlake.client.streams.stream import stream_handle
-from jetlake.errors import ConsumerNotFoundError, RequestTimeoutError
+from jetlake.errors import AckRefusedError, ConsumerNotFoundError, NoRespondersError, RequestTimeoutError, StaleAckError
 
 
 async def test_handles(fake):
@@ -27,6 +28,16 @@ async def test_handles(fake):
     assert repr(ordered) == "<OrderedConsumer of 'S' behind sequence 0>"
     assert repr(ordered.consume()) == "<OrderedConsume of 'S' not started 0 waiting>"
     assert repr(ordered.fetch(1)) == "<OrderedFetch of 'S': await it, or iterate over it>"
+
+
+async def test_batches(fake):
+    batch = (await fake.connect()).jetstream().batch()
+    assert repr(batch) == "<AtomicBatch of 0 messages not committed>"
+    await batch.publish("a", b"1")
+    batch.publish("a", b"2")
+    assert repr(batch) == "<AtomicBatch of 2 messages not committed>"
+    batch.discard()
+    assert repr(batch) == "<AtomicBatch of 0 messages over>"
 
 
 async def test_subscriptions(fake):
@@ -54,6 +65,26 @@ async def test_acknowledgements_under_way(fake, clock):
     await clock.advance(3)
     await clock.advance(3)
     assert repr(late) == "<PendingAck on 's.1' failed: no acknowledgement within 5 s>"
+
+
+async def test_a_refused_acknowledgement_says_why(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("inbox")
+    await clock.settle()
+    fake.deliver(b"inbox", delivery(1))
+    message = await subscription.next()
+    for reason, kind in (
+        ("", NoRespondersError),
+        (" disk full", AckRefusedError),
+        (" Message Was Delivered Again", StaleAckError),
+    ):
+        ack = asyncio.create_task(message.ack_sync())
+        await clock.settle()
+        fake.reply(fake.wire, fake.published(message.reply)[-1].reply, b"", f"NATS/1.0 503{reason}\r\n\r\n".encode())
+        with pytest.raises(NoRespondersError, match=reason or "nobody listens") as caught:
+            await ack
+        assert type(caught.value) is kind
+        assert not message.is_settled
 
 
 async def test_errors_say_what_they_are_about(fake, clock):

@@ -12,12 +12,28 @@ from collections.abc import Callable
 from jetlake.client.connection.outbox import Outbox
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
-from jetlake.errors import DisconnectedError, NoRespondersError, PermissionsError, RequestTimeoutError
+from jetlake.errors import (
+    AckRefusedError,
+    DisconnectedError,
+    NoRespondersError,
+    PermissionsError,
+    RequestTimeoutError,
+    StaleAckError,
+)
+from jetlake.model.consumer_features import STALE_ACK
 from jetlake.protocol.nuid import next_nuid
 
 __all__ = ["Requests"]
 
 _NEVER = float("inf")
+
+
+def _refusal(subject: bytes, reason: str) -> NoRespondersError:
+    """The error of a status 503, which a server sends for nobody, or with a reason for an acknowledgement."""
+    text = subject.decode("utf-8", "replace")
+    if not (reason and subject.startswith(b"$JS.ACK.")):
+        return NoRespondersError(text)
+    return StaleAckError(text, reason) if reason == STALE_ACK else AckRefusedError(text, reason)
 
 
 class _Request:
@@ -124,7 +140,7 @@ class Requests(Receiver):
             if request is None or request.answer.done():
                 continue
             if message.raw_header and not message.payload and message.status == 503:
-                request.answer.set_exception(NoRespondersError(request.subject.decode("utf-8", "replace")))
+                request.answer.set_exception(_refusal(request.subject, message.headers.description))
             else:
                 request.answer.set_result(message)
 

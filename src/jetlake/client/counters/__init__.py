@@ -5,3 +5,7 @@ from __future__ import annotations
 from jetlake.client.counters.counters import CounterEntry, Counters
 
 __all__ = ["CounterEntry", "Counters"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

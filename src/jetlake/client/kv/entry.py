@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any, TypeVar, overload
 
 from msgspec import Struct
 
+from jetlake.client.messages.json_payload import json_payload
 from jetlake.client.messages.message import Message
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.protocol.headers import find_value
 
 __all__ = ["Entry", "Operation", "from_delivery", "from_stored"]
+
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -58,6 +62,20 @@ class Entry(Struct, frozen=True):
     def is_deleted(self) -> bool:
         """Whether it is a marker instead of a value."""
         return self.operation is not Operation.PUT
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = None) -> Any:
+        """Read the value as JSON, as a value of the type if one is given (a dataclass or Struct, for instance).
+
+        Raises:
+            DecodeError: not JSON, or JSON of another shape.
+        """
+        return json_payload(self.value, kind, f"of key {self.key!r}")
 
 
 def from_stored(bucket: str, key: str, message: StoredMessage) -> Entry:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
+from jetlake.client.messages.json_payload import json_payload
 from jetlake.client.messages.ready import READY, Ready
 from jetlake.client.settings.options import timeout_s
 from jetlake.client.settings.wire_values import payload_bytes
+from jetlake.completion import hides
 from jetlake.errors import ClientConnectionError, InvalidOptionError, JetlakeError, NotJetStreamMessageError
 from jetlake.model.ack_subject import AckSubject, parse_ack_subject
 from jetlake.model.encoding.durations import Seconds, nanoseconds
@@ -17,6 +19,8 @@ from jetlake.protocol import encoder
 from jetlake.protocol.headers import Headers, encode_headers, inline_status
 
 __all__ = ["Message", "Outlet", "give_back", "nak_body"]
+
+T = TypeVar("T")
 
 _ACK_PREFIX = b"$JS.ACK."
 _SHOWN_MAX = 40
@@ -36,6 +40,7 @@ class Outlet(Protocol):
         """Publish and wait for the answer."""
 
 
+@hides("settle_by_pull")
 class Message(Struct, gc=False, eq=False):
     """A message that a subscription or a consumer received.
 
@@ -76,6 +81,20 @@ class Message(Struct, gc=False, eq=False):
     def data(self) -> bytes:
         """The content; another name for `payload`."""
         return self.payload
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = None) -> Any:
+        """Read the payload as JSON, as a value of the type if one is given (a dataclass or Struct, for instance).
+
+        Raises:
+            DecodeError: not JSON, or JSON of another shape.
+        """
+        return json_payload(self.payload, kind, f"on {self.subject!r}")
 
     @property
     def status(self) -> int | None:
@@ -125,6 +144,8 @@ class Message(Struct, gc=False, eq=False):
         Raises:
             RequestTimeoutError: no answer came; call it again, or expect the message again.
             NoRespondersError: the consumer is gone or takes no acknowledgements.
+            StaleAckError: the message was delivered again since, and the consumer has strict acks.
+            AckRefusedError: the server could not store it; says why.
         """
         await self._confirm(b"+ACK", timeout)
 

@@ -5,11 +5,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from jetlake.client.messages.message import Message
+from jetlake.completion import hides
 from jetlake.errors import PermissionsError
 
 __all__ = ["Denial", "Receiver"]
 
 
+@hides(
+    "abandon",
+    "cluster_changed",
+    "delivered_max",
+    "disconnected",
+    "ended",
+    "forbidden",
+    "receive",
+    "reconnected",
+    "settle",
+    "sid",
+    "wind_down",
+)
 class Receiver(ABC):
     """Takes the messages of one subscription, a list for each read of the socket.
 

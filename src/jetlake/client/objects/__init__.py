@@ -9,3 +9,7 @@ from jetlake.client.objects.store import ObjectStore
 from jetlake.client.objects.watch import ObjectWatch
 
 __all__ = ["ObjectInfo", "ObjectLink", "ObjectReader", "ObjectStore", "ObjectStoreStatus", "ObjectWatch"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

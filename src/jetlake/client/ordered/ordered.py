@@ -15,10 +15,12 @@ from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import FetchOptions, consume_options, fetch_options, next_options
 from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.client.settings.options import EventCallback, duration_s
+from jetlake.completion import hides
 from jetlake.errors import (
     ClientConnectionError,
     ConsumeError,
     ConsumerNotFoundError,
+    InvalidOptionError,
     RequestTimeoutError,
 )
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
@@ -31,10 +33,12 @@ _EXPIRES_S = 30.0
 _HEARTBEAT_S = 5.0
 
 
+@hides("fetch_once")
 class OrderedConsumer:
     """A consumer for one reader that wants everything in order and acknowledges nothing.
 
-    Iterate over it (`async for message in stream.ordered()`), or use `consume`, `fetch` and `next` as with others.
+    Iterate over it (`async for message in stream.ordered()`), enter it (`async with stream.ordered() as messages`), or
+    use `consume`, `fetch` and `next` as with others.
     Missing deliveries, missed heartbeats, lost connections and restarted servers make it begin again behind the last
     message; nothing comes twice.
     """
@@ -44,6 +48,7 @@ class OrderedConsumer:
         self._config = config
         self._state = self._new_state()
         self._consumer: PulledConsumer | None = None
+        self._entered: OrderedConsume | None = None
         self.stream_name = stream_name
 
     def __repr__(self) -> str:
@@ -99,6 +104,17 @@ class OrderedConsumer:
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.consume().__aiter__()
+
+    async def __aenter__(self) -> OrderedConsume:
+        if self._entered is not None:
+            raise InvalidOptionError(f"{self!r} is entered already; another read is another consume()")
+        self._entered = self.consume()
+        return self._entered.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            await entered.stop()
 
     def batches(self) -> AsyncIterator[list[Message]]:
         """All messages that are there, again and again; the fastest way to take many."""

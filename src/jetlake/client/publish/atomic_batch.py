@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from jetlake.client.connection.connection import Connection
+from jetlake.client.messages.ready import READY, Ready
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
 from jetlake.errors import BatchError, InvalidOptionError, PublishTimeoutError, RequestTimeoutError
 from jetlake.model.publish import PubAck, decode_pub_ack
@@ -36,6 +37,11 @@ class AtomicBatch:
     def __len__(self) -> int:
         return len(self._messages)
 
+    def __repr__(self) -> str:
+        if self._ack is not None:
+            return f"<AtomicBatch of {self._ack.count} messages committed to {self._ack.stream!r}>"
+        return f"<AtomicBatch of {len(self)} messages {'over' if self._is_over else 'not committed'}>"
+
     @property
     def ack(self) -> PubAck:
         """The acknowledgement: sequence of the last message, and number of messages.
@@ -47,8 +53,8 @@ class AtomicBatch:
             raise BatchError("the batch is not committed")
         return self._ack
 
-    def publish(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> None:
-        """Add a message.
+    def publish(self, subject: str, payload: bytes = b"", **options: Unpack[PublishOptions]) -> Ready:
+        """Add a message; awaiting the result is allowed and not needed, since nothing is sent yet.
 
         Args:
             subject: a subject that the stream captures.
@@ -68,6 +74,7 @@ class AtomicBatch:
         message = outgoing_message(subject, payload, options)
         self._connection.check_size(len(message.header) + len(message.payload))
         self._messages.append(message)
+        return READY
 
     async def commit(self) -> PubAck:
         """Send the messages and wait until the stream has them all.

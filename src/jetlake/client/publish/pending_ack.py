@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from jetlake.completion import hides
 from jetlake.model.publish import PubAck, decode_pub_ack
 
 __all__ = ["PendingAck"]
 
 
+@hides("known", "observe", "raw_subject")
 class PendingAck(Struct, eq=False):
     """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
 

@@ -14,6 +14,7 @@ from jetlake.client.pull.fetch_state import FetchState
 from jetlake.client.pull.pull_options import FetchOptions
 from jetlake.client.pull.pull_status import PullStatus, read_status
 from jetlake.client.pull.pulled_consumer import PulledConsumer
+from jetlake.completion import hides
 from jetlake.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -28,6 +29,7 @@ from jetlake.protocol import encoder
 __all__ = ["Fetch"]
 
 
+@hides("disconnected", "ended", "forbidden", "receive")
 class Fetch:
     """Messages that were asked for once.
 

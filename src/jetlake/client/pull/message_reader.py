@@ -9,12 +9,14 @@ from typing import Self
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.continuous_pull import ContinuousPull
 from jetlake.client.settings.options import duration_s
+from jetlake.completion import hides
 from jetlake.errors import ConsumeError, InvalidOptionError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 
 __all__ = ["MessageReader"]
 
 
+@hides("failed", "report", "will_be_emptied")
 class MessageReader:
     """Messages of a consumer, without end.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar, overload
+
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.ready import Ready
 from jetlake.client.settings.wire_values import HeadersLike
@@ -10,6 +12,9 @@ from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
 from jetlake.protocol.headers import Headers
 
 __all__ = ["ServiceRequest"]
+
+
+T = TypeVar("T")
 
 
 class ServiceRequest:
@@ -42,6 +47,20 @@ class ServiceRequest:
     def data(self) -> bytes:
         """The content; another name for `payload`."""
         return self.message.payload
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = None) -> Any:
+        """Read the payload as JSON, as `Message.json`.
+
+        Raises:
+            DecodeError: not JSON, or JSON of another shape.
+        """
+        return self.message.json(kind)
 
     @property
     def headers(self) -> Headers:

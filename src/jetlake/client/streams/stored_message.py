@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar, overload
+
 from msgspec import Struct
 
+from jetlake.client.messages.json_payload import json_payload
 from jetlake.client.messages.message import Message
 from jetlake.errors import BadRequestError, DecodeError, MessageNotFoundError, PullStatusError
 from jetlake.model import replies
@@ -11,6 +14,8 @@ from jetlake.model.encoding.times import ZERO_TIME, parse_time
 from jetlake.protocol.headers import Headers, remove_key
 
 __all__ = ["StoredMessage", "from_direct", "from_reply"]
+
+T = TypeVar("T")
 
 _ADDED = (b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp")
 _ADDED_TO_BATCH = (b"Nats-Num-Pending", b"Nats-Last-Sequence")
@@ -35,6 +40,20 @@ class StoredMessage(Struct, frozen=True):
     def data(self) -> bytes:
         """The content; another name for `payload`."""
         return self.payload
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[T]) -> T: ...
+
+    def json(self, kind: Any = None) -> Any:
+        """Read the payload as JSON, as a value of the type if one is given (a dataclass or Struct, for instance).
+
+        Raises:
+            DecodeError: not JSON, or JSON of another shape.
+        """
+        return json_payload(self.payload, kind, f"of sequence {self.sequence}")
 
     @property
     def time_ns(self) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from jetlake.completion import hides
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock, SystemClock
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Server"]
 
 
+@hides("clock_moved", "defects", "engine", "make_connection", "open_socket", "options")
 class Server:
     """An embedded server; `async with Server() as server:` starts it, and stops it at the end.
 

@@ -1,9 +1,13 @@
 """A message reads its bytes when asked, and acknowledges once."""
 
+import msgspec
 import pytest
 
+from jetlake.client.kv.entry import Entry
 from jetlake.client.messages.message import Message
-from jetlake.errors import InvalidOptionError, JetlakeError, NotJetStreamMessageError, RequestTimeoutError
+from jetlake.client.services.request import ServiceRequest
+from jetlake.client.streams.stored_message import StoredMessage
+from jetlake.errors import DecodeError, InvalidOptionError, JetlakeError, NotJetStreamMessageError, RequestTimeoutError
 
 REPLY = b"$JS.ACK.S.C.2.10.7.1790000000000000000.3"
 
@@ -222,3 +226,40 @@ async def test_confirmed_forms(outlet, name, arguments, body, settles):
     with pytest.raises(RequestTimeoutError):
         await getattr(message, name)(**arguments)
     assert not message.is_settled
+
+
+class Order(msgspec.Struct):
+    """What a service may exchange."""
+
+    number: int
+    items: list[str] = []
+
+
+def messages_with(payload):
+    message = Message(b"s.1", b"1", b"", b"", payload)
+    return [
+        message,
+        ServiceRequest(message),
+        StoredMessage("s.1", 7, "2026-11-16T00:00:00Z", b"", payload),
+        Entry("B", "k", payload, 7, 0),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_json(kind):
+    message = messages_with(b'{"number": 5, "items": ["a"]}')[kind]
+    assert message.json() == {"number": 5, "items": ["a"]}
+    assert message.json(Order) == Order(5, ["a"])
+    assert messages_with(b"null")[kind].json() is None
+    assert messages_with(b"[1, 2]")[kind].json(list[int]) == [1, 2]
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json(kind, payload):
+    message = messages_with(payload)[kind]
+    with pytest.raises(DecodeError, match="is not JSON") as caught:
+        message.json()
+    assert any(place in str(caught.value) for place in ("'s.1'", "sequence 7", "key 'k'"))
+    with pytest.raises(DecodeError, match="has another shape"):
+        messages_with(b'{"number": "five"}')[kind].json(Order)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from jetlake.errors import JetlakeError
+from jetlake.model.consumer_features import STALE_ACK
 from jetlake.server.engine.consumer.acks.ack_body import AckBody, AckKind, parse_ack_body
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
@@ -15,7 +16,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 
 __all__ = ["AckHandler"]
 
-_LATE = b"NATS/1.0 503 Message Was Delivered Again\r\n\r\n"
+_LATE = b"NATS/1.0 503 %b\r\n\r\n" % STALE_ACK.encode()
 _DELETED_REASON = "Unacknowledged message was deleted"
 
 
