@@ -51,8 +51,8 @@ class SmallStreamFolder(StreamFolder):
 
     segment_bytes = 1200
 
-    def open_store(self, **_):
-        store = super().open_store(segment_bytes=self.segment_bytes, tail_bytes=300)
+    def open_store(self, *, before_sync, **_):
+        store = super().open_store(segment_bytes=self.segment_bytes, tail_bytes=300, before_sync=before_sync)
         store.in_steps.removals_per_step = 2
         return store
 

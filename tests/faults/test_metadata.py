@@ -2,7 +2,7 @@
 
 import errno
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -10,6 +10,7 @@ import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
+from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.parser import ClientParser
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.core.options import EngineOptions
@@ -165,6 +166,25 @@ def test_a_new_stream_or_consumer_does_not_touch_the_disk_before_its_sync():
         assert "error" not in machine.client.answers[inbox]
     machine.crash(power=True)
     assert set(machine.jetstream.streams["A"].consumers) == {"c", "e"}
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_the_first_message_id_is_durable_with_its_message_and_not_synced_on_the_loop(at):
+    machine = Machine()
+    machine.api(*REQUESTS[0])
+    header = encode_headers([("Nats-Msg-Id", "one")])
+    with machine.not_allowed(SYNCS):
+        machine.account.publish(b"a.1", b"_INBOX.id", header, b"x", machine.client)
+        machine.engine.flush()
+    machine.disk.cut_at = machine.disk.operations + at
+    with suppress(PowerCut):
+        machine.settle()
+    acknowledged = b"_INBOX.id" in machine.client.answers
+    machine.crash(power=True)
+    machine.account.publish(b"a.1", b"_INBOX.id", header, b"x", machine.client)
+    machine.settle()
+    if acknowledged:
+        assert machine.client.answers[b"_INBOX.id"] == {"stream": "A", "seq": 1, "duplicate": True}
 
 
 @pytest.mark.parametrize("what", ["stream", "consumer"])

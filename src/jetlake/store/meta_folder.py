@@ -273,6 +273,24 @@ class MetaFolder:
         if self._is_new:
             self.sync()
 
+    def keep_file(self, name: str, data: bytes) -> None:
+        """Put a small file into the folder, unless the folder is gone; in the thread that syncs.
+
+        A power cut may leave a torn one until this returns.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        try:
+            with self._lock:
+                if not self._gone.is_set():
+                    replace_file(self.disk, self.path / name, data, durable=False)
+            sync_file(self.disk, self.path / name)
+            self.disk.sync_folder(self.path)
+        except OSError as error:
+            if not self.is_gone():
+                raise StoreError.of(f"write {self.path / name}", error) from error
+
     def read_meta(self) -> bytes | None:
         """The JSON that was kept; None when there is none, or neither it nor its copy is whole."""
         for name in (_META, _META_COPY):

@@ -130,6 +130,7 @@ class StreamFolder(MetaFolder):
         note: Callable[[str], None] = ignore,
         report: Callable[[str], None] = ignore,
         reuses_sequences: bool = False,
+        before_sync: Callable[[], None] = lambda: None,
     ) -> FileStore:
         """The stream's messages, recovered if there are any.
 
@@ -137,10 +138,16 @@ class StreamFolder(MetaFolder):
             note: told of what recovery removed, and of what is not the store's.
             report: told of messages that are found to be lost.
             reuses_sequences: as `FileStore` has it.
+            before_sync: called by every sync once the folder is on disk; what it raises is the sync's failure.
 
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.
         """
+
+        def prepare_sync() -> None:
+            self.ensure_made()
+            before_sync()
+
         return FileStore(
             self.disk,
             self.path / _MESSAGES,
@@ -152,7 +159,7 @@ class StreamFolder(MetaFolder):
             report=report,
             reuses_sequences=reuses_sequences,
             before_write=None if self.is_made else self.make,
-            before_sync=self.ensure_made,
+            before_sync=prepare_sync,
             is_gone=self.is_gone,
         )
 

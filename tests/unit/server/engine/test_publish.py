@@ -90,6 +90,16 @@ def test_ids_are_forgotten_by_themselves(harness):
     assert len(stream.ids.window) == 0
 
 
+def test_many_ids_are_forgotten_by_themselves_in_steps(harness):
+    stream = harness.create(duplicate_window=1_000_000_000)
+    stream.ids.remember_run({b"%d" % number: number + 1 for number in range(10_000)}, harness.engine.clock.now_ns())
+    harness.advance(3)
+    assert 0 < len(stream.ids.window) < 10_000
+    for _ in range(10):
+        harness.advance(0.002)
+    assert len(stream.ids.window) == 0
+
+
 def test_an_id_outlives_purge_and_delete(harness):
     harness.create()
     harness.store("s.a", b"1", {"Nats-Msg-Id": "x"})

@@ -5,6 +5,7 @@ The reasons are in decision 13 (docs/decisions).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
@@ -43,6 +44,7 @@ _LIFETIMES = "lifetimes"
 _POSITIONS = "sources"
 _SCHEDULES = "schedules"
 _CHECKSUM_BYTES = 8
+_NO_IDS = msgspec.msgpack.encode(SavedIds())
 
 _decode_ids = msgspec.msgpack.Decoder(SavedIds).decode
 _decode_lifetimes = msgspec.msgpack.Decoder(SavedLifetimes).decode
@@ -106,7 +108,11 @@ class _StreamHome:
         self._note = note
         # Before the messages: a stream whose consumers are unknown would take what they need for done.
         self._consumers = folder.consumers(note)
-        self._files = folder.open_store(note=note, report=report, reuses_sequences=is_mirror)
+        self._ids_lock = threading.Lock()
+        self._are_ids_expected = False
+        self._files = folder.open_store(
+            note=note, report=report, reuses_sequences=is_mirror, before_sync=self._sync_expected_ids
+        )
         self.store: MessageStore = self._files
         self.id_log: IdLog | None = IdLog(
             folder.disk, folder.path, key=self._files.key, flush_messages=self._files.flush, note=note
@@ -127,8 +133,22 @@ class _StreamHome:
             return _decode_ids(body)
         return SavedIds()  # There were ids, and the messages' own headers tell which.
 
+    def expect_ids(self) -> None:
+        # A killed process leaves this one; the store's next sync writes one that a power cut leaves as well.
+        self._save(_IDS, _NO_IDS, durable=False)
+        self._are_ids_expected = True
+
+    def _sync_expected_ids(self) -> None:
+        if self._are_ids_expected:
+            with self._ids_lock:
+                if self._are_ids_expected:
+                    self._folder.keep_file(_IDS, self._hashed(_NO_IDS))
+                    self._are_ids_expected = False
+
     def save_ids(self, ids: SavedIds) -> None:
-        self._save(_IDS, msgspec.msgpack.encode(ids))
+        with self._ids_lock:
+            self._save(_IDS, msgspec.msgpack.encode(ids))
+            self._are_ids_expected = False
 
     def load_lifetimes(self) -> SavedLifetimes | None:
         with suppress(msgspec.DecodeError):
@@ -165,11 +185,14 @@ class _StreamHome:
         body = data[_CHECKSUM_BYTES:]
         return body if data[:_CHECKSUM_BYTES] == xxh3_64_digest(body, self._files.key) else b""
 
-    def _save(self, name: str, body: bytes) -> None:
+    def _hashed(self, body: bytes) -> bytes:
+        return xxh3_64_digest(body, self._files.key) + body
+
+    def _save(self, name: str, body: bytes, *, durable: bool = True) -> None:
         path = self._folder.path / name
         try:
             self._folder.make()
-            replace_file(self._folder.disk, path, xxh3_64_digest(body, self._files.key) + body)
+            replace_file(self._folder.disk, path, self._hashed(body), durable=durable)
         except OSError as error:
             raise StoreError.of(f"write {path}", error) from error
 

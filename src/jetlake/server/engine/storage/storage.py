@@ -95,6 +95,14 @@ class StreamHome(Protocol):
         """Load the message ids of the last clean stop; None when the stream never had any."""
         ...
 
+    def expect_ids(self) -> None:
+        """Save that there are message ids; it is durable before a message that is stored from now on.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        ...
+
     def save_ids(self, ids: SavedIds) -> None:
         """Save the message ids, durably."""
         ...
@@ -195,6 +203,10 @@ class MemoryHome:
     def load_ids(self) -> SavedIds | None:
         """Return what was saved; None when nothing was."""
         return self._ids
+
+    def expect_ids(self) -> None:
+        """Keep an empty set of ids."""
+        self._ids = SavedIds()
 
     def save_ids(self, ids: SavedIds) -> None:
         """Keep the ids in memory."""

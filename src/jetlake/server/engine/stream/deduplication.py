@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+
+from jetlake.server.engine.stream.id_table import IdTable
 
 __all__ = ["Deduplication"]
 
 # Ids are forgotten in groups; a group spans this share of the window, so an id may live that much longer than it.
 _GROUPS_PER_WINDOW = 100
+# Most ids in a group, and most groups that are dropped from memory at a time.
+_GROUP_IDS = 512
+_DROPPED_GROUPS = 4
+
+
+class _Group:
+    """Ids that expire together, with their sequences, in the order in which they were stored.
+
+    Attributes:
+        time_ns: that of the first id.
+        ids: not a list, whose elements every garbage collection would visit.
+    """
+
+    __slots__ = ("ids", "sequences", "time_ns")
+
+    def __init__(self, time_ns: int) -> None:
+        self.time_ns = time_ns
+        self.ids: tuple[bytes, ...] = ()
+        self.sequences: array[int] = array("Q")
+
+    def between(self, first_sequence: int, last_sequence: int) -> Iterator[tuple[bytes, int]]:
+        """Return the ids in a range of sequences."""
+        start = bisect_left(self.sequences, first_sequence)
+        stop = bisect_right(self.sequences, last_sequence)
+        return zip(self.ids[start:stop], self.sequences[start:stop], strict=True)
 
 
 class Deduplication:
     """Message ids of the last `window_ns` nanoseconds with the sequence each was stored under.
 
-    An id costs one dict entry and one slot in the list of its group: no object of its own, no timer.
+    An id costs an entry in the table and one in its group: no object of its own, no timer. Many ids that expire at once
+    stop to count at once, and leave memory a few at a time.
 
     Args:
         window_ns: how long an id counts as seen, from the time its message was stored; 0 turns the window off.
@@ -23,62 +52,80 @@ class Deduplication:
 
     def __init__(self, window_ns: int) -> None:
         self.window_ns = window_ns
-        self._sequences: dict[bytes, int] = {}
-        self._groups: deque[tuple[int, list[bytes]]] = deque()  # (time of the group's first id, its ids), oldest first
+        self._table = IdTable()
+        self._groups: deque[_Group] = deque()  # oldest first
+        self._expired: deque[_Group] = deque()  # still in the table
+        self._expired_sequence = 0  # Ids up to here have expired.
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return len(self._table)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether `forget_expired` has left expired ids in memory."""
+        return bool(self._expired)
 
     def find(self, message_id: bytes, now_ns: int) -> int:
         """Return the sequence under which the id was stored within the window; 0 = not seen."""
-        if not self._sequences:
-            return 0
         self.forget_expired(now_ns)
-        return self._sequences.get(message_id, 0)
+        sequence = self._table.get(message_id)
+        return sequence if sequence > self._expired_sequence else 0
+
+    def finder(self, now_ns: int) -> Callable[[bytes], int]:
+        """Return a quicker `find` for many ids, valid until the next change."""
+        self.forget_expired(now_ns)
+        get = self._table.getter()
+        if not self._expired:
+            return get
+        expired_sequence = self._expired_sequence
+        return lambda message_id: sequence if (sequence := get(message_id)) > expired_sequence else 0
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
-        """Remember the id of a stored message; its window starts."""
-        if not self.window_ns:
-            return
-        groups = self._groups
-        if not groups or now_ns - groups[-1][0] > self.window_ns // _GROUPS_PER_WINDOW:
-            groups.append((now_ns, []))
-        # An id that comes again while it is still known keeps its place in the older group, where it would expire
-        # early; recovery is the only caller that does this, and it goes through the messages in their order.
-        if message_id in self._sequences:
-            self._forget(message_id)
-        groups[-1][1].append(message_id)
-        self._sequences[message_id] = sequence
+        """Remember the id of a stored message; its window starts, also that of an id which is known."""
+        self.remember_run({message_id: sequence}, now_ns)
 
     def remember_run(self, sequences: dict[bytes, int], now_ns: int) -> None:
-        """Remember the ids of a run of stored messages, none of which was known."""
-        if not self.window_ns or not sequences:
+        """Remember the ids of a run of stored messages, in the order of their sequences."""
+        if not self.window_ns:
             return
+        self._table.update(sequences)
+        ids, numbers = tuple(sequences), tuple(sequences.values())
+        done = 0
+        while done < len(ids):
+            group = self._group(now_ns)
+            room = _GROUP_IDS - len(group.ids)
+            group.ids += ids[done : done + room]
+            group.sequences.extend(numbers[done : done + room])
+            done += room
+
+    def _group(self, now_ns: int) -> _Group:
+        """Return the newest group if it has room for an id, or a new one."""
         groups = self._groups
-        if not groups or now_ns - groups[-1][0] > self.window_ns // _GROUPS_PER_WINDOW:
-            groups.append((now_ns, []))
-        groups[-1][1].extend(sequences)
-        self._sequences.update(sequences)
-
-    def known(self, now_ns: int) -> Mapping[bytes, int]:
-        """Return the ids within the window with their sequences, to look up many at once."""
-        self.forget_expired(now_ns)
-        return self._sequences
-
-    def _forget(self, message_id: bytes) -> None:
-        del self._sequences[message_id]
-        for _, ids in self._groups:
-            if message_id in ids:
-                ids.remove(message_id)
-                return
+        if (
+            not groups
+            or len(groups[-1].ids) >= _GROUP_IDS
+            or now_ns - groups[-1].time_ns > self.window_ns // _GROUPS_PER_WINDOW
+        ):
+            groups.append(_Group(now_ns))
+        return groups[-1]
 
     def forget_expired(self, now_ns: int) -> None:
-        """Drop the groups of ids whose window has passed."""
-        groups = self._groups
+        """Let ids count no more whose window has passed, and drop some of them from memory."""
+        groups, expired = self._groups, self._expired
         horizon_ns = now_ns - self.window_ns
         while groups and self._end_of_first_group() <= horizon_ns:
-            for message_id in groups.popleft()[1]:
-                del self._sequences[message_id]
+            expired.append(groups.popleft())
+            self._expired_sequence = max((self._expired_sequence, *expired[-1].sequences[-1:]))
+        if expired:
+            for _ in range(min(len(expired), _DROPPED_GROUPS)):
+                self._drop(expired.popleft(), 0)
+            if not expired and not groups:
+                self._table.clear()
+
+    def _drop(self, group: _Group, start: int) -> None:
+        """Remove the ids of a group, from that place on."""
+        for message_id, sequence in zip(group.ids[start:], group.sequences[start:], strict=True):
+            self._table.discard(message_id, sequence)
 
     def next_expiry_ns(self) -> int | None:
         """Return the time at which the oldest group of ids expires; None for an empty window."""
@@ -87,40 +134,44 @@ class Deduplication:
     def _end_of_first_group(self) -> int:
         groups = self._groups
         span_ns = self.window_ns // _GROUPS_PER_WINDOW
-        latest_ns = groups[0][0] + span_ns
-        return min(latest_ns, groups[1][0]) if len(groups) > 1 else latest_ns
+        latest_ns = groups[0].time_ns + span_ns
+        return min(latest_ns, groups[1].time_ns) if len(groups) > 1 else latest_ns
 
     def forget_from(self, first_sequence: int) -> None:
         """Forget the ids of undone messages, from the sequence on."""
-        for _, ids in reversed(self._groups):
-            while ids and self._sequences[ids[-1]] >= first_sequence:
-                del self._sequences[ids.pop()]
-            if ids:
+        self._expired_sequence = min(self._expired_sequence, first_sequence - 1)
+        for group in reversed(self._groups):
+            start = bisect_left(group.sequences, first_sequence)
+            self._drop(group, start)
+            group.ids, group.sequences = group.ids[:start], group.sequences[:start]
+            if start:
                 return
+
+    def has_between(self, first_sequence: int, last_sequence: int) -> bool:
+        """Return whether ids of a range of sequences are known."""
+        return any(
+            bisect_left(group.sequences, first_sequence) < bisect_right(group.sequences, last_sequence)
+            for group in self._groups
+        )
 
     def between(self, first_sequence: int, last_sequence: int) -> list[tuple[bytes, int, int]]:
         """Return id, sequence and time of the known ids in a range of sequences, in order."""
-        sequence_of = self._sequences.__getitem__
-        found: list[tuple[bytes, int, int]] = []
-        for time_ns, ids in self._groups:
-            if not ids or sequence_of(ids[-1]) < first_sequence:
-                continue
-            if sequence_of(ids[0]) > last_sequence:
-                break
-            start = bisect_left(ids, first_sequence, key=sequence_of)
-            stop = bisect_right(ids, last_sequence, key=sequence_of)
-            found += [(message_id, sequence_of(message_id), time_ns) for message_id in ids[start:stop]]
-        return found
+        get = self._table.getter()
+        return [
+            (message_id, sequence, group.time_ns)
+            for group in self._groups
+            for message_id, sequence in group.between(first_sequence, last_sequence)
+            if get(message_id) == sequence
+        ]
 
     def entries(self) -> list[tuple[bytes, int, int]]:
         """Return all ids, oldest first, with their sequences and the times from which their windows count."""
-        return [
-            (message_id, self._sequences[message_id], time_ns) for time_ns, ids in self._groups for message_id in ids
-        ]
+        return self.between(0, (1 << 64) - 1)
 
     def resize(self, window_ns: int) -> None:
         """Change the length of the window, also for the ids that it holds."""
         self.window_ns = window_ns
         if not window_ns:
-            self._sequences.clear()
+            self._table.clear()
             self._groups.clear()
+            self._expired.clear()

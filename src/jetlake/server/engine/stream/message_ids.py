@@ -21,6 +21,8 @@ __all__ = ["MessageIds"]
 
 # Expired ids are dropped in groups; sweeps are at least this far apart.
 _SWEEP_PAUSE_NS = 50_000_000
+# After a sweep that left expired ids in memory the next one follows.
+_DROP_PAUSE_NS = 1_000_000
 
 
 class MessageIds:
@@ -63,13 +65,13 @@ class MessageIds:
         self._store.hooks.may_forget = self._may_forget
 
     def expect(self) -> None:
-        """Create the id file before the stream's first id is stored.
+        """Create the id file, which is durable before the stream's first message with an id is.
 
         Raises:
             StoreError: the file could not be written.
         """
         if not self._are_used:
-            self._home.save_ids(SavedIds())
+            self._home.expect_ids()
             self._are_used = True
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
@@ -86,7 +88,9 @@ class MessageIds:
 
     def _arm_sweep(self) -> None:
         expiry_ns = self.window.next_expiry_ns()
-        if expiry_ns is not None:
+        if self.window.has_expired:
+            self._sweep_timer = self._timers.schedule(self._clock.now_ns() + _DROP_PAUSE_NS, self._sweep)
+        elif expiry_ns is not None:
             # Later than due, so that a sweep drops several groups of ids at once.
             pause_ns = max(self.window.window_ns // 8, _SWEEP_PAUSE_NS)
             self._sweep_timer = self._timers.schedule(expiry_ns + pause_ns, self._sweep)
@@ -96,7 +100,7 @@ class MessageIds:
         self.window.forget_expired(now_ns)
         if self._log is not None:
             self._log.forget_before(self._horizon_ns(now_ns))
-        for place in [place for place in self._appended if not self.window.between(*place)]:
+        for place in [place for place in self._appended if not self.window.has_between(*place)]:
             del self._appended[place]
             self._safe.discard(place)
         self._arm_sweep()

@@ -254,7 +254,7 @@ class PublishPath:
         """Store a run of messages of which some have ids; duplicates are acknowledged as such."""
         ids = self._ids
         ids.expect()
-        known = ids.window.known(now_ns)
+        find = ids.window.finder(now_ns)
         counts = ids.window.window_ns > 0
         fresh: list[Incoming] = []
         sequences: dict[bytes, int] = {}
@@ -262,7 +262,7 @@ class PublishPath:
         for message in received:
             message_id = read_id(message[2])
             if message_id and counts:
-                sequence = known.get(message_id) or sequences.get(message_id)
+                sequence = find(message_id) or sequences.get(message_id)
                 if sequence:
                     if message[1]:
                         batch.acks.append((message[1], self._duplicate_template % sequence))

@@ -70,3 +70,28 @@ def test_it_agrees_with_a_plain_dict_up_to_a_hundredth_of_the_window(steps):
             ids.remember(message_id, sequence, now)
             stored[message_id] = (sequence, now)
     assert len(ids) <= len(stored)
+
+
+def test_many_ids_expire_at_once_and_leave_memory_a_few_at_a_time():
+    ids = Deduplication(10 * SECOND)
+    ids.remember_run({b"%d" % number: number + 1 for number in range(20_000)}, 0)
+    assert ids.find(b"7", 11 * SECOND) == 0
+    assert 15_000 < len(ids) < 20_000
+    assert ids.finder(11 * SECOND)(b"19999") == 0
+    ids.remember(b"19999", 20_001, 11 * SECOND)
+    turns = 0
+    while ids.has_expired:
+        ids.forget_expired(11 * SECOND)
+        turns += 1
+    assert turns > 5
+    assert ids.entries() == [(b"19999", 20_001, 11 * SECOND)]
+    assert ids.find(b"19999", 11 * SECOND) == 20_001
+
+
+def test_ids_of_undone_messages_are_free_and_so_are_their_sequences():
+    ids = Deduplication(10 * SECOND)
+    ids.remember_run({b"%d" % number: number for number in range(1, 2001)}, 0)
+    ids.forget_from(500)
+    assert (ids.find(b"499", 0), ids.find(b"500", 0), ids.has_between(500, 2000)) == (499, 0, False)
+    ids.remember_run({b"%d" % number: 500 + number for number in range(1000, 2000)}, 0)
+    assert [entry[1] for entry in ids.between(499, 1501)] == [499, *range(1500, 1502)]

@@ -1,0 +1,55 @@
+"""A table of message ids: many small dicts, so that no insertion waits for a large one to grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+__all__ = ["IdTable"]
+
+_PARTS = 256
+# A table with fewer ids is one dict; dividing that takes about a millisecond.
+_SMALL_TABLE_IDS = 4096
+
+
+class IdTable:
+    """Message ids with the sequences that they were stored under; the hash of an id selects the dict that has it."""
+
+    def __init__(self) -> None:
+        self._parts: list[dict[bytes, int]] = [{}]
+        self._mask = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def get(self, message_id: bytes) -> int:
+        """Return the sequence of an id; 0 = unknown."""
+        return self._parts[hash(message_id) & self._mask].get(message_id, 0)
+
+    def getter(self) -> Callable[[bytes], int]:
+        """Return a quicker `get`, valid until the next change."""
+        parts, mask = self._parts, self._mask
+        return lambda message_id: parts[hash(message_id) & mask].get(message_id, 0)
+
+    def update(self, sequences: Mapping[bytes, int]) -> None:
+        """Set the sequences of ids."""
+        parts, mask = self._parts, self._mask
+        if not mask:
+            small = parts[0]
+            small.update(sequences)
+            if len(small) > _SMALL_TABLE_IDS:
+                self._parts, self._mask = [{} for _ in range(_PARTS)], _PARTS - 1
+                self.update(small)
+            return
+        of_ids = map(parts.__getitem__, map(mask.__and__, map(hash, sequences)))
+        for part, message_id, sequence in zip(of_ids, sequences, sequences.values(), strict=True):
+            part[message_id] = sequence
+
+    def discard(self, message_id: bytes, sequence: int) -> None:
+        """Remove an id, unless its sequence is another one by now."""
+        part = self._parts[hash(message_id) & self._mask]
+        if part.get(message_id) == sequence:
+            del part[message_id]
+
+    def clear(self) -> None:
+        """Remove all ids, and give their memory back: an emptied dict keeps its size."""
+        self._parts, self._mask = [{}], 0
