@@ -142,6 +142,8 @@ def _add_command(lines: list[str], context: click.Context, path: str, command: c
     words = [parameter.make_metavar(context) for parameter in command.params if isinstance(parameter, click.Argument)]
     if words:
         lines += ["", f"`{path} {' '.join(words)}`"]
+    if getattr(command, "example", ""):
+        lines += ["", "```sh", command.example, "```"]
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     if options:
         lines += ["", "| option | meaning |", "|---|---|"]

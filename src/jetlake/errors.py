@@ -70,7 +70,7 @@
 
 from __future__ import annotations
 
-from jetlake.errors_table import ERROR_TABLE, ErrorTemplate
+from jetlake.errors_table import ERROR_TABLE, HINTS, ErrorTemplate
 
 __all__ = [
     "ERROR_TABLE",
@@ -213,6 +213,9 @@ class ApiError(JetlakeError):
         code: the HTTP-like status.
         err_code: the number in the error table.
         description: the server's own sentence.
+
+    Attributes:
+        request: what was refused: an API call such as `STREAM.INFO.ORDERS`, or the subject of a message; or empty.
     """
 
     def __init__(self, code: int, err_code: int, description: str) -> None:
@@ -224,7 +227,13 @@ class ApiError(JetlakeError):
 
     def __str__(self) -> str:
         where = f", on {self.request}" if self.request else ""
-        return f"{self.description} (code {self.code}, err_code {self.err_code}{where})"
+        hint = f": {self.hint}" if self.hint else ""
+        return f"{self.description} (code {self.code}, err_code {self.err_code}{where}){hint}"
+
+    @property
+    def hint(self) -> str:
+        """What to do about it, where the description does not say; often empty."""
+        return HINTS.get(self.err_code, "")
 
 
 class BadRequestError(ApiError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ERROR_TABLE", "ErrorTemplate"]
+__all__ = ["ERROR_TABLE", "HINTS", "ErrorTemplate"]
 
 
 class ErrorTemplate(NamedTuple):
@@ -253,3 +253,14 @@ _ROWS = (
 
 ERROR_TABLE: dict[int, ErrorTemplate] = {row[0]: ErrorTemplate(*row) for row in _ROWS}
 """Every error of the API by its `err_code`, in ascending order."""
+
+HINTS = {
+    10002: "the account's storage is full: raise its limit, or purge or delete streams of it",
+    10023: "the server's storage is full: raise max_file_store (max_memory_store for streams in memory) in its "
+    "configuration, or purge or delete streams",
+    10028: "what streams in memory may take by max_bytes fills the server's max_memory_store or the account's limit: "
+    "raise it, or lower the max_bytes of this or of another stream",
+    10047: "what streams on disk may take by max_bytes fills the server's max_file_store or the account's limit: "
+    "raise it, or lower the max_bytes of this or of another stream",
+}
+"""What to do about errors whose texts do not say it, for people."""

@@ -11,6 +11,7 @@ from inspect import signature
 import pytest
 from client_support import Clients
 from cluster_server import ClusterServer
+from command_shell import Shell
 from servers import make_server
 from wire import Wire
 
@@ -122,3 +123,10 @@ async def clients():
 async def js(server, clients):
     """JetStream on the server, by our client."""
     return (await clients(server)).jetstream()
+
+
+@pytest.fixture
+def shell(server, tmp_path, monkeypatch):
+    """Runs commands on the server, with no context of the machine's own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return Shell(server.url)

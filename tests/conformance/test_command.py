@@ -3,61 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import shlex
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from command_shell import Shell, output_of
 
-from jetlake.cli.app import app
 from jetlake.cli.session import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
-
-
-class Shell:
-    """Runs commands as a user would, beside the loop that the server may run in."""
-
-    def __init__(self, url):
-        self.url = url
-
-    async def run(self, line, *, status=0, stdin=None):
-        """The output of a command, written as in a shell."""
-        arguments = ["-s", self.url, *shlex.split(line)]
-        result = await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin, prog_name="jetlake")
-        assert result.exit_code == status, result.output
-        assert "Traceback" not in result.output
-        return result.output
-
-    async def start(self, line, ready):
-        """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
-        )
-        said = b""
-        while ready not in said:
-            line = await process.stderr.readline()
-            assert line, said
-            said += line
-        return process
-
-    async def json(self, line):
-        return json.loads(await self.run(line + " --json"))
-
-
-async def output_of(process):
-    """What the command printed until it ended by itself."""
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    return out.decode()
-
-
-@pytest.fixture
-def shell(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    return Shell(server.url)
 
 
 @pytest.fixture
@@ -179,8 +133,8 @@ async def test_stream_from_a_file(shell, tmp_path):
     config = (await shell.json("stream info F"))["config"]
     assert (config["name"], config["subjects"], config["max_msgs"]) == ("F", ["f.>"], 6)
     file.write_text('{"subject": "typo"}')
-    assert "typo" not in await shell.run(f"stream add G --config {file}", status=EXIT_USAGE)
-    assert "stream.json" in await shell.run(f"stream add G --config {file}", status=EXIT_USAGE)
+    said = await shell.run(f"stream add G --config {file}", status=EXIT_USAGE)
+    assert said.endswith("""stream.json: json: unknown field "subject"; did you mean 'subjects'?\n""")
     assert "No such file" in await shell.run("stream add G --config /nowhere/at/all", status=EXIT_USAGE)
 
 
@@ -202,6 +156,8 @@ async def test_consumer_commands(orders):
     await orders.run("consumer next ORDERS C --nak")
     assert (await orders.json("consumer reset ORDERS C --seq 1 --force"))["reset_seq"] == 1
     assert "x" in await orders.run("consumer sub ORDERS C --count 1 --raw")
+    # What was not printed was not delivered either.
+    assert (await orders.json("consumer info ORDERS C"))["delivered"]["stream_seq"] == 1
     await orders.run("consumer rm ORDERS C --force")
     assert "No consumers" in await orders.run("consumer ls ORDERS")
 
@@ -260,26 +216,31 @@ async def test_bench(shell, test):
 @pytest.mark.parametrize(
     ("line", "status", "text"),
     [
-        ("stream info NOPE", EXIT_FAILED, "stream not found (10059). See what there is: jetlake stream ls"),
+        ("stream info NOPE", EXIT_FAILED, "stream NOPE not found (10059). See what there is: jetlake stream ls"),
         ("stream add 'a b'", EXIT_USAGE, "stream"),
         ("stream add X --max-age soon", EXIT_USAGE, "length of time"),
         ("stream add X --subjects 'a..b'", EXIT_FAILED, "invalid subject"),
+        ("stream add X --subjects 'free,ORDERS.new'", EXIT_FAILED, "(10065): 'ORDERS.new' with ORDERS"),
+        ("stream add", EXIT_USAGE, "give a name"),
+        ("consumer add", EXIT_USAGE, "which stream"),
+        ("stream get ORDERS 99", EXIT_FAILED, "stream ORDERS: no message found"),
+        ("consumer add ORDERS C --max-deliver 1 --backoff 1s,2s", EXIT_FAILED, "consumer ORDERS > C: "),
+        ("pub ORDERS.new x -J -H Nats-Expected-Stream:OTHER", EXIT_FAILED, "ORDERS.new: expected stream"),
         ("stream add X --retention maybe", EXIT_USAGE, "maybe"),
-        ("stream edit NOPE --max-msgs 1", EXIT_FAILED, "stream not found"),
+        ("stream edit NOPE --max-msgs 1", EXIT_FAILED, "stream NOPE not found"),
         ("stream edit ORDERS", EXIT_USAGE, "nothing to change"),
         ("stream get ORDERS", EXIT_USAGE, "which message"),
-        ("stream get ORDERS 99", EXIT_FAILED, "no message found"),
         ("stream purge ORDERS", EXIT_USAGE, "--force"),
         ("stream purge ORDERS --seq 1 --keep 1 --force", EXIT_USAGE, "not both"),
         ("stream rmm ORDERS 99 --force", EXIT_FAILED, "(100"),
         ("consumer add ORDERS C --pull --target x", EXIT_USAGE, "exclude each other"),
         ("consumer add ORDERS C --deliver sometime", EXIT_USAGE, "starting point"),
-        ("consumer add NOPE C", EXIT_FAILED, "stream not found"),
-        ("consumer info ORDERS NOPE", EXIT_FAILED, "consumer not found (10014)"),
-        ("consumer edit ORDERS NOPE --max-deliver 1", EXIT_FAILED, "consumer not found"),
-        ("consumer next ORDERS NOPE", EXIT_FAILED, "consumer not found"),
-        ("consumer pause ORDERS NOPE 1h", EXIT_FAILED, "consumer not found"),
-        ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer not found"),
+        ("consumer add NOPE C", EXIT_FAILED, "stream NOPE not found"),
+        ("consumer info ORDERS NOPE", EXIT_FAILED, "See what there is: jetlake consumer ls ORDERS"),
+        ("consumer edit ORDERS NOPE --max-deliver 1", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
+        ("consumer next ORDERS NOPE", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
+        ("consumer pause ORDERS NOPE 1h", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
+        ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
         ("pub 'a b' x", EXIT_USAGE, "subject"),
         ("pub a x --count 0", EXIT_USAGE, "0 is not in the range"),
         ("bench consume --msgs -1", EXIT_USAGE, "-1 is not in the range"),

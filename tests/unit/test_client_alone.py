@@ -25,12 +25,24 @@ def test_the_client_is_imported():
     assert (done.stdout, done.stderr, done.returncode) == ("ok\n", "", 0)
 
 
-@pytest.mark.parametrize("arguments", [["stream", "ls"], ["--help"], ["serve", "-p", "-1"]])
-def test_the_command_says_what_to_install(arguments, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "extra"), [(["stream", "ls"], "cli"), (["--nonsense"], "cli"), (["serve", "-p", "-1"], "server")]
+)
+def test_the_command_names_the_smallest_extra(arguments, extra, tmp_path):
     done = run(f"from jetlake.cli.main import main; sys.exit(main({arguments!r}))", tmp_path)
-    assert "pip install 'jetlake[" in done.stderr
+    assert f"pip install 'jetlake[{extra}]' brings it" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(["--version"], "jetlake, version"), (["--help"], "jetlake[cli]"), ([], "stream"), (["-h"], "Usage: jetlake")],
+)
+def test_version_and_help_need_no_more(arguments, text):
+    done = run(f"from jetlake.cli.main import main; sys.exit(main({arguments!r}))")
+    assert text in done.stdout
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_so_does_the_server():

@@ -19,20 +19,35 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(arguments)
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in ("", "jetlake"):
+        missing = error.name or ""
+        if missing.partition(".")[0] in ("", "jetlake"):
             raise
-        # Whoever installed the client alone has the command too.
-        sys.stderr.write(f"jetlake: the package {package!r} is missing here: pip install 'jetlake[all]' brings it\n")
-        return 1
+        return _explain(arguments, missing)
 
 
-def _run(arguments: list[str]) -> int:  # noqa: RET503 - the tree of commands ends by SystemExit
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["serve"]:
         return _serve(arguments[1:])
+    if arguments == ["--version"]:
+        from jetlake.version import __version__
+
+        sys.stdout.write(f"jetlake, version {__version__}\n")
+        return 0
     from jetlake.cli.app import app
 
-    app.main(arguments, prog_name="jetlake")
+    # The tree of commands ends by SystemExit.
+    return app.main(arguments, prog_name="jetlake")
+
+
+def _explain(arguments: list[str], missing: str) -> int:
+    """Answer for an installation of the client alone, which has the command too."""
+    from jetlake.cli.command_table import install_hint, plain_help
+
+    if arguments in ([], ["-h"], ["--help"]):
+        sys.stdout.write(plain_help())
+        return 0
+    sys.stderr.write(f"jetlake: {install_hint(missing)}\n")
+    return 1
 
 
 def _serve(arguments: list[str]) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "plural",
     "print_facts",
     "print_json",
+    "print_names",
     "print_table",
     "size",
     "when",
@@ -29,6 +30,11 @@ __all__ = [
 def print_json(value: Any) -> None:
     """The value as indented JSON, Structs as they are on the wire."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def print_names(names: Sequence[str], as_json: bool) -> None:
+    """One name a line, or a JSON list."""
+    print_json(names) if as_json else sys.stdout.writelines(f"{name}\n" for name in names)
 
 
 _LONG_TEXT = 16

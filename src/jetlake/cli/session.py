@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from jetlake.cli.contexts import Target, from_environment, load_context, selected
+from jetlake.cli.refusals import refusal
 from jetlake.errors import (
     ApiError,
     AuthorizationError,
     BadHeaderError,
     BadSubjectError,
     ConfigError,
-    ConsumerNotFoundError,
     JetlakeError,
     NoServersError,
     RequestTimeoutError,
-    StreamNotFoundError,
 )
 
 if TYPE_CHECKING:
@@ -172,12 +171,8 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         fail(f"no server answers at {_attempts(error)}. Start one with: jetlake serve", EXIT_UNREACHABLE)
     except AuthorizationError as error:
         fail(f"{session.target.shown} does not let us in: {error}. Give --user and --password, --token or --creds")
-    except StreamNotFoundError as error:
-        fail(f"{_refusal(error)}. See what there is: jetlake stream ls")
-    except ConsumerNotFoundError as error:
-        fail(f"{_refusal(error)}. See what there is: jetlake consumer ls STREAM")
     except ApiError as error:
-        fail(_refusal(error))
+        fail(refusal(error))
     except (ConfigError, BadSubjectError, BadHeaderError) as error:
         fail(str(error), EXIT_USAGE)
     except RequestTimeoutError as error:
@@ -192,10 +187,6 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
     return result
-
-
-def _refusal(error: ApiError) -> str:
-    return f"{error.description} ({error.err_code})"
 
 
 def _attempts(error: NoServersError) -> str:

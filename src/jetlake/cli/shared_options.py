@@ -63,7 +63,22 @@ _REPEATED = shared_options(hidden=True)
 
 
 class SharedCommand(click.Command):
-    """A command that takes the shared options too, so that `jetlake stream ls -s URL` works; its own names win."""
+    """A command that takes the shared options too, so that `jetlake stream ls -s URL` works; its own names win.
+
+    Args:
+        example: a line that shows its use, for the help and the reference.
+    """
+
+    def __init__(self, *arguments: Any, example: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.example = example
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        if self.example:
+            with formatter.section("Example"):
+                # Not folded: a line to copy.
+                formatter.write(f"  {self.example}\n")
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)

@@ -176,7 +176,7 @@ class _Routes:
 
     async def _with_token(self, request: Request, action: Action, *names: str) -> Response:
         if self._token is None:
-            return JSONResponse({"error": "read-only: start with --token to allow actions"}, 403)
+            return JSONResponse({"error": "read-only: start with --page-token to allow actions"}, 403)
         # The token comes in a header of our own, which a page of another site can't set.
         given = request.headers.get("x-jetlake-token", "")
         if not hmac.compare_digest(given.encode(), self._token.encode()):

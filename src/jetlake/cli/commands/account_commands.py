@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from jetlake.cli import output
+from jetlake.cli.commands.consumer.listing import print_report as consumer_report
+from jetlake.cli.commands.stream.listing import print_report as stream_report
 from jetlake.cli.session import Session, command, json_option
 from jetlake.cli.shared_options import SharedGroup
 
@@ -16,7 +18,7 @@ def account() -> None:
     """Look at the account."""
 
 
-@account.command("info")
+@account.command("info", example="jetlake account info")
 @json_option
 @command
 async def account_info(session: Session, as_json: bool) -> None:
@@ -55,7 +57,7 @@ def server() -> None:
     """Look at the server."""
 
 
-@server.command("info")
+@server.command("info", example="jetlake server info")
 @json_option
 @command
 async def server_info(session: Session, as_json: bool) -> None:
@@ -80,7 +82,7 @@ async def server_info(session: Session, as_json: bool) -> None:
     )
 
 
-@server.command("report")
+@server.command("report", example="jetlake server report")
 @json_option
 @command
 async def report(session: Session, as_json: bool) -> None:
@@ -96,38 +98,6 @@ async def report(session: Session, as_json: bool) -> None:
     if as_json:
         output.print_json({"streams": streams, "consumers": consumers})
         return
-    output.print_table(
-        output.plural(len(streams), "stream"),
-        ["Stream", "Messages", "Size", "Subjects", "Consumers", "Deleted", "Last message"],
-        [
-            [
-                info.config.name,
-                output.count(info.state.messages),
-                output.size(info.state.bytes),
-                output.count(info.state.num_subjects),
-                output.count(info.state.consumer_count),
-                output.count(info.state.num_deleted),
-                output.when(info.state.last_ts),
-            ]
-            for info in streams
-        ],
-        numbers=[1, 2, 3, 4, 5],
-        spare=[5, 3, 6, 4],
-    )
+    stream_report(streams)
     if consumers:
-        output.print_table(
-            output.plural(len(consumers), "consumer"),
-            ["Consumer", "Pending", "Awaiting ack", "Redelivered", "Waiting"],
-            [
-                [
-                    f"{info.stream_name} > {info.name}",
-                    output.count(info.num_pending),
-                    output.count(info.num_ack_pending),
-                    output.count(info.num_redelivered),
-                    output.count(info.num_waiting),
-                ]
-                for info in sorted(consumers, key=lambda info: -info.num_pending)
-            ],
-            numbers=[1, 2, 3, 4],
-            spare=[4],
-        )
+        consumer_report(consumers)

@@ -77,7 +77,7 @@ def _report(what: str, msgs: int, size: int, seconds: float, as_json: bool) -> N
         click.echo(f"{what}: {rate:,.0f} messages/s, {output.size(int(rate * size))}/s ({msgs:,} in {seconds:.2f} s)")
 
 
-@bench.command("pub")
+@bench.command("pub", example="jetlake bench pub --msgs 10000 --size 256")
 @_options
 @command
 async def publish(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
@@ -86,7 +86,7 @@ async def publish(session: Session, msgs: int, size: int, storage: str, as_json:
         _report("pub", msgs, size, await _fill(js, msgs, size), as_json)
 
 
-@bench.command("sub")
+@bench.command("sub", example="jetlake bench sub --msgs 10000 --size 256")
 @_options
 @command
 async def ordered(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:
@@ -101,7 +101,7 @@ async def ordered(session: Session, msgs: int, size: int, storage: str, as_json:
         _report("sub", msgs, size, time.perf_counter() - began, as_json)
 
 
-@bench.command("fetch")
+@bench.command("fetch", example="jetlake bench fetch --msgs 10000 --size 256")
 @_options
 @click.option(
     "--batch", default=1000, show_default=True, type=click.IntRange(1), metavar="N", help="Messages of one fetch."
@@ -123,7 +123,7 @@ async def fetch(session: Session, msgs: int, size: int, storage: str, as_json: b
         _report("fetch", msgs, size, time.perf_counter() - began, as_json)
 
 
-@bench.command("consume")
+@bench.command("consume", example="jetlake bench consume --msgs 10000 --size 256")
 @_options
 @command
 async def consume(session: Session, msgs: int, size: int, storage: str, as_json: bool) -> None:

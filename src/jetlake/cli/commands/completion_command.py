@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from jetlake.cli.shared_options import SharedCommand
+
 __all__ = ["completion"]
 
 
-@click.command()
+@click.command(cls=SharedCommand, example='eval "$(jetlake completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

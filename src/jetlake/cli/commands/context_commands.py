@@ -17,7 +17,7 @@ def context() -> None:
     """Save servers and credentials under a name."""
 
 
-@context.command("save")
+@context.command("save", example="jetlake context save prod -s nats://host:4222 --user me --select")
 @click.argument("name")
 @click.option("--select", "use", is_flag=True, help="Use it from now on when nothing else is said.")
 @pass_session
@@ -29,7 +29,7 @@ def save(session: Session, name: str, use: bool) -> None:
     click.echo(f"Saved {name} in {file}")
 
 
-@context.command("ls")
+@context.command("ls", example="jetlake context ls")
 @json_option
 def list_contexts(as_json: bool) -> None:
     """List saved contexts; the selected one has a star."""
@@ -43,7 +43,7 @@ def list_contexts(as_json: bool) -> None:
             click.echo(f"{'*' if name == current else ' '} {name}")
 
 
-@context.command("select")
+@context.command("select", example="jetlake context select prod")
 @click.argument("name", shell_complete=context_names)
 @pass_session
 def select(session: Session, name: str) -> None:
@@ -52,7 +52,7 @@ def select(session: Session, name: str) -> None:
     click.echo(f"{name} is used from now on")
 
 
-@context.command("rm")
+@context.command("rm", example="jetlake context rm prod --force")
 @click.argument("name", shell_complete=context_names)
 @force_option
 @pass_session

@@ -12,10 +12,10 @@ from jetlake.cli.shared_options import SharedCommand
 __all__ = ["dashboard"]
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake dashboard --listen 127.0.0.1:8780")
 @click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
 @click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
-@click.option("--token", "page_token", metavar="TEXT", help="Allow purge, pause and unpin to whoever knows it.")
+@click.option("--page-token", metavar="TEXT", help="Allow purge, pause and unpin to whoever knows it.")
 @click.option("--host-name", "hosts", multiple=True, help="A name under which the page may be asked for.")
 @command
 async def dashboard(

@@ -65,7 +65,7 @@ def dead_letters() -> None:
     """Show and replay messages that were given up."""
 
 
-@dead_letters.command("ls")
+@dead_letters.command("ls", example="jetlake dead-letters ls DEAD --of ORDERS")
 @_selecting
 @json_option
 @command
@@ -88,7 +88,7 @@ async def list_letters(session: Session, letters: str, as_json: bool, **chosen: 
         click.echo(f"No dead letters in {letters}")
 
 
-@dead_letters.command("show")
+@dead_letters.command("show", example="jetlake dead-letters show DEAD 7")
 @click.argument("letters", shell_complete=stream_names)
 @click.argument("sequence", type=click.IntRange(1))
 @command
@@ -105,7 +105,7 @@ async def show(session: Session, letters: str, sequence: int) -> None:
     click.echo(letter.payload.decode("utf-8", "backslashreplace"))
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake dead-letters replay DEAD --consumer worker --dry-run")
 @_selecting
 @click.option("--keep", is_flag=True, help="Leave the letters in LETTERS; they are deleted otherwise.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and change nothing.")

@@ -31,7 +31,7 @@ def _body(text: str | None, number: int) -> bytes:
     return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake pub orders.new 'order {{Count}}' --count 10")
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
@@ -88,7 +88,7 @@ def _progress(count: int) -> range | list[int]:
     return track(numbers, "Publishing", console=Console(stderr=True), transient=True)  # type: ignore[return-value]
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake req greet.joe hello")
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
@@ -136,7 +136,7 @@ def _print(message: Message, raw: bool) -> None:
     click.echo(message.data)
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake sub 'orders.>'")
 @click.argument("subject")
 @click.option("--queue", default="", metavar="GROUP", help="Queue group.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
@@ -162,7 +162,7 @@ async def sub(session: Session, subject: str, queue: str, count: int | None, raw
                 break
 
 
-@click.command("ack-watch", cls=SharedCommand)
+@click.command("ack-watch", cls=SharedCommand, example="jetlake ack-watch ORDERS worker")
 @click.argument("stream", required=False, default="*")
 @click.argument("consumer", required=False, default="*")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many samples.")

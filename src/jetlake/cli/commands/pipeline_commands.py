@@ -27,7 +27,7 @@ def pipeline() -> None:
     """
 
 
-@pipeline.command()
+@pipeline.command(example="jetlake pipeline archive ORDERS lake/orders --once")
 @click.argument("stream")
 @click.argument("target")
 @click.option(
@@ -75,7 +75,7 @@ def archive(
     run.start(build)
 
 
-@pipeline.command()
+@pipeline.command(example="jetlake pipeline verify ORDERS lake/orders")
 @click.argument("stream")
 @click.argument("target")
 @pipeline_options(follows=False)
@@ -90,7 +90,7 @@ def verify(run: PipelineRun, stream: str, target: str) -> None:
     run.start(build)
 
 
-@pipeline.command()
+@pipeline.command(example="jetlake pipeline replay lake/orders ORDERS2 --rate 1000")
 @click.argument("source")
 @click.argument("stream")
 @click.option("--format", "format_name", default="", help="What the files are, when SOURCE is no archive of ours.")
@@ -154,7 +154,7 @@ def replay(
     run.start(build)
 
 
-@pipeline.command()
+@pipeline.command(example="jetlake pipeline health ORDERS --to console")
 @click.argument("streams", nargs=-1)
 @click.option(
     "--to",
@@ -190,7 +190,7 @@ def health(
     run.start(build)
 
 
-@pipeline.command("dead-letters")
+@pipeline.command("dead-letters", example="jetlake pipeline dead-letters ORDERS --to DEAD")
 @click.argument("streams", nargs=-1, required=True)
 @click.option(
     "--to", required=True, metavar="TARGET", help="A stream's name, parquet:DIR, orc:DIR, json:DIR or console."
@@ -214,7 +214,7 @@ def dead_letters(
     run.start(build)
 
 
-@pipeline.command()
+@pipeline.command(example="jetlake pipeline sql revenue.yaml")
 @click.argument("file")
 @click.option("--reset", metavar="SINK", help="Do not run: let that sink begin anew, and remove the files it wrote.")
 @pipeline_options()
@@ -239,7 +239,7 @@ def events() -> None:
     """Collect what the server announces in a stream."""
 
 
-@events.command()
+@events.command(example="jetlake events init --max-age 30d")
 @click.option("--name", default="EVENTS", show_default=True, help="Name of the stream.")
 @click.option("--max-age", default="7d", show_default=True, type=DURATION, help="How long events are kept.")
 @command

@@ -19,6 +19,7 @@ from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.errors import (
+    ApiError,
     ConnectionClosedError,
     DisconnectedError,
     JetlakeError,
@@ -444,5 +445,7 @@ def _refusal(subject: str, message: Message) -> Exception | None:
     try:
         decode_pub_ack(message.payload)
     except JetlakeError as error:
+        if isinstance(error, ApiError):
+            error.request = subject
         return error
     return None

@@ -93,6 +93,7 @@ class Publisher:
                 ) from None
             except ApiError as error:
                 if not is_in_process(error) or not message.has_id or loop.time() >= give_up_at:
+                    error.request = subject
                     raise
             attempts += 1
             await asyncio.sleep(_RETRY_WAIT_S)

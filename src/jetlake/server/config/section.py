@@ -169,8 +169,15 @@ class Section:
         for name, (key, value) in self._values.items():
             if name not in self._used and not value.is_variable:
                 if on_unknown is None:
-                    raise ConfigError(f'{value.place}: unknown field "{key}"')
+                    raise ConfigError(f'{value.place}: unknown field "{key}"{self._suggestion(name)}')
                 on_unknown(key, value)
+
+    def _suggestion(self, name: str) -> str:
+        """Name the known key that an unknown one looks like."""
+        import difflib
+
+        near = difflib.get_close_matches(name, self._used, 1)
+        return f'; did you mean "{near[0]}"?' if near else ""
 
     @staticmethod
     def wrong(value: Value, name: str, expected: str) -> ConfigError:

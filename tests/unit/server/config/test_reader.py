@@ -263,6 +263,7 @@ def test_a_number_for_a_duration_is_doubtful():
 
 
 REFUSED = {
+    "jetstream { max_file_stor: 1 }": 'unknown field "max_file_stor"; did you mean "max_file_store"?',
     "\nbogus: 1": 'conf:2:0: unknown field "bogus"',
     "jetstream { bogus: 1 }": 'conf:1:12: unknown field "bogus"',
     "authorization { bogus: 2 }": 'conf:1:16: unknown field "bogus"',

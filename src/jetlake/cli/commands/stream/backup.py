@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.stream_commands import read_config
+from jetlake.cli.commands.config_files import read_config
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import Session, command, json_option
 from jetlake.cli.shared_options import SharedCommand
@@ -15,7 +15,7 @@ from jetlake.model.stream import StreamConfig
 __all__ = ["backup", "restore"]
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake stream backup ORDERS backups/orders")
 @click.argument("name", shell_complete=stream_names)
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.option("--no-consumers", is_flag=True, help="Leave the consumers out.")
@@ -34,7 +34,7 @@ async def backup(session: Session, name: str, folder: str, no_consumers: bool, a
         click.echo(f"Stream {name} was backed up to {folder}: {messages} in {output.size(taken.size)}")
 
 
-@click.command(cls=SharedCommand)
+@click.command(cls=SharedCommand, example="jetlake stream restore backups/orders --name ORDERS2")
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.option("--name", metavar="NAME", help="Name of the new stream. Default: that of the backup.")
 @click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas.")

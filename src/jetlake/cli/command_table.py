@@ -1,0 +1,58 @@
+"""The commands by name, each with the place of its code: read without loading any of it, or a command-line library."""
+
+from __future__ import annotations
+
+__all__ = ["COMMANDS", "install_hint", "plain_help"]
+
+COMMANDS = {
+    "account": ("account_commands", "account", "Look at the account."),
+    "ack-watch": ("message_commands", "ack_watch", "Print ack samples as they come."),
+    "bench": ("bench_commands", "bench", "Measure publishing and reading."),
+    "completion": ("completion_command", "completion", "Print what your shell needs to complete commands."),
+    "consumer": ("consumer.consumer_group", "consumer", "Make, list, look at, change and read from consumers."),
+    "context": ("context_commands", "context", "Save servers and credentials under a name."),
+    "dashboard": ("dashboard_command", "dashboard", "Show streams and consumers on a web page."),
+    "dead-letters": ("dead_letter_commands", "dead_letters", "Show and replay messages that were given up."),
+    "demo": ("demo_command", "demo", "Run the whole system once and prove the counts."),
+    "events": ("pipeline_commands", "events", "Collect what the server announces in a stream."),
+    "pipeline": ("pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
+    "pub": ("message_commands", "pub", "Publish a message."),
+    "req": ("message_commands", "req", "Send a request and print what answers."),
+    "serve": ("serve_command", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
+    "server": ("account_commands", "server", "Look at the server."),
+    "stream": ("stream.stream_group", "stream", "Make, list, look at, change, empty and remove streams."),
+    "sub": ("message_commands", "sub", "Print what is published."),
+}
+"""Name of a command: its module in `commands`, the attribute there, and the line of the help."""
+
+_EXTRAS = {
+    "client": ("nkeys", "websockets"),
+    "cli": ("click", "rich"),
+    "server": ("bcrypt", "cramjam", "google_crc32c", "starlette", "tzdata", "uvicorn", "uvloop", "xxhash"),
+    "spark": ("numpy", "pandas", "pyarrow", "pyspark", "yaml"),
+}
+_EXTRA_OF = {package: extra for extra, packages in _EXTRAS.items() for package in packages}
+
+
+def install_hint(module: str) -> str:
+    """Say which package is missing, by the name of a module that was not found, and the smallest extra with it."""
+    package = module.partition(".")[0]
+    extra = _EXTRA_OF.get(package, "all")
+    return f"the package {package!r} is missing here: pip install 'jetlake[{extra}]' brings it"
+
+
+def plain_help() -> str:
+    """Return the help for an installation without a command-line library."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        "Usage: jetlake [OPTIONS] COMMAND [ARGS]...",
+        "",
+        "  JetStream for Python: an embedded server, a client, and data pipelines on Spark.",
+        "",
+        "  Only the client is installed. pip install 'jetlake[cli]' brings the commands, 'jetlake[server]' also the",
+        "  server and the dashboard, 'jetlake[spark]' the pipelines.",
+        "",
+        "Commands:",
+        *(f"  {name:<{width}}  {summary}" for name, (_, _, summary) in sorted(COMMANDS.items())),
+    ]
+    return "\n".join(lines) + "\n"

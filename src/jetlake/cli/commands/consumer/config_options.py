@@ -1,0 +1,78 @@
+"""The options of a consumer's configuration, which `consumer add` and `edit` take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from jetlake.cli.values import DURATION, PAIR, SAMPLE
+from jetlake.model.consumer import ConsumerConfig
+
+__all__ = ["config_options", "given_fields", "with_fields"]
+
+_OPTIONS = (
+    click.option("--filter", "filters", multiple=True, metavar="SUBJECT", help="Take only these subjects."),
+    click.option("--ack", type=click.Choice(["explicit", "all", "none"]), help="Which acks to wait for."),
+    click.option("--wait", "ack_wait", type=DURATION, help="How long to wait for an ack before delivering again."),
+    click.option("--backoff", metavar="LIST", help="Waits before each redelivery, like 1s,5s,1m."),
+    click.option("--max-deliver", type=int, metavar="N", help="Most deliveries of one message; -1 unlimited."),
+    click.option("--max-pending", "max_ack_pending", type=int, metavar="N", help="Most messages awaiting an ack."),
+    click.option("--max-waiting", type=int, metavar="N", help="Most waiting pulls."),
+    click.option("--max-pull-batch", "max_batch", type=int, metavar="N", help="Largest batch of a pull."),
+    click.option("--max-pull-expire", "max_expires", type=DURATION, help="Longest life of a pull."),
+    click.option("--sample", "sample_freq", type=SAMPLE, help="Percentage of acks to publish as samples."),
+    click.option("--replay", "replay_policy", type=click.Choice(["instant", "original"]), help="How fast to deliver."),
+    click.option("--target", "deliver_subject", metavar="SUBJECT", help="Push to this subject."),
+    click.option("--deliver-group", metavar="QUEUE", help="Queue group that shares the target."),
+    click.option("--heartbeat", "idle_heartbeat", type=DURATION, help="Push: sign of life after this much silence."),
+    click.option("--flow-control", is_flag=True, default=None, help="Push: pause when the reader does not keep up."),
+    click.option("--bps", "rate_limit_bps", type=int, metavar="N", help="Push: most bits per second."),
+    click.option("--headers-only", is_flag=True, default=None, help="Leave payloads out."),
+    click.option("--inactive-threshold", type=DURATION, help="How long it outlives its last use."),
+    click.option("--memory", "mem_storage", is_flag=True, default=None, help="Keep its state in memory."),
+    click.option("--description", metavar="TEXT", help="Free text."),
+    click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated."),
+    click.option("--overflow-groups", metavar="GROUP", help="Priority group with the overflow policy."),
+    click.option("--pinned-groups", metavar="GROUP", help="Priority group with the pinned client policy."),
+    click.option("--prioritized-groups", metavar="GROUP", help="Priority group with the prioritized policy."),
+    click.option("--pinned-ttl", "priority_timeout", type=DURATION, help="How long a pinned client may be silent."),
+)
+_POLICIES = {
+    "overflow_groups": "overflow",
+    "pinned_groups": "pinned_client",
+    "prioritized_groups": "prioritized",
+}
+
+
+def config_options(function: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration's fields from the options that were given."""
+    fields = {name: value for name, value in options.items() if value not in (None, ())}
+    filters = tuple(one for one in fields.pop("filters", ()) if one)
+    if len(filters) == 1:
+        fields["filter_subject"] = filters[0]
+    elif filters:
+        fields["filter_subjects"] = filters
+    if "ack" in fields:
+        fields["ack_policy"] = fields.pop("ack")
+    if "backoff" in fields:
+        fields["backoff"] = [DURATION.convert(one.strip(), None, None) for one in fields["backoff"].split(",")]
+    if "metadata" in fields:
+        fields["metadata"] = dict(fields["metadata"])
+    for option, policy in _POLICIES.items():
+        if option in fields:
+            fields.update(priority_groups=[fields.pop(option)], priority_policy=policy)
+    return fields
+
+
+def with_fields(config: ConsumerConfig, fields: dict[str, Any]) -> ConsumerConfig:
+    """Return the configuration with these fields in the place of its own."""
+    return msgspec.convert({**msgspec.to_builtins(config), **fields}, ConsumerConfig)

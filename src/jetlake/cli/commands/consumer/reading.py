@@ -1,0 +1,119 @@
+"""Commands that take messages from a consumer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jetlake.cli import output
+from jetlake.cli.name_completion import consumer_names, stream_names
+from jetlake.cli.session import Session, command, fail
+from jetlake.cli.shared_options import SharedCommand
+from jetlake.cli.values import DURATION
+from jetlake.errors import SubscribeMismatchError
+from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    from jetlake.client import Message
+
+__all__ = ["next_message", "subscribe"]
+
+
+@click.command("next", cls=SharedCommand, example="jetlake consumer next ORDERS worker --count 10")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.option("--ack/--no-ack", default=True, help="Acknowledge what was received.")
+@click.option("--nak", is_flag=True, help="Hand it back instead of acknowledging it.")
+@click.option("--term", is_flag=True, help="Say that it is not to be delivered again.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many messages.")
+@click.option("--wait", type=DURATION, default="5s", show_default=True, help="How long to wait for them.")
+@click.option("--group", metavar="GROUP", help="Priority group.")
+@click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@command
+async def next_message(
+    session: Session,
+    stream: str,
+    name: str,
+    ack: bool,
+    nak: bool,
+    term: bool,
+    count: int,
+    wait: int,
+    group: str | None,
+    raw: bool,
+) -> None:
+    """Take messages from pull consumer NAME on STREAM."""
+    received = 0
+    async with session.jetstream() as js:
+        handle = await js.consumer(stream, name)
+        async for message in handle.fetch(count, expires=wait / NANOSECONDS_PER_SECOND, group=group):
+            received += 1
+            _print_message(message, raw)
+            await _settle(message, ack=ack and handle.config.ack_policy != "none", nak=nak, term=term, raw=raw)
+    if not received:
+        fail(f"no message came from {stream} > {name} within {output.duration(wait)}")
+
+
+@click.command("sub", cls=SharedCommand, example="jetlake consumer sub ORDERS worker")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.option("--ack/--no-ack", default=True, help="Acknowledge what was received.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
+@click.option("--group", metavar="GROUP", help="Priority group.")
+@click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@command
+async def subscribe(
+    session: Session, stream: str, name: str, ack: bool, count: int | None, group: str | None, raw: bool
+) -> None:
+    """Read from consumer NAME on STREAM until Ctrl-C."""
+    async with await session.connect() as client:
+        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        info = await (await js.stream(stream)).consumer_info(name)
+        acknowledge = ack and info.config.ack_policy != "none"
+        if info.config.deliver_subject:
+            if info.push_bound and not info.config.deliver_group:
+                raise SubscribeMismatchError(f"{stream} > {name} has a subscriber already")
+            messages: Any = await client.subscribe(info.config.deliver_subject, queue=info.config.deliver_group)
+        else:
+            handle = await js.consumer(stream, name)
+            # No more is asked for than is printed: what came ahead would count as a delivery.
+            messages = handle.consume(group=group, max_messages=500, stop_after=count)
+        received = 0
+        async with messages as incoming:
+            async for message in incoming:
+                if message.status is not None:
+                    continue
+                received += 1
+                _print_message(message, raw)
+                await _settle(message, ack=acknowledge, nak=False, term=False, raw=raw)
+                if received == count:
+                    break
+
+
+def _print_message(message: Message, raw: bool) -> None:
+    if not raw:
+        place = message.metadata
+        click.echo(
+            f"--- subj: {message.subject} / tries: {place.delivered} / cons seq: {place.consumer_seq} / "
+            f"str seq: {place.stream_seq} / pending: {place.pending}"
+        )
+        for key, value in message.headers.items():
+            click.echo(f"{key}: {value}")
+    click.echo(message.data)
+
+
+async def _settle(message: Message, *, ack: bool, nak: bool, term: bool, raw: bool) -> None:
+    if nak:
+        await message.nak()
+        done = "Handed back message"
+    elif term:
+        await message.term()
+        done = "Terminated message"
+    elif ack:
+        await message.ack_sync()
+        done = "Acknowledged message"
+    else:
+        return
+    if not raw:
+        click.echo(f"\n{done}\n")

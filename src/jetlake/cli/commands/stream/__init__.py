@@ -1,0 +1,1 @@
+"""`jetlake stream …`."""

@@ -1,0 +1,86 @@
+"""The options of a stream's configuration, which `stream add`, `edit` and `copy` take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from jetlake.cli.values import DURATION, PAIR, SIZE
+from jetlake.model.stream import StreamConfig
+
+__all__ = ["config_options", "given_fields", "with_fields"]
+
+_OPTIONS = (
+    click.option("--subjects", multiple=True, metavar="LIST", help="Subjects to capture, separated by commas."),
+    click.option("--storage", type=click.Choice(["file", "memory", "f", "m"]), help="Where messages are kept."),
+    click.option(
+        "--retention",
+        type=click.Choice(["limits", "interest", "work", "workqueue"]),
+        help="When messages go: by limits, when all consumers have them, when one has.",
+    ),
+    click.option("--discard", type=click.Choice(["old", "new"]), help="What a full stream does."),
+    click.option(
+        "--discard-per-subject/--no-discard-per-subject",
+        "discard_new_per_subject",
+        default=None,
+        help="Whether discarding new messages goes by the limit of a subject.",
+    ),
+    click.option("--max-msgs", type=int, metavar="N", help="Most messages; -1 unlimited."),
+    click.option("--max-msgs-per-subject", type=int, metavar="N", help="Most messages of one subject."),
+    click.option("--max-bytes", type=SIZE, help="Most bytes, like 1GB."),
+    click.option("--max-age", type=DURATION, help="Longest life of a message, like 7d."),
+    click.option("--max-msg-size", type=SIZE, help="Largest message."),
+    click.option("--max-consumers", type=int, metavar="N", help="Most consumers."),
+    click.option("--dupe-window", "duplicate_window", type=DURATION, help="How long message ids are remembered."),
+    click.option("--replicas", "num_replicas", type=int, metavar="N", help="Copies in a cluster."),
+    click.option("--ack/--no-ack", "ack", default=None, help="Whether publishers get an answer."),
+    click.option("--allow-direct/--no-allow-direct", "allow_direct", default=None, help="Answer direct gets."),
+    click.option("--allow-rollup/--no-allow-rollup", "allow_rollup_hdrs", default=None, help="Allow roll-ups."),
+    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow messages a life."),
+    click.option("--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Count by subject."),
+    click.option("--allow-batch", "allow_atomic", is_flag=True, default=None, help="Allow atomic batches."),
+    click.option("--allow-fast-batch", "allow_batched", is_flag=True, default=None, help="Allow fast batches."),
+    click.option("--allow-schedules", "allow_msg_schedules", is_flag=True, default=None, help="Allow schedules."),
+    click.option("--deny-delete", is_flag=True, default=None, help="Refuse to delete messages, for good."),
+    click.option("--deny-purge", is_flag=True, default=None, help="Refuse to purge, for good."),
+    click.option("--compression", type=click.Choice(["none", "s2"]), help="How blocks are compressed."),
+    click.option("--first-sequence", "first_seq", type=int, metavar="N", help="Sequence of the first message."),
+    click.option("--mirror", metavar="STREAM", help="Be a copy of this stream."),
+    click.option("--source", "sources", multiple=True, metavar="STREAM", help="Copy from this; may be repeated."),
+    click.option("--description", metavar="TEXT", help="Free text."),
+    click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated."),
+)
+_SHORT = {"f": "file", "m": "memory", "work": "workqueue"}
+
+
+def config_options(function: Any) -> Any:
+    """Add the options to a command."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def given_fields(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration's fields from the options that were given."""
+    fields = {name: value for name, value in options.items() if value not in (None, ())}
+    if "subjects" in fields:
+        fields["subjects"] = tuple(one.strip() for text in fields["subjects"] for one in text.split(",") if one.strip())
+    for name in ("storage", "retention"):
+        if name in fields:
+            fields[name] = _SHORT.get(fields[name], fields[name])
+    if "mirror" in fields:
+        fields["mirror"] = {"name": fields["mirror"]}
+    if "sources" in fields:
+        fields["sources"] = tuple({"name": name} for name in fields["sources"])
+    if "metadata" in fields:
+        fields["metadata"] = dict(fields["metadata"])
+    if "ack" in fields:
+        fields["no_ack"] = not fields.pop("ack")
+    return fields
+
+
+def with_fields(config: StreamConfig, fields: dict[str, Any]) -> StreamConfig:
+    """Return the configuration with these fields in the place of its own."""
+    return msgspec.convert({**msgspec.to_builtins(config), **fields}, StreamConfig)

@@ -1,0 +1,70 @@
+"""Commands run as in a shell, for the tests of the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import shlex
+import sys
+from asyncio.subprocess import PIPE
+
+from click.testing import CliRunner
+
+from jetlake.cli.app import app
+
+
+class Shell:
+    """Runs commands as a user would, beside the loop that the server may run in."""
+
+    def __init__(self, url):
+        self.url = url
+
+    async def run(self, line, *, status=0, stdin=None):
+        """The output of a command, written as in a shell."""
+        arguments = ["-s", self.url, *shlex.split(line)]
+        result = await asyncio.to_thread(CliRunner().invoke, app, arguments, input=stdin, prog_name="jetlake")
+        assert result.exit_code == status, result.output
+        assert "Traceback" not in result.output
+        return result.output
+
+    async def start(self, line, ready):
+        """Start a command that goes on, in a process of its own; it has said `ready` on stderr."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line), stdout=PIPE, stderr=PIPE
+        )
+        said = b""
+        while ready not in said:
+            line = await process.stderr.readline()
+            assert line, said
+            said += line
+        return process
+
+    async def answer(self, line, *answers, status=0):
+        """The output of a command on a terminal, where these lines are typed; and what it asked."""
+        keyboard, terminal = pty.openpty()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line)),
+                stdin=terminal,
+                stdout=PIPE,
+                stderr=PIPE,
+            )
+            os.write(keyboard, "".join(f"{answer}\n" for answer in answers).encode())
+            out, said = await process.communicate()
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+        assert process.returncode == status, said
+        return out.decode(), said.decode()
+
+    async def json(self, line):
+        return json.loads(await self.run(line + " --json"))
+
+
+async def output_of(process):
+    """What the command printed until it ended by itself."""
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
