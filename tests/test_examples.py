@@ -26,6 +26,7 @@ PRINTED = {
     "09_standby": "the first is pinned\nthe second is pinned\n",
     "12_service": "42\n\\(404\\) nothing called coffee\ntill 1.0.0: 2 requests, 1 error\n",
     "11_dead_letters": "try 1 of ten\ntry 2 of ten\ndead.ORDERS ValueError: invalid literal .*\n",
+    "14_consumer_group": r"\{'parcels.bonn': \[0, 1, 2\], .*'parcels.nice': \[0, 1, 2\]\}\n",
     "13_counters": r"\{.*'votes.tea': 3.*\}\n\['left', 'right'\]\n",
     "12_object_store": "stored 300000 bytes in 3 chunks\ncopied: True\nold.bin, new.bin left\n",
     "10_blocking": "fetched 5\nthe others add up to 180\n",

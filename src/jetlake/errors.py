@@ -36,6 +36,7 @@
     │   ├── PullStatusError           the server refused a pull; carries status and description
     │   ├── SequenceGapError          deliveries are missing; carries the expected and the received sequence
     │   └── StreamReplacedError       the stream is not the one that the read began with
+    ├── ConsumerGroupError            a consumer group is not there, is different, or cannot be changed so
     ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
     ├── BatchError                    a batch of messages is over, empty, or unknown to the server
     ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
@@ -92,6 +93,7 @@ __all__ = [
     "ConsumerDeletedError",
     "ConsumerDoesNotExistError",
     "ConsumerExistsError",
+    "ConsumerGroupError",
     "ConsumerHeldError",
     "ConsumerNameInUseError",
     "ConsumerNotFoundError",
@@ -565,6 +567,10 @@ class StreamReplacedError(ConsumeError):
         )
         self.stream = stream
         self.last_read = last_read
+
+
+class ConsumerGroupError(JetlakeError):
+    """A consumer group is not there, is different, or cannot be changed so."""
 
 
 class BackupError(JetlakeError):

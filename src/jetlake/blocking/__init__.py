@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from jetlake.blocking.client import Client, connect
 from jetlake.blocking.counters import Counters
+from jetlake.blocking.groups import ConsumerGroup, ConsumerGroups, GroupMember
 from jetlake.blocking.jetstream import AtomicBatch, FastPublisher, JetStream, PullSubscription, PushSubscription
 from jetlake.blocking.key_value import KeyValue, KeyWatch
 from jetlake.blocking.message import Message
@@ -33,8 +34,11 @@ __all__ = [
     "AtomicBatch",
     "Client",
     "Consumer",
+    "ConsumerGroup",
+    "ConsumerGroups",
     "Counters",
     "FastPublisher",
+    "GroupMember",
     "JetStream",
     "KeyValue",
     "KeyWatch",

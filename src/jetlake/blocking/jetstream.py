@@ -6,7 +6,8 @@ from typing import Any, Literal, Unpack, overload
 
 from jetlake import client
 from jetlake.blocking.counters import Counters
-from jetlake.blocking.facade import Call, Facade, View, Wrapped
+from jetlake.blocking.facade import Call, Facade, Made, View, Wrapped
+from jetlake.blocking.groups import ConsumerGroups
 from jetlake.blocking.key_value import KeyValue
 from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
@@ -154,6 +155,7 @@ class JetStream(Facade):
     key_value_names = Call(client.JetStream.key_value_names)
     create_counters = Wrapped(client.JetStream.create_counters, Counters)
     counters = Wrapped(client.JetStream.counters, Counters)
+    consumer_groups = Made(client.JetStream.consumer_groups, ConsumerGroups)
     create_object_store = Wrapped(client.JetStream.create_object_store, ObjectStore)
     create_or_update_object_store = Wrapped(client.JetStream.create_or_update_object_store, ObjectStore)
     object_store = Wrapped(client.JetStream.object_store, ObjectStore)

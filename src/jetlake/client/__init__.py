@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jetlake.client.connecting import connect
     from jetlake.client.connection.subscription import Subscription
     from jetlake.client.counters import Counters
+    from jetlake.client.groups import ConsumerGroup, ConsumerGroups, GroupMember
     from jetlake.client.jetstream import JetStream
     from jetlake.client.kv import KeyValue, KeyWatch
     from jetlake.client.legacy.pull_subscription import PullSubscription
@@ -37,9 +38,12 @@ __all__ = [
     "Client",
     "Consume",
     "Consumer",
+    "ConsumerGroup",
+    "ConsumerGroups",
     "Counters",
     "FastPublisher",
     "Fetch",
+    "GroupMember",
     "JetStream",
     "KeyValue",
     "KeyWatch",
@@ -66,9 +70,12 @@ _HOMES = {
     "Client": "client",
     "Consume": "pull.consume",
     "Consumer": "pull.consumer",
+    "ConsumerGroup": "groups",
+    "ConsumerGroups": "groups",
     "Counters": "counters",
     "FastPublisher": "publish.fast_publisher",
     "Fetch": "pull.fetch",
+    "GroupMember": "groups",
     "JetStream": "jetstream",
     "KeyValue": "kv",
     "KeyWatch": "kv",

@@ -11,6 +11,7 @@ from jetlake.client.api.config_options import ConsumerOptions, RestoreOptions, S
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import MessageCallback
 from jetlake.client.counters.counters import Counters
+from jetlake.client.groups.groups import ConsumerGroups
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.buckets import key_value_buckets
 from jetlake.client.kv.config import BucketOptions
@@ -462,6 +463,12 @@ class JetStream:
             InvalidOptionError: the stream has no counters.
         """
         return Counters(self._publisher, await self.stream(name))
+
+    # Consumer groups
+
+    def consumer_groups(self, stream: str) -> ConsumerGroups:
+        """The consumer groups of a stream, whose members share its keys, each key in order."""
+        return ConsumerGroups(self._api, self._buckets, stream)
 
     # The older workflow
 

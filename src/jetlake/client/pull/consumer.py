@@ -12,6 +12,7 @@ from jetlake.client.pull.explanation import Explanation, explain
 from jetlake.client.pull.fetch import Fetch
 from jetlake.client.pull.handler_pool import MessageHandler
 from jetlake.client.pull.pull_options import (
+    ConsumeOptions,
     GroupOptions,
     MissedHeartbeat,
     consume_options,
@@ -279,6 +280,10 @@ class Consumer:
             on_pinned=on_pinned,
             on_unpinned=on_unpinned,
         )
+
+    def consume_with(self, options: ConsumeOptions, handler: MessageHandler) -> Consume:
+        """Read without end with options that nobody has checked, for parts of the library."""
+        return Consume(self._api.connection, self._pulled, options, handler=handler)
 
     messages = consume
     """Another name for `consume`, for iterating: `async for message in consumer.messages()`."""
