@@ -1,10 +1,10 @@
-"""What a shell offers for an argument: names of streams and consumers that the server has, saved contexts."""
+"""What a shell offers for an argument: names that the server has, saved contexts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,16 @@ from jetlake.errors import JetlakeError
 if TYPE_CHECKING:
     from jetlake.client import JetStream
 
-__all__ = ["consumer_names", "context_names", "stream_names"]
+__all__ = [
+    "bucket_names",
+    "consumer_names",
+    "context_names",
+    "key_names",
+    "object_names",
+    "service_names",
+    "store_names",
+    "stream_names",
+]
 
 _PATIENCE_S = 2.0
 
@@ -39,14 +48,55 @@ def consumer_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return _asked(ctx, names, incomplete)
 
 
-def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[str]]], incomplete: str) -> list[str]:
-    """The names that fit; none when the server does not answer, for a shell has no place for the reason."""
+def bucket_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The key-value buckets."""
+    return _asked(ctx, lambda js: js.key_value_names(), incomplete)
 
-    async def ask() -> list[str]:
+
+def key_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The keys of the bucket that the line names."""
+
+    async def names(js: JetStream) -> list[str]:
+        return await (await js.key_value(ctx.params["bucket"])).keys()
+
+    return _asked(ctx, names, incomplete)
+
+
+def store_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The object stores."""
+    return _asked(ctx, lambda js: js.object_store_names(), incomplete)
+
+
+def object_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The objects of the store that the line names."""
+
+    async def names(js: JetStream) -> list[str]:
+        return [info.name for info in await (await js.object_store(ctx.params["bucket"])).list()]
+
+    return _asked(ctx, names, incomplete)
+
+
+def service_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The services that run."""
+
+    async def names() -> list[str]:
+        async with asyncio.timeout(_PATIENCE_S), await session_of(ctx).connect() as client:
+            return list({found.name for found in await client.services().ping(timeout=_PATIENCE_S)})
+
+    return _offered(names, incomplete)
+
+
+def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[str]]], incomplete: str) -> list[str]:
+    async def names() -> list[str]:
         async with asyncio.timeout(_PATIENCE_S), session_of(ctx).jetstream() as js:
             return await question(js)
 
+    return _offered(names, incomplete)
+
+
+def _offered(names: Callable[[], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
+    """The names that fit; none when the server does not answer, for a shell has no place for the reason."""
     try:
-        return sorted(name for name in asyncio.run(ask()) if name.startswith(incomplete))
+        return sorted(name for name in asyncio.run(names()) if name.startswith(incomplete))
     except (JetlakeError, OSError):
         return []

@@ -17,6 +17,12 @@ _GROUPS = {
     "srv": "server",
     "sys": "server",
     "ctx": "context",
+    "obj": "object",
+    "service": "micro",
+    "services": "micro",
+    "svc": "micro",
+    "sched": "schedule",
+    "schedules": "schedule",
     "publish": "pub",
     "request": "req",
     "subscribe": "sub",
@@ -33,6 +39,9 @@ _COMMANDS = {
     "delete": "rm",
     "del": "rm",
     "update": "edit",
+    "status": "info",
+    "cp": "copy",
+    "query": "find",
     "subs": "subjects",
 }
 

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.commands.bodies import body_of
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION, HEADER
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["ack_watch", "pub", "req", "sub"]
 
 headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
-
-
-def _body(text: str | None, number: int) -> bytes:
-    """The payload: what was typed, or standard input; `{{Count}}` and `{{Time}}` are filled in."""
-    if text is None:
-        return sys.stdin.buffer.read()
-    return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
 
 
 @click.command(cls=SharedCommand, example="jetlake pub orders.new 'order {{Count}}' --count 10")
@@ -61,7 +55,7 @@ async def pub(
     async with await session.connect() as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
         for number in _progress(count):
-            payload = _body(body, number)
+            payload = body_of(body, number)
             if jetstream:
                 ack = await js.publish(subject, payload, headers=dict(headers) or None)
                 where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
@@ -110,7 +104,7 @@ async def req(
     """Send BODY (or standard input) to SUBJECT and print what answers."""
     async with await session.connect() as client:
         for number in range(1, count + 1):
-            payload, began = _body(body, number), time.perf_counter()
+            payload, began = body_of(body, number), time.perf_counter()
             if not raw:
                 click.echo(f"Sending request on {subject!r}", err=True)
             if replies == 1:

@@ -1,0 +1,143 @@
+"""`jetlake micro …`: services that run, what they offer and how they are doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from jetlake.cli import output
+from jetlake.cli.name_completion import service_names
+from jetlake.cli.session import Session, command, fail, json_option
+from jetlake.cli.shared_options import SharedGroup
+from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
+
+__all__ = ["micro"]
+
+_name = click.argument("name", default="", required=False, shell_complete=service_names)
+_instance = click.argument("instance", default="", required=False)
+
+
+@click.group(cls=SharedGroup)
+def micro() -> None:
+    """Find services and see how they are doing."""
+
+
+def _must_be_there(found: Sequence[ServiceIdentity], name: str) -> None:
+    if not found and name:
+        fail(f"no service {name} answers. See what there is: jetlake micro ls")
+
+
+@micro.command("ls", example="jetlake micro ls")
+@_name
+@json_option
+@command
+async def list_services(session: Session, name: str, as_json: bool) -> None:
+    """List the running instances of all services, or of NAME."""
+    async with await session.connect() as client:
+        found = await client.services().info(name, timeout=session.timeout_s)
+    _must_be_there(found, name)
+    if as_json:
+        output.print_json(found)
+    elif not found:
+        click.echo("No services answer")
+    else:
+        output.print_table(
+            f"{output.plural(len(found), 'instance')} of services",
+            ["Name", "Version", "Instance", "Endpoints", "Description"],
+            [
+                [one.name, one.version, one.id, len(one.endpoints or ()), one.description]
+                for one in sorted(found, key=lambda one: (one.name, one.id))
+            ],
+            numbers=[3],
+            spare=[4, 3],
+        )
+
+
+@micro.command("ping", example="jetlake micro ping shop")
+@_name
+@_instance
+@json_option
+@command
+async def ping(session: Session, name: str, instance: str, as_json: bool) -> None:
+    """Ask which instances are there: of all services, of NAME, or one INSTANCE of it."""
+    async with await session.connect() as client:
+        found = await client.services().ping(name, instance, timeout=session.timeout_s)
+    _must_be_there(found, name)
+    if as_json:
+        output.print_json(found)
+    else:
+        for one in found:
+            click.echo(f"{one.name} {one.version} {one.id}")
+
+
+@micro.command("info", example="jetlake micro info shop")
+@click.argument("name", shell_complete=service_names)
+@_instance
+@json_option
+@command
+async def info(session: Session, name: str, instance: str, as_json: bool) -> None:
+    """Show what the instances of service NAME offer."""
+    async with await session.connect() as client:
+        found = await client.services().info(name, instance, timeout=session.timeout_s)
+    _must_be_there(found, name)
+    if as_json:
+        output.print_json(found)
+        return
+    for one in found:
+        _print_info(one)
+
+
+def _print_info(info: ServiceInfo) -> None:
+    output.print_facts(
+        f"Service {info.name}, instance {info.id}",
+        {
+            "Service": [
+                ("Version", info.version),
+                ("Description", info.description),
+                *((f"Metadata {key}", value) for key, value in (info.metadata or {}).items()),
+            ],
+            "Endpoints": [
+                (one.name, f"{one.subject}" + (f", queue {one.queue_group}" if one.queue_group else ""))
+                for one in info.endpoints or ()
+            ],
+        },
+    )
+
+
+@micro.command("stats", example="jetlake micro stats shop")
+@_name
+@_instance
+@json_option
+@command
+async def stats(session: Session, name: str, instance: str, as_json: bool) -> None:
+    """Show what the instances of all services, or of NAME, have counted."""
+    async with await session.connect() as client:
+        found = await client.services().stats(name, instance, timeout=session.timeout_s)
+    _must_be_there(found, name)
+    if as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        f"{output.plural(len(found), 'instance')} of {name or 'services'}",
+        ["Service", "Instance", "Endpoint", "Requests", "Errors", "Average", "Started", "Last error"],
+        [row for one in sorted(found, key=lambda one: (one.name, one.id)) for row in _stats_rows(one)],
+        numbers=[3, 4, 5],
+        spare=[6, 7, 1],
+    )
+
+
+def _stats_rows(service: ServiceStats) -> list[list[str]]:
+    return [
+        [
+            service.name,
+            service.id,
+            one.name,
+            output.count(one.num_requests),
+            output.count(one.num_errors),
+            output.duration(one.average_processing_time),
+            output.when(service.started),
+            one.last_error or "",
+        ]
+        for one in service.endpoints or ()
+    ]
