@@ -1,9 +1,9 @@
-"""`jetlake object`, `micro` and `schedule` on both servers."""
+"""`jetlake object`, `micro`, `schedule`, `reply`, `events` and `server` on both servers."""
 
 from __future__ import annotations
 
 import pytest
-from command_shell import output_of
+from command_shell import Shell, output_of
 
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE
 
@@ -95,7 +95,58 @@ async def test_schedules(shell):
         ("schedule add a b --target c", EXIT_USAGE, "give one of"),
         ("schedule add a b --target c --every 1ms", EXIT_USAGE, "at least one second"),
         ("schedule ls OBJ_FILES", 0, "No schedules"),
+        ("reply a b --echo", EXIT_USAGE, "give one of"),
+        ("reply a --command ''", EXIT_USAGE, "names no program"),
+        ("""reply a --command "'" """, EXIT_USAGE, "No closing quotation"),
+        ("events --no-js-advisory", EXIT_USAGE, "which events"),
+        ("events --filter '('", EXIT_USAGE, "--filter ("),
     ],
 )
 async def test_bad_input_is_answered_in_one_line(files, line, status, text):
     assert text in await files.run(line, status=status)
+
+
+async def test_reply(shell):
+    answering = await shell.start("reply 'greet.*' '{{1}} said {{Request}}, {{Count}}' --count 1 -H K:V", b"Listening")
+    assert "K: V\njoe said hello, 1\n" in await shell.run("req greet.joe hello")
+    assert await output_of(answering) == ""
+    answering = await shell.start("reply 'up.*' --command 'tr a-z {{1}}' --count 2", b"Listening")
+    assert await shell.run("req up.A-Z hello --raw") == "HELLO\n"
+    assert "Nats-Service-Error: tr ended with status 1" in await shell.run("req up.z-a hello")
+    await output_of(answering)
+
+
+async def test_events(shell):
+    listening = await shell.start("events --filter ORDERS --count 1", b"Listening")
+    await shell.run("stream add OTHER --subjects other")
+    await shell.run("stream add ORDERS --subjects orders")
+    assert "stream_action: stream ORDERS, action create" in await output_of(listening)
+
+
+async def test_reports_of_the_system_account(start):
+    server = await start(
+        """
+        server_name: one
+        jetstream { store_dir: "STORE_DIR", max_file_store: 1GB }
+        accounts { SYS { users: [ { user: sys, password: sys } ] } }
+        system_account: SYS
+        """
+    )
+    shell, login = Shell(server.url), "--user sys --password sys"
+    await shell.run("stream add ORDERS --subjects orders")
+    assert "of 1.0 GiB" in await shell.run(f"server report jetstream {login}")
+    (data,) = await shell.json(f"server report jetstream {login}")
+    assert (data["server"], data["streams"]) == ("one", 1)
+    assert "jetlake command" in await shell.run(f"server report connections {login}")
+    assert (await shell.json(f"server report connections --top 1 {login}"))[0]["server"] == "one"
+    assert "only the system account" in await shell.run("server report jetstream", status=EXIT_FAILED)
+
+
+async def test_a_hashed_password_opens_the_server(start):
+    nowhere = Shell("nats://127.0.0.1:9")
+    hashed = (await nowhere.run("server passwd --cost 4", stdin="secret word\n")).strip()
+    server = await start(f'authorization {{ user: me, password: "{hashed}" }}')
+    assert "JetStream: on" in await Shell(server.url).run("server info --user me --password 'secret word'")
+    made = await nowhere.json("server passwd --generate --cost 4")
+    assert made["hash"].startswith("$2a$04$")
+    assert "1 to 72 bytes" in await nowhere.run("server passwd", stdin="x" * 73, status=EXIT_USAGE)

@@ -90,6 +90,7 @@ class SharedGroup(SharedCommand, click.Group):
     """A group whose commands take the shared options, and which takes them itself."""
 
     command_class = SharedCommand
+    group_class = type  # Its own.
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, full_name(cmd_name, is_group=False))

@@ -1,16 +1,14 @@
-"""`jetlake account …` and `jetlake server …`: what the account may use and what the server is."""
+"""`jetlake account …`: what the account may use."""
 
 from __future__ import annotations
 
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.consumer.listing import print_report as consumer_report
-from jetlake.cli.commands.stream.listing import print_report as stream_report
 from jetlake.cli.session import Session, command, json_option
 from jetlake.cli.shared_options import SharedGroup
 
-__all__ = ["account", "server"]
+__all__ = ["account"]
 
 
 @click.group(cls=SharedGroup)
@@ -50,54 +48,3 @@ async def account_info(session: Session, as_json: bool) -> None:
             ],
         },
     )
-
-
-@click.group(cls=SharedGroup)
-def server() -> None:
-    """Look at the server."""
-
-
-@server.command("info", example="jetlake server info")
-@json_option
-@command
-async def server_info(session: Session, as_json: bool) -> None:
-    """Show what the server says about itself."""
-    async with await session.connect() as client:
-        info, rtt_s = client.server_info, await client.rtt()
-    if as_json:
-        output.print_json(info)
-        return
-    output.print_facts(
-        f"Server {info.server_name}",
-        {
-            "About": [
-                ("Version", info.version),
-                ("Id", info.server_id),
-                ("Address", f"{info.host}:{info.port}"),
-                ("JetStream", "on" if info.jetstream else "off"),
-                ("Maximum Payload", output.size(info.max_payload)),
-                ("Round Trip", f"{rtt_s * 1000:.2f} ms"),
-            ]
-        },
-    )
-
-
-@server.command("report", example="jetlake server report")
-@json_option
-@command
-async def report(session: Session, as_json: bool) -> None:
-    """Show every stream and consumer of the account, the largest and furthest behind first."""
-    async with session.jetstream() as js:
-        streams = sorted(await js.streams(), key=lambda info: -info.state.bytes)
-        consumers = [
-            info
-            for stream in streams
-            if stream.state.consumer_count
-            for info in await (await js.stream(stream.config.name)).consumers()
-        ]
-    if as_json:
-        output.print_json({"streams": streams, "consumers": consumers})
-        return
-    stream_report(streams)
-    if consumers:
-        consumer_report(consumers)

@@ -1,4 +1,4 @@
-"""`jetlake pipeline …` and `jetlake events …`: the ready-made pipelines."""
+"""`jetlake pipeline …`: the ready-made pipelines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import click
 
 from jetlake.cli.commands.dead_letter_commands import replay as replay_letters
 from jetlake.cli.pipeline_options import PipelineRun, pipeline_options
-from jetlake.cli.session import Session, command
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.cli.values import DURATION, SIZE, TIME
+from jetlake.cli.values import SIZE, TIME
 
 if TYPE_CHECKING:
     from jetlake.spark.pipelines.runner import Pipeline
 
-__all__ = ["events", "pipeline"]
+__all__ = ["pipeline"]
 
 
 @click.group(cls=SharedGroup)
@@ -232,22 +231,3 @@ def sql(run: PipelineRun, file: str, reset: str | None) -> None:
 
 
 pipeline.add_command(replay_letters, "requeue")
-
-
-@click.group(cls=SharedGroup)
-def events() -> None:
-    """Collect what the server announces in a stream."""
-
-
-@events.command(example="jetlake events init --max-age 30d")
-@click.option("--name", default="EVENTS", show_default=True, help="Name of the stream.")
-@click.option("--max-age", default="7d", show_default=True, type=DURATION, help="How long events are kept.")
-@command
-async def init(session: Session, name: str, max_age: int) -> None:
-    """Make the stream that health and dead-letters read; it may exist already."""
-    from jetlake.spark.pipelines.events.event_stream import EVENT_SUBJECTS, events_config
-
-    async with session.jetstream() as js:
-        await js.create_or_update_stream(name, **events_config(max_age_s=max_age / 1e9))
-    click.echo(f"stream {name} collects {', '.join(EVENT_SUBJECTS)}")
-    click.echo("acks are measured for consumers with a sample frequency: jetlake consumer add … --sample 100")

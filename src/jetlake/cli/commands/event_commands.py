@@ -1,0 +1,123 @@
+"""`jetlake events …`: what the server announces, as it comes or collected in a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
+from jetlake.cli.shared_options import SharedGroup
+from jetlake.cli.values import DURATION
+
+if TYPE_CHECKING:
+    from jetlake.client import Message
+
+__all__ = ["events"]
+
+_ADVISORIES, _METRICS = "$JS.EVENT.ADVISORY.>", "$JS.EVENT.METRIC.>"
+_OF_SERVER = (
+    "$SYS.ACCOUNT.*.CONNECT",
+    "$SYS.ACCOUNT.*.DISCONNECT",
+    "$SYS.SERVER.*.CLIENT.AUTH.ERR",
+    "$SYS.SERVER.*.SHUTDOWN",
+    "$SYS.SERVER.*.LAMEDUCK",
+)
+_API_AUDIT = "$JS.EVENT.ADVISORY.API"
+# Fields that a line has no room for, or has in front.
+_LEFT_OUT = frozenset({"type", "id", "timestamp", "request", "response", "server", "client"})
+_WAITING_MAX = 1024
+
+
+@click.group(
+    cls=SharedGroup, invoke_without_command=True, example="jetlake events --js-metric --filter ORDERS --count 10"
+)
+@click.option("--js-advisory/--no-js-advisory", "advisories", default=True, help="What happens to streams, consumers.")
+@click.option("--js-metric", "metrics", is_flag=True, help="Samples of acknowledgements.")
+@click.option("--audit", is_flag=True, help="Requests of the JetStream API.")
+@click.option("--srv-advisory", "of_server", is_flag=True, help="Connections and servers; for the system account.")
+@click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="What is published there.")
+@click.option("--filter", "pattern", metavar="REGEX", help="Only events in whose JSON this is found.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many events.")
+@json_option
+@click.pass_context
+def events(ctx: click.Context, /, **options: Any) -> None:
+    """Print what the server announces, until Ctrl-C; or collect it in a stream by a command below."""
+    if ctx.invoked_subcommand is None:
+        _watch(**options)
+
+
+@command
+async def _watch(
+    session: Session,
+    advisories: bool,
+    metrics: bool,
+    audit: bool,
+    of_server: bool,
+    subjects: tuple[str, ...],
+    pattern: str | None,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    wanted = [
+        *([_ADVISORIES] if advisories else [_API_AUDIT] if audit else []),
+        *([_METRICS] if metrics else []),
+        *(_OF_SERVER if of_server else []),
+        *subjects,
+    ]
+    if not wanted:
+        fail("which events? leave --no-js-advisory out, or give another option", EXIT_USAGE)
+    try:
+        fits = re.compile(pattern.encode() if pattern else b"")
+    except re.error as error:
+        fail(f"--filter {pattern}: {error}", EXIT_USAGE)
+    waiting: asyncio.Queue[Message] = asyncio.Queue(_WAITING_MAX)
+    async with await session.connect(stay=True) as client:
+        for subject in wanted:
+            await client.subscribe(subject, waiting.put)
+        await client.flush()
+        click.echo(f"Listening to {', '.join(wanted)}, Ctrl-C ends", err=True)
+        number = 0
+        while number != count:
+            message = await waiting.get()
+            if fits.search(message.data) and (audit or not message.subject.startswith(_API_AUDIT)):
+                number += 1
+                click.echo(message.data if as_json else _line(message))
+
+
+def _line(message: Message) -> str:
+    """An event as one line: when, what, and its facts."""
+    try:
+        event = msgspec.json.decode(message.data)
+    except msgspec.DecodeError:
+        event = None
+    if not isinstance(event, dict):
+        return f"{message.subject}: {message.data.decode('utf-8', 'backslashreplace')}"
+    kind = str(event.get("type", message.subject)).rpartition(".")[2]
+    client = event.get("client")
+    facts = [(key, value) for key, value in event.items() if key not in _LEFT_OUT and value not in (None, "")]
+    if isinstance(client, dict):
+        facts += [(f"client {key}", client[key]) for key in ("name", "user", "host") if client.get(key)]
+    told = ", ".join(f"{key.replace('_', ' ')} {_text(value)}" for key, value in facts)
+    return f"{str(event.get('timestamp', ''))[:19].replace('T', ' ')} {kind}: {told}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+@events.command(example="jetlake events init --max-age 30d")
+@click.option("--name", default="EVENTS", show_default=True, help="Name of the stream.")
+@click.option("--max-age", default="7d", show_default=True, type=DURATION, help="How long events are kept.")
+@command
+async def init(session: Session, name: str, max_age: int) -> None:
+    """Make the stream that health and dead-letters read; it may exist already."""
+    from jetlake.spark.pipelines.events.event_stream import EVENT_SUBJECTS, events_config
+
+    async with session.jetstream() as js:
+        await js.create_or_update_stream(name, **events_config(max_age_s=max_age / 1e9))
+    click.echo(f"stream {name} collects {', '.join(EVENT_SUBJECTS)}")
+    click.echo("acks are measured for consumers with a sample frequency: jetlake consumer add … --sample 100")
