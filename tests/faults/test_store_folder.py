@@ -10,7 +10,7 @@ import pytest
 from killable import KillableServer
 from store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, running, streams_of
 
-from jetlake.dashboard.board import Board
+from jetlake.dashboard.watching.board import Board
 from jetlake.server.shell.monitoring.jetstream_reports import health_report
 from jetlake.server.shell.monitoring.query import Query
 from jetlake.store.stream_folder import StreamFolder
@@ -290,7 +290,7 @@ async def test_a_segment_that_is_gone_is_told_everywhere(folder, damage, place):
             assert server.metric("jetlake_stream_lost_messages") == len(gone)
             board = Board()
             board.health = health_report(server.server, Query(""))[1]
-            assert any(words in found["text"] for found in board.overview(0.0)["attention"])
+            assert any(words in found["text"] for found in board.summary(0.0)["attention"])
     async with running(folder) as server:
         assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1
         await server.jetstream.purge_stream("A", seq=gone[-1] + 1)

@@ -1,27 +1,48 @@
-"""The dashboard on the monitoring port of `jetlake serve`, made when somebody first opens it."""
+"""The dashboard on the monitoring port of `jetlake serve`: it samples from the start, and makes pages when asked."""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jetlake.dashboard.watching.collector import Collector
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
 
 __all__ = ["pages"]
 
+BEGIN_S = 3.0
+"""So long after the start sampling begins: a server that just starts has other work."""
+HISTORY = "dashboard.history"
+"""The file of the history, in the server's store directory."""
+
 
 def pages(server: Server) -> Pages:
     """An application that becomes the dashboard of this server with the first request."""
-    return _ServedDashboard(server)
+    served = _ServedDashboard(server)
+    served.begin()
+    return served
 
 
 class _ServedDashboard:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._app: Any = None
+        self._collector: Collector | None = None
         self._making = asyncio.Lock()
+        self._beginning: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Sample without waiting for a page to be opened."""
+        self._beginning = asyncio.get_running_loop().create_task(self._begin())
+
+    async def _begin(self) -> None:
+        await asyncio.sleep(BEGIN_S)
+        if self._server.monitoring is not None and self._server.jetstream_folder:
+            async with self._making:
+                await self._collect()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with self._making:
@@ -30,20 +51,35 @@ class _ServedDashboard:
         await self._app(scope, receive, send)
 
     async def _make(self) -> Any:
-        """Starlette, a connection and a collector: none of it is paid for before it is needed."""
-        import jetlake
+        collector = await self._collect()
+        if collector is None:
+            return _explain
         from jetlake.dashboard.app import build_app
-        from jetlake.dashboard.collector import Collector
+
+        return build_app(collector)
+
+    async def _collect(self) -> Collector | None:
+        """A connection and a collector; None when the server asks for credentials."""
+        if self._collector is not None:
+            return self._collector
+        await asyncio.to_thread(_import)  # others are served meanwhile
+        import jetlake
+        from jetlake.dashboard.watching.collector import Collector
+        from jetlake.dashboard.watching.history_file import HistoryFile
+        from jetlake.dashboard.watching.server_api import ServerApi
         from jetlake.errors import JetlakeError
 
         try:
             # As nobody in particular: the page shows no more than a client without credentials could read.
             client = await jetlake.connect(self._server.url, name="jetlake dashboard")
         except JetlakeError:
-            return _explain
-        collector = Collector(client, connections=self._connections, health=self._health)
+            return None
+        folder = self._server.jetstream_folder
+        history = HistoryFile(Path(folder).parent / HISTORY) if folder else None
+        collector = Collector(ServerApi(client), connections=self._connections, health=self._health, history=history)
         await collector.start()
-        return build_app(collector)
+        self._collector = collector
+        return collector
 
     async def _connections(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.query import Query
@@ -56,6 +92,11 @@ class _ServedDashboard:
         from jetlake.server.shell.monitoring.query import Query
 
         return health_report(self._server, Query(""))[1]
+
+
+def _import() -> None:
+    import jetlake.client
+    import jetlake.dashboard.watching.collector  # noqa: F401
 
 
 async def _explain(_scope: Any, _receive: Any, send: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import click
 
@@ -15,30 +16,34 @@ __all__ = ["dashboard"]
 @click.command(cls=SharedCommand, example="jetlake dashboard --listen 127.0.0.1:8780")
 @click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
 @click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
-@click.option("--page-token", metavar="TEXT", help="Allow purge, pause and unpin to whoever knows it.")
 @click.option("--host-name", "hosts", multiple=True, help="A name under which the page may be asked for.")
+@click.option(
+    "--history", type=click.Path(path_type=Path, dir_okay=False), help="Keep what the charts show in this file."
+)
 @command
 async def dashboard(
-    session: Session, listen: str, monitor: str | None, page_token: str | None, hosts: tuple[str, ...]
+    session: Session, listen: str, monitor: str | None, hosts: tuple[str, ...], history: Path | None
 ) -> None:
     """Show streams and consumers of a server on a web page."""
     import uvicorn
 
     from jetlake.dashboard.app import build_app
-    from jetlake.dashboard.collector import Collector
-    from jetlake.dashboard.monitor import connections_of, health_of
+    from jetlake.dashboard.watching.collector import Collector
+    from jetlake.dashboard.watching.history_file import HistoryFile
+    from jetlake.dashboard.watching.monitor import connections_of, health_of
+    from jetlake.dashboard.watching.server_api import ServerApi
 
     # Before anything is asked of the server: a port that is taken is told at once.
     listening = _listen(listen)
     async with await session.connect(stay=True) as client:
         collector = Collector(
-            client,
-            domain=session.target.domain,
+            ServerApi(client, session.target.domain),
             connections=connections_of(monitor) if monitor else None,
             health=health_of(monitor) if monitor else None,
+            history=HistoryFile(history) if history else None,
         )
         await collector.start()
-        app = build_app(collector, token=page_token, hosts=frozenset(hosts))
+        app = build_app(collector, hosts=frozenset(hosts))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         host, port = listening.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -6,8 +6,15 @@ import json
 
 import pytest
 
-from jetlake.dashboard.attention import BEHIND_SAMPLES_MIN, STUCK_S, Standstill, consumer_finding, stream_finding
-from jetlake.dashboard.board import FINDINGS_MAX, Board
+from jetlake.dashboard.watching.attention import (
+    BEHIND_SAMPLES_MIN,
+    STUCK_S,
+    Standstill,
+    consumer_finding,
+    stream_finding,
+)
+from jetlake.dashboard.watching.board import FINDINGS_MAX, Board
+from jetlake.dashboard.watching.listing import Listing
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.stream import ErrorBody, LostData, StreamConfig, StreamInfo, StreamSourceInfo, StreamState
@@ -65,7 +72,7 @@ def test_pending_that_rises_is_told_and_a_burst_that_is_worked_off_is_not():
     moving = consumer(num_pending=1)
     rising = [float(1000 * step) for step in range(BEHIND_SAMPLES_MIN)]
     found = consumer_finding(moving, 0.0, rising)
-    assert found is not None and found.text == "falls behind: pending rose from 0 to 29,000 in the last two minutes"
+    assert found is not None and found.text == "falls behind: pending rose from 0 to 29,000 in the last five minutes"
     assert consumer_finding(moving, 0.0, rising[:-1]) is None
     assert consumer_finding(moving, 0.0, [*rising, 15_000.0]) is None
     assert consumer_finding(moving, 0.0, [float(step) for step in range(BEHIND_SAMPLES_MIN)]) is None
@@ -87,11 +94,11 @@ def test_streams_that_refuse_or_lost_messages_are_told():
 
 def test_what_the_server_itself_complains_of_is_told():
     board = Board()
-    assert board.overview(0.0)["attention"] == []
+    assert board.summary(0.0)["attention"] == []
     board.health = {"status": "ok"}
-    assert board.overview(0.0)["attention"] == []
+    assert board.summary(0.0)["attention"] == []
     board.health = {"status": "unavailable", "error": "stream in A of account $G is set aside"}
-    (found,) = board.overview(0.0)["attention"]
+    (found,) = board.summary(0.0)["attention"]
     assert (found["level"], found["text"]) == ("bad", "stream in A of account $G is set aside")
 
 
@@ -111,7 +118,7 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
     for _ in range(2):
         board.see_advisory("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.stuck", json.dumps(advisory).encode(), 5.0)
     board.see_pipeline(b'{"id": "1", "name": "archive S", "state": "failed"}', 5.0)
-    shown = board.overview(STUCK_S)
+    shown = board.summary(STUCK_S)
     assert (len(shown["attention"]), shown["attention_total"]) == (FINDINGS_MAX, FINDINGS_MAX + 4)
     assert shown["attention"][0]["consumer"] == "heavy"
     worst = {one["text"] for one in shown["attention"][1:4]}
@@ -120,8 +127,8 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
         "gave up on 2 of its messages: no deliveries are left",
         "pipeline archive S failed",
     }
-    assert board.overview(700.0)["attention_total"] == FINDINGS_MAX + 2
-    assert board.consumer("S", "stuck")["finding"]["state"] == "stuck"
+    assert board.summary(700.0)["attention_total"] == FINDINGS_MAX + 2
+    assert board.consumer("S", "stuck", Listing(), STUCK_S)["finding"]["state"] == "stuck"
 
 
 @pytest.mark.parametrize(

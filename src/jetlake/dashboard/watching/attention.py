@@ -12,6 +12,7 @@ from jetlake.model.enums import DiscardPolicy
 from jetlake.model.stream import StreamInfo, StreamSourceInfo
 
 __all__ = [
+    "BEHIND_GROWTH_MIN",
     "BEHIND_SAMPLES_MIN",
     "STUCK_S",
     "Finding",
@@ -24,7 +25,7 @@ __all__ = [
 STUCK_S = 10.0
 """A consumer that has work and does not move for this long is stuck."""
 BEHIND_SAMPLES_MIN = 30
-"""How many samples of pending messages are needed before their growth means anything."""
+"""How many slots of two seconds are needed before the growth of pending messages means anything."""
 BEHIND_GROWTH_MIN = 1000
 """How much pending must have grown over the samples to be told."""
 COPY_SILENT_S = 30
@@ -81,7 +82,7 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
         )
     if len(pending) >= BEHIND_SAMPLES_MIN and pending[-1] - pending[0] >= BEHIND_GROWTH_MIN and _rises(pending):
         grown = f"from {pending[0]:,.0f} to {pending[-1]:,.0f}"
-        return _found(info, "warn", "behind", f"falls behind: pending rose {grown} in the last two minutes")
+        return _found(info, "warn", "behind", f"falls behind: pending rose {grown} in the last five minutes")
     if info.num_redelivered:
         text = f"delivered more than once and not acknowledged yet: {_messages(info.num_redelivered)}"
         return _found(info, "warn", "redelivering", text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from jetlake.dashboard.board import ADVISORIES_MAX, PIPELINES_MAX, SAMPLES_PER_CONSUMER, Board
-from jetlake.dashboard.history import SAMPLES_MAX, Rate
+from jetlake.dashboard.watching.board import ADVISORIES_MAX, PIPELINES_MAX, SAMPLES_PER_CONSUMER, Board
+from jetlake.dashboard.watching.listing import Listing
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 
@@ -25,40 +25,12 @@ def consumer(name: str, delivered: int, *, pending: int = 0) -> ConsumerInfo:
     )
 
 
+def known(window: dict) -> list[float]:
+    return [value for value in window["mean"] if value is not None]
+
+
 def ack_sample(ack_time_ns: int, stream_name: str = "S") -> bytes:
     return json.dumps({"stream": stream_name, "consumer": "C", "ack_time": ack_time_ns}).encode()
-
-
-def test_rate_is_the_growth_between_two_samples():
-    rate = Rate()
-    rate.read(100, 10.0)
-    assert rate.per_second == 0.0
-    rate.read(150, 12.0)
-    assert rate.per_second == 25.0
-    assert rate.history.values() == [0.0, 25.0]
-
-
-def test_rate_of_a_counter_that_went_back_starts_anew():
-    rate = Rate()
-    rate.read(100, 1.0)
-    rate.read(5, 2.0)
-    assert rate.per_second == 0.0
-    rate.read(15, 3.0)
-    assert rate.per_second == 10.0
-
-
-def test_a_second_reading_of_the_same_moment_is_ignored():
-    rate = Rate()
-    rate.read(1, 1.0)
-    rate.read(9, 1.0)
-    assert rate.history.values() == [0.0]
-
-
-def test_charts_are_bounded():
-    board = Board()
-    for second in range(SAMPLES_MAX + 50):
-        board.see_streams([stream("S", second)], float(second))
-    assert len(board.stream("S")["chart"]) == SAMPLES_MAX
 
 
 def test_a_stream_that_is_gone_takes_its_consumers_and_samples_along():
@@ -66,12 +38,12 @@ def test_a_stream_that_is_gone_takes_its_consumers_and_samples_along():
     board.see_streams([stream("S", 1, consumers=1)], 1.0)
     board.see_consumers("S", [consumer("C", 0)], 1.0)
     board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(1), 1.0)
-    board.see_streams([], 2.0)
-    assert board.overview(2.0)["streams"] == []
-    assert board.overview(2.0)["consumers"] == []
+    board.drop_unlisted(set())
+    assert board.streams(Listing(), 2.0)["rows"] == []
+    assert board.consumers(Listing(), 2.0)["rows"] == []
     board.see_streams([stream("S", 1, consumers=1)], 3.0)
     board.see_consumers("S", [consumer("C", 0)], 3.0)
-    assert board.consumer("S", "C")["ack_times"] == {}
+    assert board.consumer("S", "C", Listing(), 3.0)["ack_times"] == {}
 
 
 def test_a_stream_made_anew_under_the_same_name_starts_a_new_chart():
@@ -79,7 +51,7 @@ def test_a_stream_made_anew_under_the_same_name_starts_a_new_chart():
     board.see_streams([stream("S", 100)], 1.0)
     board.see_streams([stream("S", 200)], 2.0)
     board.see_streams([stream("S", 300, created="2026-11-16T00:00:00Z")], 3.0)
-    assert board.stream("S")["chart"] == [0.0]
+    assert known(board.stream("S", Listing(), 3.0)["charts"]["messages"]) == [300.0]
 
 
 def test_consumer_shows_rates_and_percentiles_of_its_samples():
@@ -89,9 +61,9 @@ def test_consumer_shows_rates_and_percentiles_of_its_samples():
     board.see_consumers("S", [consumer("C", 8, pending=2)], 3.0)
     for milliseconds in range(1, 101):
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(milliseconds * 1_000_000), 3.0)
-    shown = board.consumer("S", "C")
+    shown = board.consumer("S", "C", Listing(), 3.0)
     assert shown["rate"] == 4.0
-    assert shown["charts"]["pending"] == [10, 2]
+    assert known(shown["charts"]["pending"]) == [10.0, 2.0]
     assert shown["ack_times"] == {"samples": 100, "p50": 51.0, "p95": 95.0, "p99": 99.0}
 
 
@@ -102,8 +74,8 @@ def test_samples_of_one_consumer_are_bounded_and_unknown_streams_keep_none():
     for _ in range(SAMPLES_PER_CONSUMER + 10):
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5), 1.0)
         board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.X.C", ack_sample(5, "X"), 1.0)
-    assert board.consumer("S", "C")["ack_times"]["samples"] == SAMPLES_PER_CONSUMER
-    assert board.consumer("X", "C") is None
+    assert board.consumer("S", "C", Listing(), 1.0)["ack_times"]["samples"] == SAMPLES_PER_CONSUMER
+    assert board.consumer("X", "C", Listing(), 1.0) is None
 
 
 def test_advisories_are_newest_first_and_bounded():
@@ -123,20 +95,55 @@ def test_events_that_are_not_json_objects_are_left_out():
         board.see_advisory("$JS.EVENT.ADVISORY.API", payload, 1.0)
         board.see_pipeline(payload, 1.0)
     assert board.advisories() == []
-    assert board.overview(1.0)["pipelines"] == []
+    assert board.pipelines(1.0) == []
 
 
 def test_pipelines_are_shown_while_they_report():
     board = Board()
     board.see_pipeline(b'{"id": "archive-1", "lag": 5}', 100.0)
-    assert [one["id"] for one in board.overview(200.0)["pipelines"]] == ["archive-1"]
-    assert board.overview(2000.0)["pipelines"] == []
+    assert [one["id"] for one in board.pipelines(200.0)] == ["archive-1"]
+    assert board.pipelines(2000.0) == []
 
 
 def test_the_pipeline_silent_for_longest_makes_room():
     board = Board()
     for number in range(PIPELINES_MAX + 1):
         board.see_pipeline(json.dumps({"id": f"p{number}"}).encode(), 1.0)
-    shown = [one["id"] for one in board.overview(1.0)["pipelines"]]
+    shown = [one["id"] for one in board.pipelines(1.0)]
     assert len(shown) == PIPELINES_MAX
     assert "p0" not in shown
+
+
+def test_ten_thousand_streams_are_a_page_of_fifty():
+    board = Board()
+    board.see_streams((stream(f"S{number:05}", number) for number in range(10_000)), 1.0)
+    page = board.streams(Listing(sort="messages", descending=True, offset=100), 1.0)
+    assert [row["name"] for row in page["rows"]] == [f"S{number:05}" for number in range(9899, 9849, -1)]
+    assert (page["total"], page["found"], page["offset"]) == (10_000, 10_000, 100)
+    page = board.streams(Listing(filter="s0999"), 1.0)
+    assert (len(page["rows"]), page["found"]) == (10, 10)
+    # Charts of all would take too much memory: some have none, and the table shows them all the same.
+    assert board.stream("S09999", Listing(range="7d"), 1.0)["charts"]["published"]["step"] == 2
+    assert board.summary(1.0)["totals"]["streams"] == 10_000
+
+
+def test_histories_go_on_after_a_restart_for_streams_that_are_still_the_same():
+    board = Board()
+    for second in range(0, 7200, 10):
+        board.see_streams([stream("S", second), stream("T", 5)], float(second))
+        board.see_consumers("S", [consumer("C", 0, pending=second)], float(second))
+    again = Board(board.dump())
+    again.see_streams([stream("S", 7200), stream("T", 5, created="2026-11-16T00:00:00Z")], 7200.0)
+    again.see_consumers("S", [consumer("C", 0, pending=7200)], 7200.0)
+    charts = again.stream("S", Listing(range="6h"), 7200.0)["charts"]
+    assert charts["messages"]["mean"][-41:-1] == [90.0 + 180 * slot - 5 for slot in range(40)]
+    assert known(again.consumer("S", "C", Listing(range="6h"), 7200.0)["charts"]["pending"])[-1] == 7200.0
+    assert known(again.stream("T", Listing(range="6h"), 7200.0)["charts"]["messages"]) == [5.0]
+
+
+def test_a_history_that_was_not_seen_yet_is_kept_and_one_of_another_shape_is_not():
+    kept = {"created": "2026-11-15T00:00:00Z", "series": {"messages": {"6h": (40, b"short", b"short")}}}
+    board = Board({"S": kept, "LATER": kept})
+    board.see_streams([stream("S", 3)], 1.0)
+    assert known(board.stream("S", Listing(range="6h"), 1.0)["charts"]["messages"]) == [3.0]
+    assert board.dump()["LATER"] == kept

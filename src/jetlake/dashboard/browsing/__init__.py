@@ -1,0 +1,1 @@
+"""Reads what a server holds, for pages that show it."""

@@ -1,0 +1,90 @@
+"""The routes of pages that watch: each page as one answer, or as events, one a sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from jetlake.dashboard.watching.collector import Collector
+from jetlake.dashboard.watching.listing import Listing
+from jetlake.dashboard.watching.timeline import RANGES
+from jetlake.dashboard.web.answers import events, json_answer, whole_number
+from jetlake.errors import InvalidOptionError
+
+__all__ = ["watching_routes"]
+
+
+def watching_routes(collector_of: Callable[[Request], Collector]) -> list[Route]:
+    """The routes.
+
+    Args:
+        collector_of: whose samples a request sees.
+    """
+
+    async def view(request: Request) -> Response:
+        return json_answer(await _view(collector_of(request), request))
+
+    async def live(request: Request) -> Response:
+        collector = collector_of(request)
+        await _view(collector, request)  # a bad question is answered as such
+
+        async def views() -> AsyncIterator[Any]:
+            async for _ in collector.samples():
+                yield await _view(collector, request)
+
+        return events(views(), request)
+
+    return [Route("/api/view", view), Route("/api/live", live)]
+
+
+async def _view(collector: Collector, request: Request) -> dict[str, Any]:
+    """What is on every page, and the page that the query names."""
+    query = request.query_params
+    listing = _listing(request)
+    page, stream, consumer = query.get("page", "streams"), query.get("stream"), query.get("consumer")
+    return {"board": collector.summary(), "page": await _page(collector, page, stream, consumer, listing)}
+
+
+def _listing(request: Request) -> Listing:
+    query = request.query_params
+    name = query.get("range", "5m")
+    if name not in RANGES:
+        raise InvalidOptionError(f"range must be one of {', '.join(RANGES)}, not {name[:40]!r}")
+    return Listing(
+        filter=query.get("filter", ""),
+        sort=query.get("sort", ""),
+        descending=query.get("descending") == "1",
+        offset=whole_number(query, "offset") or 0,
+        limit=whole_number(query, "limit") or 50,
+        range=name,
+    )
+
+
+async def _page(
+    collector: Collector, page: str, stream: str | None, consumer: str | None, listing: Listing
+) -> dict[str, Any]:
+    board, now_s = collector.board, time.time()
+    match page:
+        case "stream" if stream:
+            return await collector.stream(stream, listing) or {"error": f"There is no stream {stream}."}
+        case "consumer" if stream and consumer:
+            detail = await collector.consumer(stream, consumer, listing)
+            return detail or {"error": f"{stream} has no consumer {consumer}."}
+        case "streams":
+            return board.streams(listing, now_s)
+        case "consumers":
+            return board.consumers(listing, now_s)
+        case "pipelines":
+            return {"rows": board.pipelines(now_s)}
+        case "connections":
+            return {"rows": None if board.connections is None else board.connections.get("connections", [])}
+        case "events":
+            return {"rows": board.advisories()}
+        case "none":
+            return {}
+    raise InvalidOptionError(f"there is no page {page[:40]!r}")

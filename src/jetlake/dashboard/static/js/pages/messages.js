@@ -1,0 +1,18 @@
+// The messages of a stream, on a page of their own.
+
+import { streamPath } from "../format.js";
+import { MessageBrowser } from "../messages.js";
+import { crumbs, head, link } from "../parts.js";
+
+let browser = null;
+
+export default {
+  section: "streams",
+  title: ([, name]) => `Messages of ${name}`,
+  query: () => ({ page: "none" }),
+  draw({ route: [, name], actions }) {
+    if (browser?.stream !== name) { browser?.close(); browser = new MessageBrowser(name, actions.publishAgain); }
+    return [crumbs(link("#/", "Streams"), link(streamPath(name), name)), head("Messages", actions.publish(name)), browser.root];
+  },
+  leave() { browser?.close(); browser = null; },
+};

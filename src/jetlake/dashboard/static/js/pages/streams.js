@@ -1,0 +1,41 @@
+// The first page: what needs attention, and all streams.
+
+import { spark } from "../chart.js";
+import { bytes, count, rate, short, streamPath } from "../format.js";
+import { state } from "../live.js";
+import { attention, command, findingTag, head, link, loading, nothing, tag, tiles } from "../parts.js";
+import { listingQuery, table } from "../table.js";
+
+const columns = [
+  { title: "Stream", cell: (row) => link(streamPath(row.name), row.name), sort: "name", kind: "clip main" },
+  { title: "State", cell: (row) => findingTag(row.finding), kind: "optional" },
+  { title: "Subjects", cell: (row) => row.subjects.join(", "), kind: "clip optional" },
+  { title: "Kind", cell: (row) => tag(`${row.retention} · ${row.storage}`), kind: "optional wide" },
+  { title: "Messages", cell: (row) => count(row.messages), sort: "messages", descending: true, kind: "number" },
+  { title: "Size", cell: (row) => bytes(row.bytes), sort: "bytes", descending: true, kind: "number optional" },
+  { title: "Consumers", cell: (row) => count(row.consumers), sort: "consumers", descending: true, kind: "number optional" },
+  { title: "Published", cell: (row) => rate(row.rate), sort: "rate", descending: true, kind: "number" },
+  { title: "Last 5 minutes", cell: (row) => spark(row.chart, `published to ${row.name}`), kind: "optional" },
+];
+const leaderColumn = { title: "Leader", cell: (row) => row.cluster?.leader ?? "", kind: "clip optional" };
+
+export default {
+  section: "streams",
+  title: () => "Streams",
+  query: () => ({ page: "streams", ...listingQuery("streams") }),
+  draw({ changed, actions }) {
+    const { page } = state;
+    if (!page) return loading("Streams");
+    const { totals } = state.board;
+    return [
+      head("Streams", actions.createStream()),
+      attention(),
+      tiles(["Streams", count(totals.streams)], ["Messages", short(totals.messages), count(totals.messages)], ["Size", bytes(totals.bytes)],
+        ["Published", rate(totals.rate)], ["Consumers", count(totals.consumers)], ["Pending", short(totals.pending), count(totals.pending)]),
+      table("streams", page.rows.some((row) => row.cluster) ? [...columns.slice(0, 2), leaderColumn, ...columns.slice(2)] : columns, page, {
+        caption: "Streams", changed, key: (row) => row.name,
+        empty: nothing("No streams yet. Make one: ", command("jetlake stream add ORDERS --subjects 'orders.>'")),
+      }),
+    ];
+  },
+};

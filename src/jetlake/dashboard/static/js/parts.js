@@ -1,0 +1,94 @@
+// The parts that pages are made of.
+
+import { make } from "./elements.js";
+import { clock, consumerPath, count, duration, streamPath } from "./format.js";
+import { state } from "./live.js";
+
+export const link = (href, ...text) => make("a", { href }, ...text);
+export const tag = (text, level) => make("span", { class: `tag ${level ?? ""}` }, text);
+export const card = (...content) => make("div", { class: "card" }, ...content);
+export const note = (...content) => make("p", { class: "card note" }, ...content);
+/** A command to copy from. */
+export const command = (text) => make("code", { class: "command" }, text);
+
+const tile = (name, value, hint) => make("div", { class: "tile", title: hint }, make("dt", {}, name), make("dd", {}, value));
+export const tiles = (...pairs) => make("dl", { class: "tiles" }, pairs.filter(Boolean).map((pair) => tile(...pair)));
+export const facts = (pairs) => make("dl", { class: "facts" },
+  pairs.filter(Boolean).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+
+/** Two numbers that belong together, each on a line of its own where there is no room for both. */
+export const pair = (one, other) => [make("span", { class: "whole" }, `${count(one)} /`), " ", make("span", { class: "whole" }, count(other))];
+
+export const crumbs = (...links) => make("nav", { class: "crumbs", "aria-label": "Where this is" },
+  links.flatMap((one) => [one, " / "]));
+
+export const head = (title, ...actions) => make("div", { class: "head" }, make("h1", {}, title), make("div", { class: "actions" }, actions));
+
+export const loading = (title) => [head(title), make("p", { class: "empty", role: "status" }, "loading …")];
+export const failed = (title, error) => [head(title), make("p", { class: "card bad", role: "alert" }, error)];
+
+const spoken = (level) => make("span", { class: level }, level === "bad" ? "●" : "▲",
+  make("span", { class: "spoken" }, level === "bad" ? " problem: " : " warning: "));
+
+/** What is wrong, in a sentence with a link to where it is. */
+export function findingLine({ level, text, stream, consumer }) {
+  const where = consumer ? link(consumerPath(stream, consumer), `${stream} > ${consumer}`) : stream ? link(streamPath(stream), stream) : null;
+  return [spoken(level), " ", where, where && ": ", text];
+}
+
+export const findingCard = (finding) => finding && make("p", { class: `card ${finding.level}-edge`, id: "finding" }, spoken(finding.level), " ", finding.text);
+export const findingTag = (finding) => (finding ? make("span", { class: finding.level, title: finding.text }, finding.state) : make("span", { class: "soft" }, "ok"));
+
+export function attention() {
+  const { attention: found, attention_total: total, totals } = state.board;
+  if (!totals.streams && !found.length) return null;
+  if (!found.length) return make("p", { class: "card calm", id: "attention" }, "✓ Nothing is stuck, and nobody falls behind.");
+  const more = total - found.length;
+  return make("section", { class: `card ${found[0].level}-edge`, id: "attention", "aria-label": "Needs attention" },
+    make("h2", {}, `Needs attention (${count(total)})`),
+    make("ul", {}, found.map((one) => make("li", {}, findingLine(one))),
+      more > 0 && make("li", {}, "and ", link("#/consumers", `${count(more)} more`))));
+}
+
+/** While something does not answer, the page says so, and from when its numbers are. */
+export function absence() {
+  const { board, isLost } = state;
+  if (isLost) {
+    return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, "The dashboard does not answer; trying again. ",
+      board && `What is shown here is of ${clock(board.time)}.`);
+  }
+  const server = board?.server;
+  if (!server || server.connected) return null;
+  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, server.seen
+    ? `The server at ${server.url ?? "its address"} does not answer. What is shown here is of ${clock(server.seen)}.`
+    : `The server at ${server.url ?? "its address"} does not answer, or has no JetStream for this login.`);
+}
+
+/** What an empty table says: a server that is away has not no streams, it has not said which. */
+export function nothing(...text) {
+  return state.board?.server.connected && !state.isLost ? text : ["Not known: the server does not answer."];
+}
+
+/** Leader and replicas, for a server in a cluster. */
+export function replicas(cluster) {
+  if (!cluster) return null;
+  return make("table", { class: "plain" },
+    make("thead", {}, make("tr", {}, ["Server", "Role", "State", "Lag"].map((title) => make("th", { scope: "col" }, title)))),
+    make("tbody", {},
+      make("tr", {}, make("td", {}, cluster.leader || "nobody"), make("td", {}, "leader"),
+        make("td", {}, cluster.leader ? "leads" : make("span", { class: "bad" }, "no leader")), make("td", { class: "number" }, "0")),
+      cluster.replicas.map((peer) => make("tr", {}, make("td", {}, peer.name), make("td", {}, "replica"),
+        make("td", {}, peer.offline ? make("span", { class: "bad" }, "offline") : peer.current ? "current" : make("span", { class: "warn" }, "catching up")),
+        make("td", { class: "number", title: `heard of ${duration(peer.active / 1e9)} ago` }, count(peer.lag))))));
+}
+
+const RANGES = [["5m", "5 min"], ["1h", "1 hour"], ["6h", "6 hours"], ["24h", "24 hours"], ["7d", "7 days"]];
+export function ranges(changed) {
+  return make("div", { class: "ranges", role: "group", "aria-label": "Time that charts show" }, RANGES.map(([name, title]) => make("button", {
+    type: "button", "aria-pressed": String(state.range === name),
+    onclick: () => { state.range = name; localStorage.setItem("range", name); changed(); },
+  }, title)));
+}
+
+export const configCard = (config) => make("details", { class: "card" }, make("summary", {}, "Configuration"),
+  make("pre", { tabindex: "0" }, JSON.stringify(config, null, 2)));

@@ -1,0 +1,1 @@
+"""Samples a server over time, and gives what the pages show of it."""

@@ -1,0 +1,227 @@
+"""Feeds the board from a server: polls infos, listens to events. Needs nothing but a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from jetlake.client import Message
+from jetlake.dashboard.watching.board import Board
+from jetlake.dashboard.watching.history_file import HistoryFile
+from jetlake.dashboard.watching.listing import Listing
+from jetlake.dashboard.watching.server_api import ServerApi, checked_name
+from jetlake.errors import JetlakeError, NotFoundError
+from jetlake.model import replies, requests
+from jetlake.model.consumer import ConsumerInfo
+
+__all__ = ["PIPELINE_SUBJECT", "Collector"]
+
+PIPELINE_SUBJECT = "jetlake.pipeline.progress.>"
+"""Where running pipelines say how far they are."""
+STREAMS_PER_SAMPLE = 50
+"""How many streams' consumers are asked for in one sample; with more, they take turns."""
+SUBJECTS_MAX = 1000
+"""How many subjects of a stream are shown; of a stream with more than ten times as many, none."""
+UNWATCHED_S = 5.0
+"""Time between samples while no page is open."""
+REST_FACTOR = 4
+"""A sample is followed by a rest of at least so many times its own duration: many streams are asked for less often."""
+GAP_FACTOR = 4
+"""Samples further apart than so many intervals leave a gap."""
+SAVE_S = 60.0
+"""Time between two writes of the history."""
+
+Report = Callable[[], Awaitable[dict[str, Any] | None]]
+"""Gives what a page of the server's monitoring says; None when it does not answer."""
+
+
+class Collector:
+    """Samples one server, once for all pages that are open, and less often while none is.
+
+    Args:
+        interval_s: time between samples while a page is open.
+        connections: gives what `/connz` says, when the server's monitoring is known.
+        health: gives what `/healthz` says, the same.
+        history: where the history is kept from one run to the next; None = nowhere.
+    """
+
+    def __init__(
+        self,
+        api: ServerApi,
+        *,
+        interval_s: float = 1.0,
+        connections: Report | None = None,
+        health: Report | None = None,
+        history: HistoryFile | None = None,
+    ) -> None:
+        self.api = api
+        self.board = Board(history.load() if history is not None else None)
+        self._interval_s = interval_s
+        self._connections = connections
+        self._health = health
+        self._history = history
+        self._turn = 0
+        self._seen_s = 0.0
+        self._summary: dict[str, Any] = {}
+        self._sampled = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._watchers = 0
+        self._between_s = UNWATCHED_S
+        self._saved_s = time.monotonic()
+
+    async def start(self) -> None:
+        """Listen to events, take the first sample, and go on sampling."""
+        # Not the audit of API calls: our own questions would fill it.
+        for subject in ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.METRIC.>"):
+            await self.api.client.subscribe(subject, callback=self._on_event)
+        await self.api.client.subscribe(PIPELINE_SUBJECT, callback=self._on_pipeline)
+        await self.sample()
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop sampling, and keep the history."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            await self._save()
+
+    async def samples(self) -> AsyncIterator[None]:
+        """One step a sample, beginning with the latest at once."""
+        self._watchers += 1
+        self._wanted.set()
+        try:
+            yield
+            while True:
+                await self._sampled.wait()
+                yield
+        finally:
+            self._watchers -= 1
+
+    async def _run(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            await self.sample()
+            self._sampled.set()
+            self._sampled = asyncio.Event()
+            if time.monotonic() - self._saved_s >= SAVE_S:
+                await self._save()
+            rest_s = REST_FACTOR * (time.monotonic() - began_s)
+            await self._rest(rest_s)
+            self._between_s = time.monotonic() - began_s
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait for the next sample; whoever opens a page ends the longer wait of a time without one."""
+        await asyncio.sleep(max(self._interval_s, rest_s))
+        if not self._watchers:
+            self._wanted.clear()
+            try:
+                await asyncio.wait_for(self._wanted.wait(), max(UNWATCHED_S - self._interval_s, 0.0))
+            except TimeoutError:
+                pass
+
+    async def _save(self) -> None:
+        self._saved_s = time.monotonic()
+        if self._history is not None:
+            await asyncio.to_thread(self._history.save, self.board.dump())
+
+    async def sample(self) -> None:
+        """Ask the server everything once; a server that does not answer is shown as such and asked again."""
+        try:
+            await self._ask_all()
+            connected, self._seen_s = True, time.time()
+        except (JetlakeError, OSError):
+            connected = False
+        info = self.api.client.server_info
+        self.board.server = {
+            "connected": connected,
+            "seen": self._seen_s,
+            "name": info.server_name,
+            "version": info.version,
+            "cluster": info.cluster,
+            "url": self.api.client.server,
+        }
+        self._summary = self.board.summary(time.time())
+
+    async def _ask_all(self) -> None:
+        account = await self.api.ask("INFO", None, replies.AccountInfoReply)
+        self.board.account = {"consumers": account.consumers, "streams": account.streams}
+        gap_s = GAP_FACTOR * max(self._between_s, UNWATCHED_S)
+        await self._ask_streams(gap_s)
+        names = self.board.stream_names()
+        for name in self._next_streams(names):
+            turns = -(-len(names) // STREAMS_PER_SAMPLE)
+            self.board.see_consumers(name, await self._consumers(name), time.time(), gap_s * turns)
+        if self._connections is not None:
+            self.board.connections = await self._connections()
+        if self._health is not None:
+            self.board.health = await self._health()
+
+    def _next_streams(self, names: list[str]) -> list[str]:
+        if len(names) <= STREAMS_PER_SAMPLE:
+            return names
+        first = self._turn % len(names)
+        self._turn = first + STREAMS_PER_SAMPLE
+        return (names + names)[first : first + STREAMS_PER_SAMPLE]
+
+    async def _ask_streams(self, gap_s: float) -> None:
+        """Feed the board page by page: between two pages others have their turn."""
+        names: set[str] = set()
+        offset = 0
+        while True:
+            page = await self.api.ask("STREAM.LIST", requests.StreamListRequest(offset=offset), replies.StreamListReply)
+            self.board.see_streams(page.streams, time.time(), gap_s)
+            names.update(info.config.name for info in page.streams)
+            offset += len(page.streams)
+            if not page.streams or offset >= page.total:
+                break
+        self.board.drop_unlisted(names)
+
+    async def _consumers(self, stream: str) -> list[ConsumerInfo]:
+        found: list[ConsumerInfo] = []
+        try:
+            while True:
+                page = await self.api.ask(
+                    f"CONSUMER.LIST.{stream}",
+                    requests.ConsumerListRequest(offset=len(found)),
+                    replies.ConsumerListReply,
+                )
+                found += page.consumers
+                if not page.consumers or len(found) >= page.total:
+                    return found
+        except NotFoundError:
+            return []  # deleted since it was listed
+
+    def _on_event(self, message: Message) -> None:
+        self.board.see_advisory(message.subject, message.data, time.time())
+
+    def _on_pipeline(self, message: Message) -> None:
+        self.board.see_pipeline(message.data, time.time())
+
+    def summary(self) -> dict[str, Any]:
+        """What every page shows, of the latest sample."""
+        return {**self._summary, "time": time.time()}
+
+    async def stream(self, stream: str, listing: Listing) -> dict[str, Any] | None:
+        """One stream with its consumers as they are now and the subjects it holds; None when there is none."""
+        known = self.board.stream(checked_name(stream), listing, time.time())
+        if known is None:
+            return None
+        pattern = ">" if known["num_subjects"] <= 10 * SUBJECTS_MAX else ""
+        try:
+            info = await self.api.ask(
+                f"STREAM.INFO.{stream}", requests.StreamInfoRequest(subjects_filter=pattern), replies.StreamInfoReply
+            )
+            self.board.see_consumers(stream, await self._consumers(stream), time.time())
+        except NotFoundError:
+            return None
+        except JetlakeError:
+            return known  # away: the latest that was seen
+        held = sorted(info.state.subjects.items(), key=lambda pair: -pair[1])[:SUBJECTS_MAX]
+        return {**(self.board.stream(stream, listing, time.time()) or known), "subjects_held": held}
+
+    async def consumer(self, stream: str, consumer: str, listing: Listing) -> dict[str, Any] | None:
+        """One consumer; None when there is none."""
+        return self.board.consumer(checked_name(stream), checked_name(consumer), listing, time.time())

@@ -1,0 +1,226 @@
+"""A stream and a consumer as they are watched: the latest info, rates, timelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jetlake.dashboard.watching.attention import (
+    BEHIND_GROWTH_MIN,
+    Finding,
+    Standstill,
+    consumer_finding,
+    stream_finding,
+)
+from jetlake.dashboard.watching.timeline import LIVE, Rate, Timeline, Timelines
+from jetlake.model.consumer import ConsumerInfo
+from jetlake.model.stream import ClusterInfo, StreamInfo, StreamSourceInfo
+
+__all__ = ["ConsumerRow", "StreamRow", "percentiles_ms"]
+
+_EMPTY: dict[str, Any] = {"start": 0, "step": 1, "mean": [], "high": []}
+
+
+class _Series:
+    """The timelines of a row, by what they show, and when they were last fed."""
+
+    __slots__ = ("_seen_s", "_timelines", "lines")
+
+    def __init__(self, timelines: Timelines, names: tuple[str, ...]) -> None:
+        self._timelines = timelines
+        self._seen_s: float | None = None
+        self.lines: dict[str, Timeline | None] = {name: timelines.make() for name in names}
+
+    def add(self, values: Mapping[str, float | None], time_s: float, gap_s: float) -> None:
+        """Take a sample of each; None = not known for the time since the last one."""
+        since_s = self._seen_s if self._seen_s is not None and time_s - self._seen_s <= gap_s else None
+        self._seen_s = time_s
+        for name, value in values.items():
+            line = self.lines[name]
+            if line is not None and value is not None:
+                line.add(value, since_s, time_s)
+
+    def windows(self, name: str, now_s: float) -> dict[str, Any]:
+        return {what: _EMPTY if line is None else line.window(name, now_s) for what, line in self.lines.items()}
+
+    def spark(self, what: str, now_s: float) -> dict[str, Any]:
+        """The last five minutes for a small chart."""
+        line = self.lines[what]
+        window = _EMPTY if line is None else line.window(LIVE, now_s)
+        return {"start": window["start"], "step": window["step"], "mean": window["mean"]}
+
+    def means(self, what: str, now_s: float) -> list[float]:
+        line = self.lines[what]
+        return [] if line is None else line.means(now_s)
+
+    def dump(self) -> dict[str, Any]:
+        return {what: line.dump() for what, line in self.lines.items() if line is not None and line.is_long}
+
+    def load(self, dumped: Mapping[str, Any]) -> None:
+        for what, line in self.lines.items():
+            if line is not None and what in dumped:
+                line.load(dumped[what])
+
+    def release(self) -> None:
+        for line in self.lines.values():
+            self._timelines.release(line)
+
+
+class StreamRow:
+    """One stream."""
+
+    __slots__ = ("finding", "info", "published", "series")
+
+    def __init__(self, info: StreamInfo, timelines: Timelines) -> None:
+        self.info = info
+        self.finding: Finding | None = None
+        self.published = Rate()
+        self.series = _Series(timelines, ("published", "messages"))
+
+    def see(self, info: StreamInfo, time_s: float, gap_s: float) -> None:
+        """Take the stream as it is now."""
+        self.info = info
+        self.finding = stream_finding(info)
+        is_known = self.published.read(info.state.last_seq, time_s, gap_s)
+        rate = self.published.per_second if is_known else None
+        self.series.add({"published": rate, "messages": info.state.messages}, time_s, gap_s)
+
+    def shown(self, now_s: float) -> dict[str, Any]:
+        config, state = self.info.config, self.info.state
+        return {
+            "name": config.name,
+            "subjects": list(config.subjects),
+            "retention": config.retention.value,
+            "storage": config.storage.value,
+            "messages": state.messages,
+            "bytes": state.bytes,
+            "first_seq": state.first_seq,
+            "last_seq": state.last_seq,
+            "last_ts": state.last_ts,
+            "num_subjects": state.num_subjects,
+            "consumers": state.consumer_count,
+            "rate": self.published.per_second,
+            "chart": self.series.spark("published", now_s),
+            "finding": msgspec.to_builtins(self.finding),
+            "cluster": _cluster(self.info.cluster),
+        }
+
+    def detail(self, name: str, now_s: float) -> dict[str, Any]:
+        """What the stream's own page shows, with charts of the range of that name."""
+        copies = (self.info.mirror,) if self.info.mirror is not None else self.info.sources
+        return {
+            **self.shown(now_s),
+            "config": msgspec.to_builtins(self.info.config),
+            "created": self.info.created,
+            "charts": self.series.windows(name, now_s),
+            "copies": [_copy(copy) for copy in copies],
+        }
+
+
+class ConsumerRow:
+    """One consumer of a stream."""
+
+    __slots__ = ("acked", "delivered", "finding", "info", "series", "standstill", "stream")
+
+    def __init__(self, stream: str, info: ConsumerInfo, timelines: Timelines) -> None:
+        self.stream = stream
+        self.info = info
+        self.delivered = Rate()
+        self.acked = Rate()
+        self.finding: Finding | None = None
+        self.standstill = Standstill()
+        self.series = _Series(timelines, ("delivered", "acked", "pending", "redelivered"))
+
+    def see(self, info: ConsumerInfo, time_s: float, gap_s: float) -> None:
+        """Take the consumer as it is now."""
+        self.info = info
+        known = self.delivered.read(info.delivered.consumer_seq, time_s, gap_s)
+        acks_known = self.acked.read(info.ack_floor.consumer_seq, time_s, gap_s)
+        values = {
+            "delivered": self.delivered.per_second if known else None,
+            "acked": self.acked.per_second if acks_known else None,
+            "pending": info.num_pending,
+            "redelivered": info.num_redelivered,
+        }
+        self.series.add(values, time_s, gap_s)
+        self.standstill.see(info, time_s)
+        # Who has few pending messages can't have fallen behind.
+        pending = self.series.means("pending", time_s) if info.num_pending >= BEHIND_GROWTH_MIN else []
+        self.finding = consumer_finding(info, self.standstill.seconds, pending)
+
+    def shown(self, now_s: float) -> dict[str, Any]:
+        info = self.info
+        return {
+            "stream": self.stream,
+            "name": info.name,
+            "kind": "push" if info.config.deliver_subject else "pull",
+            "ack_policy": info.config.ack_policy.value,
+            "pending": info.num_pending,
+            "ack_pending": info.num_ack_pending,
+            "redelivered": info.num_redelivered,
+            "waiting": info.num_waiting,
+            "paused": info.paused,
+            "rate": self.delivered.per_second,
+            "chart": self.series.spark("pending", now_s),
+            "finding": msgspec.to_builtins(self.finding),
+            "cluster": _cluster(info.cluster),
+        }
+
+    def detail(self, name: str, now_s: float) -> dict[str, Any]:
+        """What the consumer's own page shows, with charts of the range of that name."""
+        info = self.info
+        return {
+            **self.shown(now_s),
+            "config": msgspec.to_builtins(info.config),
+            "created": info.created,
+            "delivered": msgspec.to_builtins(info.delivered),
+            "ack_floor": msgspec.to_builtins(info.ack_floor),
+            "ack_rate": self.acked.per_second,
+            "pause_remaining_s": info.pause_remaining / 1e9,
+            "priority_groups": msgspec.to_builtins(info.priority_groups),
+            "charts": self.series.windows(name, now_s),
+        }
+
+
+def _cluster(cluster: ClusterInfo | None) -> dict[str, Any] | None:
+    """Leader and replicas; None on a server that is not in a cluster."""
+    if cluster is None or not (cluster.replicas or cluster.raft_group):
+        return None
+    return {
+        "name": cluster.name,
+        "leader": cluster.leader,
+        "replicas": [
+            {
+                "name": peer.name,
+                "current": peer.current,
+                "offline": peer.offline,
+                "lag": peer.lag,
+                "active": peer.active,
+            }
+            for peer in cluster.replicas
+        ],
+    }
+
+
+def _copy(copy: StreamSourceInfo) -> dict[str, Any]:
+    return {
+        "name": copy.name,
+        "external": "" if copy.external is None else copy.external.api,
+        "lag": copy.lag,
+        "active": copy.active,
+        "error": "" if copy.error is None else copy.error.description,
+    }
+
+
+def percentiles_ms(ack_times_ns: Any) -> dict[str, float]:
+    """Ack time percentiles in milliseconds; empty when nothing was sampled."""
+    ordered = sorted(ack_times_ns)
+    if not ordered:
+        return {}
+    last = len(ordered) - 1
+    return {
+        "samples": len(ordered),
+        **{f"p{percent}": round(ordered[round(last * percent / 100)] / 1e6, 3) for percent in (50, 95, 99)},
+    }

@@ -1,0 +1,1 @@
+"""What every route shares: checks of requests, answers, events."""
