@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from command_shell import Shell, output_of
 
+from jetlake.cli.app import app
 from jetlake.cli.session import EXIT_FAILED, EXIT_UNREACHABLE, EXIT_USAGE
 
 
@@ -298,9 +301,20 @@ async def test_a_reader_that_has_seen_enough_is_no_error(orders):
 async def test_contexts(shell):
     await shell.run("context save here --select")
     assert "* here" in await shell.run("context ls")
-    assert await shell.json("context ls") == {"contexts": ["here"], "selected": "here"}
+    assert await shell.json("context ls") == {"contexts": ["here"], "nats": [], "selected": "here"}
     await shell.run("context rm here --force")
     assert "No contexts" in await shell.run("context ls")
+
+
+async def test_a_context_of_the_nats_command(shell, tmp_path):
+    file = tmp_path / "nats" / "context" / "prod.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"url": shell.url, "inbox_prefix": "_INBOX.team", "description": "mine"}))
+    nowhere = CliRunner()
+    result = await asyncio.to_thread(nowhere.invoke, app, ["account", "info", "--context", "prod"])
+    assert "Address: context prod" in result.output
+    assert "prod (of the nats command)" in await shell.run("context ls")
+    assert "nats context rm prod" in await shell.run("context rm prod --force", status=EXIT_USAGE)
 
 
 async def test_a_context_that_is_gone_or_broken_can_be_mended(shell, tmp_path):

@@ -1,4 +1,8 @@
-"""Where to connect and as whom: flags, then environment variables, then a saved context, then the local server."""
+"""Where to connect and as whom: flags, then environment variables, then a saved context, then the local server.
+
+Contexts of the `nats` command are found by their names too. The one that `nats context select` chose is not used by
+itself: a command that was meant for the local server must not reach another.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ __all__ = [
     "Target",
     "load_context",
     "names",
+    "nats_names",
+    "plain",
     "remove_context",
     "require",
     "save_context",
@@ -59,10 +65,14 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     tls_key: str = ""
     domain: str = ""
     """JetStream domain."""
+    nats: str = ""
+    """Name of the `nats` command's context that gives whatever is not set here; `server` may then be empty."""
 
     @property
     def shown(self) -> str:
         """The servers as they may be shown: an address can hold a password."""
+        if not self.server:
+            return f"context {self.nats}"
         return ",".join(re.sub(r"(//).*@|^[^/]*@", r"\1", server) for server in self.server.split(","))
 
     def with_settings(self, settings: dict[str, Any]) -> Target:
@@ -93,11 +103,16 @@ def _file(name: str) -> Path:
 
 
 def load_context(name: str) -> Target:
-    """The saved context.
+    """The saved context: one of ours, or else one of the `nats` command.
 
     Raises:
         ConfigError: there is none of that name, or its file can't be read.
     """
+    if name in nats_names():
+        from jetlake.client.settings.saved_context import read_context
+
+        read_context(name)
+        return Target(server="", nats=name)
     file = require(name)
     try:
         return msgspec.json.decode(file.read_bytes(), type=Target)
@@ -113,7 +128,7 @@ def require(name: str) -> Path:
     """
     file = _file(name)
     if not file.exists():
-        known = ", ".join(names()) or "none yet"
+        known = ", ".join([*names(), *nats_names()]) or "none yet"
         raise ConfigError(f"there is no context {name!r}; saved ones: {known}. Choose one: jetlake context select NAME")
     return file
 
@@ -140,6 +155,48 @@ def names() -> list[str]:
     return sorted(file.stem for file in _folder().glob("*.json"))
 
 
+def nats_names() -> list[str]:
+    """The contexts of the `nats` command, without those whose names ours have too."""
+    from jetlake.client.settings.saved_context import saved_context_names
+
+    own = names()
+    return [name for name in saved_context_names() if name not in own]
+
+
+def plain(target: Target) -> Target:
+    """The same without a context of the `nats` command: what that says stands in the fields.
+
+    Raises:
+        ConfigError: the context can't be read, or says what a target has no field for.
+    """
+    if not target.nats:
+        return target
+    from jetlake.client.settings.references import file_path, secret_text
+    from jetlake.client.settings.saved_context import read_context
+
+    saved = read_context(target.nats)
+    for option in ("nsc", "user_jwt", "jetstream_api_prefix"):
+        if getattr(saved, option):
+            raise ConfigError(f"context {target.nats}: {option} can't be used here")
+    fields = {
+        "user": saved.user,
+        "password": secret_text(saved.password),
+        "token": secret_text(saved.token),
+        "creds": file_path(saved.creds),
+        "nkey": file_path(saved.nkey),
+    }
+    if any(getattr(target, name) for name in fields):
+        fields = {name: getattr(target, name) for name in fields}
+    others = {
+        "server": target.server or saved.url or DEFAULT_URL,
+        "tls_ca": target.tls_ca or file_path(saved.ca),
+        "tls_cert": target.tls_cert or file_path(saved.cert),
+        "tls_key": target.tls_key or file_path(saved.key),
+        "domain": target.domain or saved.jetstream_domain,
+    }
+    return Target(**fields, **others)
+
+
 def _marker() -> Path:
     return _folder().parent / "context"
 
@@ -147,6 +204,7 @@ def _marker() -> Path:
 def select_context(name: str) -> None:
     """Use this context when nothing else is said."""
     load_context(name)
+    _marker().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _marker().write_text(name)
 
 

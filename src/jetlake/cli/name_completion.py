@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ _PATIENCE_S = 2.0
 
 def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The saved contexts."""
-    return [name for name in contexts.names() if name.startswith(incomplete)]
+    return [name for name in (*contexts.names(), *contexts.nats_names()) if name.startswith(incomplete)]
 
 
 def stream_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -80,7 +79,7 @@ def service_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
     """The services that run."""
 
     async def names() -> list[str]:
-        async with asyncio.timeout(_PATIENCE_S), await session_of(ctx).connect() as client:
+        async with await session_of(ctx).connect() as client:
             return list({found.name for found in await client.services().ping(timeout=_PATIENCE_S)})
 
     return _offered(names, incomplete)
@@ -88,7 +87,7 @@ def service_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[str]]], incomplete: str) -> list[str]:
     async def names() -> list[str]:
-        async with asyncio.timeout(_PATIENCE_S), session_of(ctx).jetstream() as js:
+        async with session_of(ctx).jetstream() as js:
             return await question(js)
 
     return _offered(names, incomplete)
@@ -96,7 +95,10 @@ def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[st
 
 def _offered(names: Callable[[], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
     """The names that fit; none when the server does not answer, for a shell has no place for the reason."""
+    import asyncio  # Not for the help.
+
     try:
-        return sorted(name for name in asyncio.run(names()) if name.startswith(incomplete))
+        found = asyncio.run(asyncio.wait_for(names(), _PATIENCE_S))
+        return sorted(name for name in found if name.startswith(incomplete))
     except (JetlakeError, OSError):
         return []

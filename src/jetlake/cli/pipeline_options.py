@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jetlake.cli.contexts import Target
+from jetlake.cli.contexts import Target, plain
 from jetlake.cli.session import EXIT_INTERRUPTED, Session, guarded, pass_session
 from jetlake.cli.values import DURATION, PAIR
 from jetlake.client.settings.server_address import parse_address
@@ -90,6 +90,7 @@ def connection_options(target: Target) -> dict[str, str]:
     Raises:
         ConfigError: a file can't be read.
     """
+    target = plain(target)
     options: dict[str, str] = {}
     servers = [parse_address(server) for server in target.server.split(",")]
     options["servers"] = ",".join(str(server) for server in servers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from jetlake.errors import ApiError, ConsumerNotFoundError, StreamNotFoundError
-from jetlake.model.api import API_PREFIX, match
 
 __all__ = ["refusal"]
 
@@ -13,6 +12,8 @@ _KINDS = {"KV_": ("bucket", "kv"), "OBJ_": ("object store", "object")}
 
 def refusal(error: ApiError) -> str:
     """Return the server's own words, the name that is meant, the code and what to do."""
+    from jetlake.model.api import API_PREFIX, match  # Loaded only where something went wrong.
+
     call = match(f"{API_PREFIX}.{error.request}")
     stream, consumer = (call.stream, call.consumer) if call else ("", "")
     if stream and isinstance(error, StreamNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import sys
@@ -71,7 +70,7 @@ class Session:
         Raises:
             ConfigError: the context that was named or selected can't be read.
         """
-        name = self._context or selected()
+        name = self._context or os.environ.get("NATS_CONTEXT") or selected()
         saved = load_context(name) if name else Target()
         # What is typed wins over the environment, unless a context was named on the command line.
         ambient = {} if self._context else from_environment(dict(os.environ))
@@ -100,7 +99,8 @@ class Session:
 
             options["tls"] = tls_from_files(target.tls_ca, target.tls_cert, target.tls_key)
         return await jetlake.connect(
-            target.server.split(","),
+            target.server.split(",") if target.server else None,
+            context=target.nats or None,
             name="jetlake command",
             connect_timeout=self.timeout_s,
             reconnect=stay,
@@ -157,6 +157,8 @@ def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
     @pass_session
     @wraps(function)
     def run(session: Session, /, *arguments: Any, **options: Any) -> None:
+        import asyncio  # Not for the help.
+
         guarded(lambda: asyncio.run(function(session, *arguments, **options)), session)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 
 import pytest
@@ -84,3 +85,55 @@ def test_removing_the_selected_context_deselects_it():
 
 def test_an_address_is_shown_without_its_login():
     assert Target(server="nats://me:se@cret@a:4222,tls://token@b,c:1,me:pw@d").shown == "nats://a:4222,tls://b,c:1,d"
+
+
+@pytest.fixture
+def of_nats(home, monkeypatch):
+    """Saves a context of the `nats` command."""
+
+    def save(name, **keys):
+        file = home / "nats" / "context" / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(keys))
+
+    monkeypatch.delenv("NATS_CONTEXT", raising=False)
+    return save
+
+
+def test_contexts_of_the_nats_command_are_found_after_our_own(of_nats, monkeypatch):
+    of_nats("prod", url="nats://of-nats:1", user="me", password="secret")
+    assert (session(context="prod").nats, session(context="prod").shown) == ("prod", "context prod")
+    assert session({"server": "nats://typed:1"}, "prod").shown == "nats://typed:1"
+    monkeypatch.setenv("NATS_CONTEXT", "prod")
+    assert session().nats == "prod"
+    contexts.save_context("prod", Target(server="nats://ours:1"))
+    assert session().server == "nats://ours:1"
+    assert contexts.nats_names() == []
+
+
+def test_the_selection_of_the_nats_command_is_not_ours(of_nats, home):
+    of_nats("prod", url="nats://of-nats:1")
+    (home / "nats" / "context.txt").write_text("prod")
+    assert session().server == DEFAULT_URL
+    contexts.select_context("prod")
+    assert session().nats == "prod"
+
+
+def test_a_context_of_the_nats_command_for_pipelines(of_nats, monkeypatch):
+    monkeypatch.setenv("SECRET", "word")
+    of_nats("prod", url="nats://a:1,nats://b:1", user="me", password="env://SECRET", jetstream_domain="hub", ca="~/ca")
+    found = contexts.plain(session(context="prod"))
+    assert (found.server, found.user, found.password, found.domain) == ("nats://a:1,nats://b:1", "me", "word", "hub")
+    assert found.tls_ca.endswith("/ca")
+    typed = contexts.plain(session({"token": "t"}, "prod"))
+    assert (typed.user, typed.password, typed.token) == ("", "", "t")
+    of_nats("odd", nsc="nsc://operator/account/user")
+    with pytest.raises(ConfigError, match="nsc can't be used here"):
+        contexts.plain(session(context="odd"))
+
+
+def test_a_context_that_nobody_has_names_those_of_both(of_nats):
+    contexts.save_context("ours", Target())
+    of_nats("theirs", url="nats://a:1")
+    with pytest.raises(ConfigError, match="saved ones: ours, theirs"):
+        session(context="nobodys")

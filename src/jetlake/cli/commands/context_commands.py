@@ -6,7 +6,7 @@ import click
 
 from jetlake.cli import contexts, output
 from jetlake.cli.name_completion import context_names
-from jetlake.cli.session import Session, confirm, force_option, guarded, json_option, pass_session
+from jetlake.cli.session import EXIT_USAGE, Session, confirm, fail, force_option, guarded, json_option, pass_session
 from jetlake.cli.shared_options import SharedGroup
 
 __all__ = ["context"]
@@ -33,14 +33,14 @@ def save(session: Session, name: str, use: bool) -> None:
 @json_option
 def list_contexts(as_json: bool) -> None:
     """List saved contexts; the selected one has a star."""
-    names, current = contexts.names(), contexts.selected()
+    names, of_nats, current = contexts.names(), contexts.nats_names(), contexts.selected()
     if as_json:
-        output.print_json({"contexts": names, "selected": current})
-    else:
-        if not names:
-            click.echo("No contexts. Save one: jetlake -s nats://host:4222 context save NAME")
-        for name in names:
-            click.echo(f"{'*' if name == current else ' '} {name}")
+        output.print_json({"contexts": names, "nats": of_nats, "selected": current})
+        return
+    if not names and not of_nats:
+        click.echo("No contexts. Save one: jetlake -s nats://host:4222 context save NAME")
+    for name in (*names, *of_nats):
+        click.echo(f"{'*' if name == current else ' '} {name}" + (" (of the nats command)" if name in of_nats else ""))
 
 
 @context.command("select", example="jetlake context select prod")
@@ -58,6 +58,8 @@ def select(session: Session, name: str) -> None:
 @pass_session
 def remove(session: Session, name: str, force: bool) -> None:
     """Remove context NAME."""
+    if name in contexts.nats_names():
+        fail(f"{name} is a context of the nats command: nats context rm {name}", EXIT_USAGE)
     guarded(lambda: contexts.require(name), session)
     confirm(f"Remove context {name}?", force)
     guarded(lambda: contexts.remove_context(name), session)
