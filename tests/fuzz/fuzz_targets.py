@@ -23,7 +23,9 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import decode, decode_strict
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.frames import Msg
+from jetlake.protocol.general_parser import GeneralParser
 from jetlake.protocol.headers import Headers, find_value, strip_status
+from jetlake.protocol.leaf import LeafParser
 from jetlake.protocol.parser import ClientParser, ServerParser
 from jetlake.server.config.assemble import options_from_settings
 from jetlake.server.config.conf import parse_text
@@ -61,10 +63,18 @@ class Target(NamedTuple):
 
 
 def server_frames(data: bytes) -> None:
+    frames_of(ServerParser, data)
+
+
+def leaf_frames(data: bytes) -> None:
+    frames_of(LeafParser, data)
+
+
+def frames_of(make_parser: Callable[[], GeneralParser], data: bytes) -> None:
     """The same frames and the same error, however the bytes are cut."""
-    whole = ServerParser()
+    whole = make_parser()
     frames = whole.feed(data)
-    pieces = ServerParser()
+    pieces = make_parser()
     found = []
     random = Random(len(data))
     at = 0
@@ -440,6 +450,13 @@ TARGETS: dict[str, Target] = {
         [
             b'CONNECT {"verbose":false}\r\nPING\r\nSUB a.b q 1\r\nUNSUB 1 5\r\nPUB a r 5\r\nhello\r\n',
             b"HPUB a r 22 27\r\nNATS/1.0\r\na: b\r\n\r\n\r\n\r\nhello\r\nPONG\r\n",
+        ],
+    ),
+    "leaf_frames": Target(
+        leaf_frames,
+        [
+            b'INFO {"leafnode_urls":["h:1"]}\r\nLS+ a.*\r\nLS+ a q 2\r\nLS- a q\r\nLMSG a | q p 2\r\nhi\r\nPING\r\n',
+            b"LMSG a r 2\r\nhi\r\nHMSG a + r q 12 14\r\nNATS/1.0\r\n\r\nhi\r\n-ERR 'x'\r\n",
         ],
     ),
     "client_frames": Target(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.blocking.loop_thread import LoopThread
@@ -30,6 +31,8 @@ class Server:
         port: the port to listen on; default any free one, to be read from `port` or `url`.
         websocket_port: the port for clients over WebSocket; 0 = any free one; default no WebSocket.
         jetstream: whether there is JetStream; default yes.
+        domain: the JetStream domain, under which other servers find the streams; default none.
+        leaf: the URL of a hub to join as a leaf node, or several of one hub's cluster; default none.
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
@@ -46,6 +49,8 @@ class Server:
         port: int | None = None,
         websocket_port: int | None = None,
         jetstream: bool | None = None,
+        domain: str | None = None,
+        leaf: str | Sequence[str] | None = None,
         options: Options | None = None,
         clock: Clock | None = None,
         log: Log | None = None,
@@ -59,6 +64,8 @@ class Server:
             port=port,
             websocket_port=websocket_port,
             jetstream=jetstream,
+            domain=domain,
+            leaf=leaf,
             options=options,
             clock=clock,
             log=log,

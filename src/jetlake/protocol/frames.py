@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["AckRun", "Connect", "Err", "Frame", "Info", "Msg", "Ok", "Ping", "Pong", "Pub", "Sub", "Unsub"]
+__all__ = [
+    "AckRun",
+    "Connect",
+    "Err",
+    "Frame",
+    "Info",
+    "LeafMsg",
+    "LeafSub",
+    "LeafUnsub",
+    "Msg",
+    "Ok",
+    "Ping",
+    "Pong",
+    "Pub",
+    "Sub",
+    "Unsub",
+]
 
 
 class Msg(Struct, gc=False):
@@ -102,4 +118,38 @@ class Err(Struct, gc=False):
     text: str
 
 
-Frame = Msg | Pub | AckRun | Sub | Unsub | Connect | Info | Ping | Pong | Ok | Err
+class LeafMsg(Struct, gc=False):
+    """`LMSG`, or `HMSG` between servers: a message from another server.
+
+    Attributes:
+        queues: the queue groups of which a member on this side gets the message.
+    """
+
+    subject: bytes
+    reply: bytes
+    queues: tuple[bytes, ...]
+    header: bytes
+    payload: bytes
+
+
+class LeafSub(Struct, gc=False):
+    """`LS+`: interest on the other side.
+
+    Attributes:
+        queue: the queue group; empty = every message is wanted.
+        weight: how many members the group has there.
+    """
+
+    subject: bytes
+    queue: bytes
+    weight: int
+
+
+class LeafUnsub(Struct, gc=False):
+    """`LS-`: the interest is gone."""
+
+    subject: bytes
+    queue: bytes
+
+
+Frame = Msg | Pub | AckRun | Sub | Unsub | Connect | Info | Ping | Pong | Ok | Err | LeafMsg | LeafSub | LeafUnsub

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 
 from jetlake.errors import InvalidOptionError
+from jetlake.model.credentials import split_credentials
 
 __all__ = ["Credentials", "read_credentials", "read_seed"]
-
-_SECTION = re.compile(r"-{3,}\s*BEGIN ([A-Z ]+?)\s*-{3,}\s*(\S+)\s*-{3,}\s*END [A-Z ]+?\s*-{3,}")
 
 
 class Credentials:
@@ -76,10 +74,8 @@ def read_credentials(credentials: str | Path) -> Credentials:
     """
     is_text = isinstance(credentials, str) and "-----BEGIN" in credentials
     text = str(credentials) if is_text else _read_file("credentials", credentials)
-    sections = dict(_SECTION.findall(text))
-    jwt = sections.get("NATS USER JWT")
-    seed = next((content for name, content in sections.items() if name.endswith("NKEY SEED")), None)
-    if jwt is None or seed is None:
+    jwt, seed = split_credentials(text)
+    if not jwt or not seed:
         raise InvalidOptionError("credentials: needs both sections, NATS USER JWT and USER NKEY SEED")
     return Credentials(seed.encode(), jwt)
 

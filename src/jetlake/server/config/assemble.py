@@ -79,6 +79,12 @@ def assemble(flags: Mapping[str, Any], environment: Mapping[str, str] | None = N
     options = options_from_settings(settings)
     if "websocket_port" in flags:
         options = options.with_websocket(flags["websocket_port"])
+    if "leaf" in flags:
+        options = options.with_leaf(flags["leaf"])
+    if "domain" in flags:
+        if options.jetstream is None:
+            raise ConfigError("--domain needs JetStream")
+        options = options.replace(jetstream=structs.replace(options.jetstream, domain=flags["domain"]))
     for setting in flags:
         if setting.startswith("refused:"):
             name = setting.removeprefix("refused:")

@@ -98,6 +98,12 @@ FLAGS = (
     _flag(
         "JetStream", "store_dir", "sd store_dir", Kind.TEXT, "<dir>", "Keep the streams there (default: ./jetlake-data)"
     ),
+    _flag(
+        "JetStream", "domain", "domain", Kind.TEXT, "<name>", "JetStream domain, under which a hub finds the streams"
+    ),
+    _flag(
+        "Leaf Node", "leaf", "leaf", Kind.TEXT, "<urls>", "Join a hub as a leaf node: nats://user:password@host:7422"
+    ),
     _flag("Authorization", "user", "user", Kind.TEXT, "<user>", "User required for connections"),
     _flag("Authorization", "password", "pass", Kind.TEXT, "<password>", "Password required for connections"),
     _flag("Authorization", "token", "auth", Kind.TEXT, "<token>", "Token required for connections"),

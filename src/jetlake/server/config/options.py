@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct, structs
 
 from jetlake.errors import ConfigError
 from jetlake.model.weighted_mappings import MappingOptions
+from jetlake.server.config.leaf_options import LeafOptions, LeafRemote, parse_leaf_url
+from jetlake.server.config.secret import Secret
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, check_sharing
 
 __all__ = [
@@ -35,32 +39,6 @@ MIB = 1024 * 1024
 
 STORED_PAYLOAD_MAX = 64 * MIB
 """The highest `max_payload` that goes with JetStream: streams store what clients may publish."""
-
-
-class Secret:
-    """A password or token: it never shows itself in a log, a report or a traceback."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the secret itself, for comparison."""
-        return self._value
-
-    def is_bcrypt(self) -> bool:
-        """Return whether the value is a bcrypt hash of the secret."""
-        return self._value.startswith(("$2a$", "$2b$", "$2x$", "$2y$"))
-
-    def __repr__(self) -> str:
-        return "Secret('***')"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
 
 
 class SubjectPermissions(Struct, frozen=True, kw_only=True):
@@ -314,6 +292,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """With `tls`: clients may also go on in the clear."""
     websocket: WebSocketOptions | None = None
     """None = no WebSocket."""
+    leafnodes: LeafOptions = LeafOptions()
+    """The hubs that the server joins as a leaf node."""
 
     # JetStream
     jetstream: JetStreamOptions | None = None
@@ -389,12 +369,23 @@ class Options(Struct, frozen=True, kw_only=True):
         for user in self.users:
             if user.account not in known:
                 raise ConfigError(f"account {user.account!r} of user {user.name!r} is not defined")
+        self.leafnodes.check_accounts({*known, self.system_account})
         check_sharing(self.accounts)
 
     def with_websocket(self, port: int) -> Options:
         """The same options with a WebSocket listener on this port, with the TLS of other clients or in the clear."""
         present = self.websocket or WebSocketOptions(tls=self.tls, no_tls=self.tls is None)
         return self.replace(websocket=structs.replace(present, port=port))
+
+    def with_leaf(self, urls: str | Iterable[str]) -> Options:
+        """The same options with one more hub to join, at any of the URLs.
+
+        Raises:
+            ConfigError: one of them is no URL of a hub.
+        """
+        texts = urls.split(",") if isinstance(urls, str) else urls
+        remote = LeafRemote(urls=tuple(parse_leaf_url(text.strip()) for text in texts))
+        return self.replace(leafnodes=structs.replace(self.leafnodes, remotes=(*self.leafnodes.remotes, remote)))
 
     def replace(self, **changes: object) -> Options:
         """Return the options with some values changed, checked again."""

@@ -12,6 +12,7 @@ from typing import Any
 from jetlake.errors import ConfigError
 from jetlake.model.encoding.durations import parse_duration, seconds
 from jetlake.server.config.conf import Value, parse_file
+from jetlake.server.config.leaf_section import read_leafnodes
 from jetlake.server.config.mappings_reader import read_mappings
 from jetlake.server.config.options import (
     DEFAULT_STORE_DIR,
@@ -62,7 +63,7 @@ _IGNORED = (
     "proxies",
     "nonce_size",
 )
-_OTHER_SERVERS = ("cluster", "gateway", "leafnodes", "leaf")
+_OTHER_SERVERS = ("cluster", "gateway")
 _REFUSED = ("operator", "operators", "roots", "root", "trusted", "trusted_keys", "resolver", "resolver_preload")
 
 
@@ -189,6 +190,9 @@ def _read_entry(section: Section, options: dict[str, Any]) -> None:
     websocket = section.section("websocket", "ws")
     if websocket is not None:
         options["websocket"] = read_websocket(websocket, _read_tls)
+    leafnodes = section.section("leafnodes", "leaf")
+    if leafnodes is not None:
+        options["leafnodes"] = read_leafnodes(leafnodes)
 
 
 def _read_tls(section: Section) -> TlsOptions:

@@ -63,16 +63,20 @@ class ConnectionTable:
 
     def admit(self, connection: Connection) -> str | None:
         """Number a new connection; the text of the error when there is no room for it."""
-        self._last_cid += 1
         self._statistics.total_connections += 1
-        connection.peer.cid = self._last_cid
+        connection.peer.cid = self.take_number()
         self._sockets.add(connection)
         if 0 <= self._limit() <= len(self.open):
             self._log.error(f"{connection} - {_CONNECTIONS_FULL}")
             return _CONNECTIONS_FULL
-        self.open[self._last_cid] = connection
+        self.open[connection.peer.cid] = connection
         self._log.debug(f"{connection} - Client connection created")
         return None
+
+    def take_number(self) -> int:
+        """Return the number of the next connection, of whatever kind."""
+        self._last_cid += 1
+        return self._last_cid
 
     def limit_to(self, connections_max: int | None) -> None:
         """Admit at most so many connections, to leave the store the open files that it needs; None = any number."""

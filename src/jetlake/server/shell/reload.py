@@ -26,6 +26,7 @@ _FIXED = (
     "pid_file",
     "ports_file_dir",
     "websocket",
+    "leafnodes",
 )
 # Clients rely on what INFO says about TLS.
 _TLS_FIXED = "config reload not supported for switching TLS on or off; restart the server"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from jetlake.server.engine.engine import Engine
     from jetlake.server.shell.jetstream import JetStreamService
+    from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
     from jetlake.server.shell.monitoring.http import Monitoring
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.websocket.listener import WebSocketListener
@@ -53,6 +54,9 @@ class Server:
         websocket_port: the port for clients over WebSocket, with the TLS of the options or in the clear; 0 = any free
             one, to be read from `websocket_url`; default no WebSocket.
         jetstream: whether there is JetStream; default yes.
+        domain: the JetStream domain, under which other servers find the streams; default none.
+        leaf: the URL of a hub to join as a leaf node, such as `nats://user:password@hub:7422`, or several of one hub's
+            cluster; default none.
         options: everything else; the arguments above win over it.
         clock: tells the time; a test passes one that it moves by hand, followed by `clock_moved`.
         log: where log lines go; default the file of the options, or Python's logger `jetlake.server`.
@@ -67,6 +71,8 @@ class Server:
         port: int | None = None,
         websocket_port: int | None = None,
         jetstream: bool | None = None,
+        domain: str | None = None,
+        leaf: str | Sequence[str] | None = None,
         options: Options | None = None,
         clock: Clock | None = None,
         log: Log | None = None,
@@ -80,9 +86,14 @@ class Server:
             given = given.replace(port=port)
         if websocket_port is not None:
             given = given.with_websocket(websocket_port)
+        if leaf is not None:
+            given = given.with_leaf(leaf)
         self.wants_jetstream = (options is None or given.jetstream is not None) if jetstream is None else jetstream
+        if domain and not self.wants_jetstream:
+            raise ConfigError("a domain needs JetStream")
         self.jetstream_folder = ""
         self._store_dir = os.fspath(store_dir) if store_dir is not None else ""
+        self._domain = domain
         self._temporary_folder = ""
         self.clock = clock or SystemClock()
         self.log = log or open_log(given)
@@ -111,6 +122,7 @@ class Server:
         self._listener = TcpListener()
         self._sockets = sockets
         self.websocket: WebSocketListener | None = None
+        self.leafnodes: LeafNodes | None = None
         self._jetstream: JetStreamService | None = None
         self._events = SystemEvents(self, self._account_table.get_or_create(given.system_account))
         self.load_options: Callable[[], Options] | None = None
@@ -197,6 +209,8 @@ class Server:
                 self._start_jetstream()
             self._start_system_account()
             await self._start_listening()
+            if self.options.leafnodes.remotes:
+                self._start_leafnodes()
             write_pid_file(self.options)
             monitoring = self.monitoring
             address = (monitoring.host, monitoring.port) if monitoring is not None else None
@@ -229,6 +243,8 @@ class Server:
         options = self.options.jetstream or JetStreamOptions(store_dir=self._store_dir or self._make_folder())
         if self._store_dir and options.store_dir != self._store_dir:
             options = structs.replace(options, store_dir=self._store_dir)
+        if self._domain is not None:
+            options = structs.replace(options, domain=self._domain)
         self.settings.options = self.options.replace(jetstream=options)
         self.jetstream_folder = jetstream_folder(options)
         self._connection_table.limit_to(connections_max())
@@ -261,6 +277,16 @@ class Server:
             raise ConfigError("WebSocket needs the package websockets: install jetlake[server]") from None
         self.websocket = WebSocketListener(self._services, self.make_connection)
         await self.websocket.start()
+
+    def _start_leafnodes(self) -> None:
+        from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
+
+        options = self.options
+        domain = options.jetstream.domain if self.engine is not None and options.jetstream is not None else ""
+        self.leafnodes = LeafNodes(
+            self._services, options.leafnodes, domain, self._random, self._connection_table.take_number
+        )
+        self.leafnodes.start()
 
     def make_connection(self, services: ConnectionServices | None = None) -> Connection:
         """Make the connection for a new socket; a listener with settings of its own gives its services."""
@@ -316,6 +342,8 @@ class Server:
     async def _release(self) -> None:
         """Give back what may have been taken, however far the start had come."""
         await self._retire()
+        if self.leafnodes is not None:
+            await self.leafnodes.stop()
         remove_ports_file(self.options)
         if self.monitoring is not None:
             await self.monitoring.stop()

@@ -74,7 +74,7 @@ class JetStream:
         self.captured = PatternSet()
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
-        self.transfers = Transfers()
+        self.transfers = Transfers(account.announce, account.retract)
         self.restoring: set[str] = set()
         self._storage = storage
         self._server_usage = server_usage

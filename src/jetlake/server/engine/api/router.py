@@ -14,6 +14,19 @@ from jetlake.server.engine.routing.subscription import Subscriber
 
 __all__ = ["DisabledJetStream", "JetStreamRouter"]
 
+# What the API under the name of a domain consists of.
+_API_FAMILIES = (
+    b"INFO",
+    b"STREAM.>",
+    b"CONSUMER.>",
+    b"DIRECT.>",
+    b"META.>",
+    b"SERVER.>",
+    b"ACCOUNT.>",
+    b"$KV.>",
+    b"$OBJ.>",
+)
+
 
 class JetStreamRouter:
     """Routes an account's JetStream subjects.
@@ -51,6 +64,14 @@ class JetStreamRouter:
         if subject.startswith(b"$JS.API.DIRECT.GET."):
             return direct_get(self._jetstream, subject, reply, header, payload)
         return self._api.receive(subject, reply, header, payload, origin)
+
+    def subjects(self) -> list[bytes]:
+        """List what other servers may want to know: the API under the domain's name, acknowledgements, transfers."""
+        found = [self._domain_prefix + family for family in _API_FAMILIES] if self._domain_prefix else []
+        for stream in self._jetstream.streams.values():
+            for consumer in stream.consumers.values():
+                found += consumer.answer_subjects()
+        return found + self._jetstream.transfers.subjects()
 
     def _consumer(self, stream: bytes, consumer: bytes) -> Consumer | None:
         """Return the consumer with these names, as they stand in a subject."""
@@ -126,3 +147,7 @@ class DisabledJetStream:
     def receive_acks(self, prefix: bytes, sequences: list[int], consumer_sequences: list[int]) -> bool:
         """Take no acknowledgement: there are no consumers."""
         return False
+
+    def subjects(self) -> list[bytes]:
+        """List nothing: other servers may have JetStream for this account."""
+        return []

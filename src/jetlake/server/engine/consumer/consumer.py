@@ -129,10 +129,20 @@ class Consumer:
             self.ack_handler,
             schedule,
             account,
-            flow_control_prefix=b"$JS.FC.%b.%b." % (self.stream.name.encode(), self.name.encode()),
+            flow_control_prefix=self._flow_control_prefix(),
             next_nuid=next_nuid,
             burst=self._rate_limit_burst,
         )
+
+    def answer_subjects(self) -> list[bytes]:
+        """List the subjects on which clients answer deliveries: acknowledgements, and flow control where it is on."""
+        subjects = [self._ack_prefix() + (b"*.*.*.*.>" if self.services.options.ack_subject_v2 else b"*.*.*.*.*")]
+        if self.config.flow_control:
+            subjects.append(self._flow_control_prefix() + b"*")
+        return subjects
+
+    def _flow_control_prefix(self) -> bytes:
+        return f"$JS.FC.{self.stream.name}.{self.name}.".encode()
 
     def _ack_prefix(self) -> bytes:
         options, stream = self.services.options, self.stream
@@ -153,6 +163,8 @@ class Consumer:
 
     def open(self) -> None:
         """Start to deliver."""
+        for subject in self.answer_subjects():
+            self.stream.account.announce(subject)
         self.delivery.open()
         self._schedule.arm()
 
@@ -275,6 +287,8 @@ class Consumer:
         if self.home.place is not None:
             self.services.commit.forget(self.home.place)
         if deleted:
+            for subject in self.answer_subjects():
+                self.stream.account.retract(subject)
             self.stream.remove_consumer(self)
             self.events.action(ActionKind.DELETE)
         if not deleted:

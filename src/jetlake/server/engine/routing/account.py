@@ -9,6 +9,7 @@ from jetlake.model.weighted_mappings import WeightedMappings
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.protocol.frames import AckRun
 from jetlake.server.engine.routing.interest import LITERALS_MAX, Routing, RoutingStats, Watch
+from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.route import Member, Route, is_congested
 from jetlake.server.engine.routing.subscription import Message, Relay, Subscriber, Subscription
 
@@ -24,6 +25,10 @@ class JetStreamGate(Protocol):
 
     def receive_acks(self, prefix: bytes, sequences: list[int], consumer_sequences: list[int]) -> bool:
         """Handle plain acknowledgements of the consumer named in the prefix; False when none was handled."""
+        ...
+
+    def subjects(self) -> list[bytes]:
+        """List the subjects below `$JS.` that are handled here and that other servers may want to know."""
         ...
 
 
@@ -78,7 +83,11 @@ class Account(Routing):
     def publish_acks(self, run: AckRun, origin: Subscriber | None) -> None:
         """Route acknowledgements of one consumer: as a run when nobody else listens, otherwise one by one."""
         js = self.js
-        if self._wide or js is None or not js.receive_acks(run.prefix, run.sequences, run.consumer_sequences):
+        if (
+            js is None
+            or self._is_heard(run.prefix)
+            or not js.receive_acks(run.prefix, run.sequences, run.consumer_sequences)
+        ):
             for message in run.messages():
                 self.publish(message.subject, b"", b"", message.payload, origin)
 
@@ -95,9 +104,9 @@ class Account(Routing):
     ) -> int:
         js = self.js
         taken = 1 if js is not None and js.receive(subject, reply, header, payload, origin) else 0
-        if self._wide:
-            # Not through the cache: ack subjects are unique.
-            route = Route(self._sublist.match(subject))
+        # Not through the cache: ack subjects are unique.
+        if self._wide and (interests := self._sublist.match(subject)):
+            route = Route(interests)
             for receive in route.sinks:
                 receive(subject, reply, header, payload, origin)
             taken += len(route.sinks) + self._fan_out(route, subject, reply, header, payload, origin)
@@ -135,9 +144,18 @@ class Account(Routing):
         for relay in route.relays:
             if relay.take(subject, subject, reply, header, payload, origin):
                 taken += 1
+        wanted = origin.groups if origin is not None else None
+        refused = []
         for members in route.groups:
+            if wanted is not None and members[0].queue not in wanted:
+                continue
             if self._give_to_one(members, subject, subject, reply, header, payload, origin):
                 taken += 1
+            else:
+                refused.append(members[0].queue)
+        if route.remote is not None:
+            message = (subject, reply, header, payload)
+            taken += route.remote.deliver(self._random, subject, [message], origin, refused)
         return taken
 
     def _give_to_one(
@@ -190,6 +208,13 @@ class Account(Routing):
         subscriber.send(_frame(subject, subscription.sid, reply, shown, payload))
         return True
 
+    def forward_for(self, remote: Remote, address: bytes, message: Message, origin: Subscriber | None) -> bool:
+        """Forward a message that meets each remote of a subject, with the first of them; False when it was not sent."""
+        route = self.route(address).remote
+        if route is None or route.lead is not remote:
+            return False
+        return route.deliver(self._random, address, [message], origin) > 0
+
     def _may_take(self, subscription: Subscription, count: int) -> int:
         """Return how many of `count` deliveries a subscription with a maximum may get; the last one ends it."""
         left = subscription.max - subscription.delivered
@@ -212,10 +237,13 @@ class Account(Routing):
 
     # Delivery in runs
 
-    def send_to(self, address: bytes, messages: list[Message]) -> int:
+    def send_to(self, address: bytes, messages: list[Message], origin: Subscriber | None = None) -> int:
         """Deliver a run of messages to the subscribers of `address`; each frame carries the message's own subject.
 
         The address is looked up once, and the run is sent as one piece per subscriber.
+
+        Args:
+            origin: the server that the run comes from; None = a stream here.
 
         Returns:
             How many messages, counted from the first, had a recipient; 0 = no subscriber.
@@ -232,17 +260,21 @@ class Account(Routing):
         for receive_run in route.run_handlers:
             receive_run(messages)
             taken = len(messages)
+        if route.remote is not None:
+            taken = max(taken, route.remote.deliver(self._random, address, messages, origin))
+        wanted = origin.groups if origin is not None else None
         for index, (subject, reply, header, payload) in enumerate(messages, 1):
             reached = False
             for receive in route.sinks:
-                receive(address, reply, header, payload, None)
+                receive(address, reply, header, payload, origin)
                 reached = True
             for handler in route.handlers:
-                reached = handler(address, reply, header, payload, None) is not False or reached
+                reached = handler(address, reply, header, payload, origin) is not False or reached
             for relay in route.relays:
-                reached = relay.take(address, subject, reply, header, payload, None) or reached
+                reached = relay.take(address, subject, reply, header, payload, origin) or reached
             for members in route.groups:
-                reached = self._give_to_one(members, address, subject, reply, header, payload, None) or reached
+                if wanted is None or members[0].queue in wanted:
+                    reached = self._give_to_one(members, address, subject, reply, header, payload, origin) or reached
             if reached:
                 taken = max(taken, index)
         return taken

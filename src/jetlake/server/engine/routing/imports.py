@@ -17,6 +17,8 @@ from msgspec.json import encode
 from jetlake.model.subject_mapping import SubjectMapping
 from jetlake.protocol.headers import append_pair, remove_key
 from jetlake.server.engine.routing.account import Account
+from jetlake.server.engine.routing.interest import queue_of
+from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.responses import Responses
 from jetlake.server.engine.routing.route import Interest
 from jetlake.server.engine.routing.subscription import Capture, Listener, Relay, RunListener, Subscriber, Subscription
@@ -83,7 +85,8 @@ class AccountImports:
     def added(self, pattern: bytes, interest: Interest) -> None:
         """Subscribe, in the exporting accounts, what the interest matches of their streams."""
         assert not isinstance(interest, Relay)
-        queue = b"" if isinstance(interest, Capture | RunListener) else interest.queue
+        # Other servers get one copy for all that they want.
+        queue = b"" if isinstance(interest, Remote) else queue_of(interest)
         for stream in self._streams:
             remote = stream.mapping.to_remote(pattern)
             if remote is not None:
@@ -99,7 +102,7 @@ class AccountImports:
 
     def _take(
         self,
-        interest: Subscription | Listener | RunListener | Capture,
+        interest: Subscription | Listener | RunListener | Capture | Remote,
         mapping: SubjectMapping,
         address: bytes,
         subject: bytes,
@@ -113,6 +116,8 @@ class AccountImports:
         shown = local if subject == address else subject
         if isinstance(interest, Subscription):
             return self._account.deliver(interest, shown, reply, header, payload, origin)
+        if isinstance(interest, Remote):
+            return self._account.forward_for(interest, local, (shown, reply, header, payload), origin)
         if isinstance(interest, RunListener):
             interest.receive([(shown, reply, header, payload)])
             return True
@@ -123,6 +128,8 @@ class AccountImports:
 
 
 def _is_congested(interest: Interest) -> bool:
+    if isinstance(interest, Remote):
+        return interest.link.congested
     return isinstance(interest, Subscription) and (interest.subscriber.congested or interest.subscriber.closed)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from jetlake.protocol.subjects import is_valid_subscribe, matches
+from jetlake.server.engine.routing.remote import Remote, RemoteLink
 from jetlake.server.engine.routing.route import Interest, Route
 from jetlake.server.engine.routing.sublist import Sublist
 from jetlake.server.engine.routing.subscription import (
@@ -23,7 +24,7 @@ from jetlake.server.engine.routing.subscription import (
     Subscription,
 )
 
-__all__ = ["Imported", "Routing", "RoutingStats", "Watch"]
+__all__ = ["Imported", "InterestObserver", "Routing", "RoutingStats", "Watch", "queue_of"]
 
 # The route of all subjects with one prefix, and the last tokens that it does not apply to.
 Family = tuple[Route, tuple[Mapping[bytes, object], ...]]
@@ -31,6 +32,8 @@ Family = tuple[Route, tuple[Mapping[bytes, object], ...]]
 # Cached routes, by literal subject and by all tokens but the last; a full cache is emptied.
 LITERALS_MAX = 8192
 _FAMILIES_MAX = 8192
+# Consumers of which is known whether anybody but JetStream hears their acknowledgements.
+_HEARD_MAX = 1024
 
 _NOWHERE = Route()
 
@@ -68,23 +71,39 @@ class Imported(Protocol):
         ...
 
 
+class InterestObserver(Protocol):
+    """The one who tells other servers of an account's interest."""
+
+    def added(self, subject: bytes, queue: bytes) -> None:
+        """Count one more recipient of the subject."""
+        ...
+
+    def removed(self, subject: bytes, queue: bytes) -> None:
+        """Count one recipient less."""
+        ...
+
+
 class Routing:
     """The interest of one subject space, with a cache of routes.
 
     Attributes:
         imported: told of the interest of this account; None = no stream is imported.
+        observer: told of all recipients in this account that other servers may want to know; None = there are no
+            other servers.
         literals: cached routes by whole subject; changed in place, so that a hot loop may hold the dict.
     """
 
     def __init__(self) -> None:
         self.stats = RoutingStats()
         self.imported: Imported | None = None
+        self.observer: InterestObserver | None = None
         self.literals: dict[bytes, Route] = {}
         self._sublist: Sublist[Interest] = Sublist()
         self._families: dict[bytes, Family] = {}
         self._watches: dict[bytes, list[Watch]] = {}
         # Patterns that could match a subject below `$JS.`; without any, acks need no look-up.
         self._wide = 0
+        self._heard: dict[bytes, bool] = {}
 
     # Interest
 
@@ -141,8 +160,28 @@ class Routing:
         """Remove the interest of another account; removing it again is ignored."""
         self._remove(relay.subject, relay)
 
+    def add_remote(self, subject: bytes, link: RemoteLink, queue: bytes, weight: int) -> Remote:
+        """Register the interest of another server."""
+        remote = Remote(subject, link, queue, weight)
+        self._insert(subject, remote)
+        return remote
+
+    def remove_remote(self, remote: Remote) -> None:
+        """Remove the interest of another server; removing it again is ignored."""
+        self._remove(remote.subject, remote)
+
+    def announce(self, subject: bytes) -> None:
+        """Tell the observer of a subject that is handled here without a subscription."""
+        if self.observer is not None:
+            self.observer.added(subject, b"")
+
+    def retract(self, subject: bytes) -> None:
+        """Tell the observer that a subject that was announced is not handled any more."""
+        if self.observer is not None:
+            self.observer.removed(subject, b"")
+
     def interests(self) -> list[Interest]:
-        """Return all subscriptions, listeners, captures and relays."""
+        """Return all subscriptions, listeners, captures, relays and the interest of other servers."""
         return self._sublist.items()
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Watch:
@@ -193,6 +232,8 @@ class Routing:
         self._changed(pattern)
         if self.imported is not None and not isinstance(interest, Relay):
             self.imported.added(pattern, interest)
+        if self.observer is not None and not isinstance(interest, Remote):
+            self.observer.added(pattern, queue_of(interest))
 
     def _remove(self, pattern: bytes, interest: Interest) -> None:
         if not interest.active:
@@ -204,9 +245,24 @@ class Routing:
         self._changed(pattern)
         if self.imported is not None:
             self.imported.removed(interest)
+        if self.observer is not None and not isinstance(interest, Remote):
+            self.observer.removed(pattern, queue_of(interest))
+
+    def _is_heard(self, prefix: bytes) -> bool:
+        """Return whether a pattern could match an ack subject with this prefix, which ends with a dot."""
+        if not self._wide:
+            return False
+        heard = self._heard.get(prefix)
+        if heard is None:
+            if len(self._heard) >= _HEARD_MAX:
+                self._heard.clear()
+            heard = self._heard[prefix] = self._sublist.has_below(prefix[:-1])
+        return heard
 
     def _changed(self, pattern: bytes) -> None:
         """Drop the cached routes that the pattern may affect, then call the watches."""
+        if self._heard and _reaches_jetstream(pattern):
+            self._heard.clear()
         if b"*" in pattern or b">" in pattern:
             self.literals.clear()
             self._families.clear()
@@ -262,6 +318,11 @@ class Routing:
             self._families.clear()
         self._families[prefix] = family
         return family
+
+
+def queue_of(interest: Interest) -> bytes:
+    """Return the queue group of a recipient; empty where it has none."""
+    return b"" if isinstance(interest, Capture | RunListener) else interest.queue
 
 
 def _reaches_jetstream(pattern: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from jetlake.server.engine.routing.remote import Remote, RemoteRoute
 from jetlake.server.engine.routing.subscription import (
     Capture,
     Handler,
@@ -17,7 +18,7 @@ from jetlake.server.engine.routing.subscription import (
 
 __all__ = ["Interest", "Member", "Route", "is_congested"]
 
-Interest = Subscription | Listener | RunListener | Capture | Relay
+Interest = Subscription | Listener | RunListener | Capture | Relay | Remote
 Member = Subscription | Listener | Relay
 Receive = Callable[[bytes, bytes, bytes, bytes, Subscriber | None], None]
 
@@ -32,6 +33,7 @@ class Route:
         relays: the interest of other accounts.
         plain: subscriptions without a queue group; each gets a copy.
         groups: the members of each queue group, of which one gets the message.
+        remote: the servers that want the messages too; None = none does.
         is_plain: there are at most streams and plain subscriptions.
         lone: the only recipient, when that is one plain subscription: the usual case of deliveries.
         only_sink: the only recipient, when that is one stream: the usual case of publishes to streams.
@@ -46,6 +48,7 @@ class Route:
         "only_sink",
         "plain",
         "relays",
+        "remote",
         "run_handlers",
         "sinks",
         "takers",
@@ -58,12 +61,15 @@ class Route:
         plain: list[Subscription] = []
         relays: list[Relay] = []
         groups: dict[bytes, list[Member]] = {}
+        remotes: list[Remote] = []
         for interest in interests:
             if isinstance(interest, Capture):
                 # A stream whose subjects overlap receives a message once.
                 sinks[id(interest.sink)] = interest.sink.receive
             elif isinstance(interest, RunListener):
                 run_handlers.append(interest.receive)
+            elif isinstance(interest, Remote):
+                remotes.append(interest)
             elif interest.queue:
                 groups.setdefault(interest.queue, []).append(interest)
             elif isinstance(interest, Listener):
@@ -78,25 +84,32 @@ class Route:
         self.relays = tuple(relays)
         self.plain = tuple(plain)
         self.groups = tuple(tuple(members) for members in groups.values())
+        self.remote = RemoteRoute(remotes, groups) if remotes else None
         self.takers = len(sinks) + len(handlers) + len(run_handlers) + len(relays) + len(plain) + len(groups)
+        if self.remote is not None:
+            self.takers += self.remote.takers
         self.is_plain = self.takers == len(sinks) + len(plain)
         self.lone = self.plain[0] if self.plain and self.takers == 1 else None
         self.only_sink = self.sinks[0] if self.sinks and self.takers == 1 else None
 
     @property
     def congested(self) -> bool:
-        """A plain subscription's subscriber, another account, or all members of a group are congested."""
+        """A plain subscription's subscriber, another account or server, or all members of a group are congested."""
         for subscription in self.plain:
             if subscription.subscriber.congested:
                 return True
         for relay in self.relays:
             if relay.is_congested():
                 return True
+        if self.remote is not None and self.remote.congested:
+            return True
         return any(all(is_congested(member) for member in members) for members in self.groups)
 
     def has_queue(self, queue: bytes) -> bool:
         """Return whether the queue group is among the recipients."""
-        return any(members[0].queue == queue for members in self.groups)
+        if any(members[0].queue == queue for members in self.groups):
+            return True
+        return self.remote is not None and self.remote.has_queue(queue)
 
 
 def is_congested(member: Member) -> bool:

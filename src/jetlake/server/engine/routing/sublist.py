@@ -124,6 +124,11 @@ class Sublist(Generic[Item]):
                 exceptions.append(node.children)
         return found, tuple(exceptions)
 
+    def has_below(self, prefix: bytes) -> bool:
+        """Return whether an item's pattern could match a subject that begins with the prefix and a dot."""
+        found: list[Item] = []
+        return bool(self._descend(prefix.split(b"."), found) or found)
+
     def _descend(self, tokens: list[bytes], found: list[Item]) -> list[_Node[Item]]:
         """Return the nodes that all tokens lead to, and add the items of `>` patterns on the way to `found`."""
         level = [self._root]

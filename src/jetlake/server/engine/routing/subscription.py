@@ -37,6 +37,7 @@ class Subscriber(ABC):
         no_responders: receives a 503 when a request has no recipient.
         closed: nothing that is sent arrives any more.
         congested: the outgoing buffer is above its high-water mark; deliveries should pause.
+        groups: the queue groups that its message is for, while it publishes one; None = all.
         out_msgs: messages delivered so far; a 503 for a request without a recipient is none.
         out_bytes: the bytes of their headers and payloads.
     """
@@ -46,6 +47,7 @@ class Subscriber(ABC):
     no_responders: bool = False
     closed: bool = False
     congested: bool = False
+    groups: tuple[bytes, ...] | None = None
     out_msgs: int = 0
     out_bytes: int = 0
 

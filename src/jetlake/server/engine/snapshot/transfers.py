@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from jetlake.errors import ApiError, api_error
@@ -27,9 +28,16 @@ class Transfer(Protocol):
 
 
 class Transfers:
-    """The transfers of one account."""
+    """The transfers of one account.
 
-    def __init__(self) -> None:
+    Args:
+        announce: tells other servers that messages of a transfer are received here.
+        retract: tells them that the transfer is over.
+    """
+
+    def __init__(self, announce: Callable[[bytes], None], retract: Callable[[bytes], None]) -> None:
+        self._announce = announce
+        self._retract = retract
         self._transfers: dict[bytes, Transfer] = {}
 
     def check_room(self, code: int) -> None:
@@ -44,10 +52,18 @@ class Transfers:
     def begin(self, transfer_id: bytes, transfer: Transfer) -> None:
         """Register a transfer."""
         self._transfers[transfer_id] = transfer
+        for subject in _subjects(transfer_id):
+            self._announce(subject)
 
     def end(self, transfer_id: bytes) -> None:
         """Unregister a transfer; its subjects have no recipient any more."""
-        self._transfers.pop(transfer_id, None)
+        if self._transfers.pop(transfer_id, None) is not None:
+            for subject in _subjects(transfer_id):
+                self._retract(subject)
+
+    def subjects(self) -> list[bytes]:
+        """List the subjects of the transfers under way."""
+        return [subject for transfer_id in self._transfers for subject in _subjects(transfer_id)]
 
     def receive(self, subject: bytes, reply: bytes, payload: bytes) -> bool:
         """Handle a message to `$JS.SNAPSHOT.…`; False when no transfer takes it."""
@@ -65,6 +81,11 @@ class Transfers:
         for transfer in tuple(self._transfers.values()):
             transfer.cancel()
         self._transfers.clear()
+
+
+def _subjects(transfer_id: bytes) -> tuple[bytes, bytes]:
+    """Return the subjects of a transfer: those of its chunks, and those that acknowledge them."""
+    return b"$JS.SNAPSHOT.RESTORE.*." + transfer_id, b"$JS.SNAPSHOT.ACK.*.%b.>" % transfer_id
 
 
 def _too_many(code: int) -> ApiError:

@@ -8,14 +8,14 @@ from jetlake.protocol.subjects import has_wildcards, is_subset, overlaps
 from jetlake.server.config.options import Permissions, ResponsePermission, SubjectPermissions
 from jetlake.server.engine.routing.sublist import Sublist
 
-__all__ = ["PermissionCheck"]
+__all__ = ["PermissionCheck", "SubjectRules"]
 
 # Cached decisions per subject, and remembered replies; full tables are emptied, or lose their oldest entry.
 _ANSWERS_MAX = 1024
 _REPLIES_MAX = 4096
 
 
-class _Rules:
+class SubjectRules:
     """An allow list and a deny list: patterns, each with the queue group that it concerns, if any."""
 
     def __init__(self, permissions: SubjectPermissions) -> None:
@@ -74,8 +74,8 @@ class PermissionCheck:
     """
 
     def __init__(self, permissions: Permissions, now_ns: Callable[[], int]) -> None:
-        self._publish = _Rules(permissions.publish) if permissions.publish is not None else None
-        self._subscribe = _Rules(permissions.subscribe) if permissions.subscribe is not None else None
+        self._publish = SubjectRules(permissions.publish) if permissions.publish is not None else None
+        self._subscribe = SubjectRules(permissions.subscribe) if permissions.subscribe is not None else None
         self._responses: ResponsePermission | None = permissions.responses
         self._now_ns = now_ns
         self._answers: dict[bytes, bool] = {}

@@ -1,14 +1,23 @@
-"""TLS: the server's context, and a channel that turns ciphertext into plaintext and back without touching a socket."""
+"""TLS: the contexts of both ends, and a channel from ciphertext to plaintext and back that touches no socket."""
 
 from __future__ import annotations
 
 import ssl
 
 from jetlake.errors import ConfigError, JetlakeError
+from jetlake.server.config.leaf_options import LeafTls
 from jetlake.server.config.options import TlsOptions
 from jetlake.server.shell.access.certificate import Certificate
 
-__all__ = ["TLS_HANDSHAKE", "TlsChannel", "TlsError", "certificate_of", "describe_tls", "server_context"]
+__all__ = [
+    "TLS_HANDSHAKE",
+    "TlsChannel",
+    "TlsError",
+    "certificate_of",
+    "client_context",
+    "describe_tls",
+    "server_context",
+]
 
 TLS_HANDSHAKE = 0x16
 """The first byte of a client that begins TLS; no verb of the protocol begins with it."""
@@ -45,6 +54,32 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
         if not options.ca_file:
             context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def client_context(options: LeafTls | None) -> ssl.SSLContext:
+    """Make the TLS context of a connection to a hub; None = with the certificates of the system.
+
+    Raises:
+        ConfigError: a file is missing or malformed.
+    """
+    context = ssl.create_default_context()
+    if options is None:
+        return context
+    if options.ca_file:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(options.ca_file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"failed to parse root ca certificate: {_reason(error, options.ca_file)}") from None
+    if options.cert_file:
+        try:
+            context.load_cert_chain(options.cert_file, options.key_file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"error parsing X509 certificate/key pair: {_reason(error, options.cert_file)}") from None
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 

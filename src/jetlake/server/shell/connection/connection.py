@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
 from jetlake.protocol.encoder import err
+from jetlake.protocol.parser import ServerParser
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
@@ -78,12 +79,12 @@ class Connection(asyncio.Protocol, Subscriber):
         self.send = writer.send  # type: ignore[method-assign]  # Deliveries cost no call more.
         self._subscriptions = subscriptions = ClientSubscriptions(session, self, writer, services)
         self.handshake = handshake = Handshake(peer, session, self, subscriptions, writer, self, services)
-        self.pings = PingTimer(peer, writer, self.handshake, self, services)
+        self.pings = PingTimer(peer, writer, lambda: handshake.awaits_tls, self, services)
         self._frames = FrameHandler(
             peer, session, self, self.handshake, subscriptions, self.pings, writer, self, services
         )
         self._reader = ConnectionReader(
-            session,
+            self._make_parser,
             self,
             writer,
             services,
@@ -97,6 +98,14 @@ class Connection(asyncio.Protocol, Subscriber):
 
     def __str__(self) -> str:
         return str(self.peer)
+
+    def _make_parser(self) -> ServerParser:
+        options = self._settings.options
+        return ServerParser(
+            max_control_line=options.max_control_line,
+            max_payload=self.session.payload_max(options.max_payload),
+            ack_runs=True,
+        )
 
     # What asyncio calls
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetlake.protocol.encoder import OK, err
 from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, Sub, Unsub
-from jetlake.protocol.parser import ServerParser
+from jetlake.protocol.general_parser import GeneralParser
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.connection.control import ConnectionControl
@@ -135,7 +135,7 @@ class FrameHandler:
         elif isinstance(frame, Unsub):
             self._subscriptions.unsubscribe(frame.sid, frame.max)
 
-    def handle_violation(self, parser: ServerParser) -> None:
+    def handle_violation(self, parser: GeneralParser) -> None:
         """End the connection whose bytes the parser refused."""
         error = parser.error
         assert error is not None

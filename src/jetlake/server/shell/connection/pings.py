@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jetlake.protocol.encoder import PING
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.control import ConnectionControl
-from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.writer import ConnectionWriter
@@ -19,7 +20,10 @@ _SECOND_NS = 1_000_000_000
 
 
 class PingTimer:
-    """Pings an idle client, and ends the connection of one that leaves too many pings unanswered.
+    """Pings an idle peer, and ends the connection of one that leaves too many pings unanswered.
+
+    Args:
+        is_mute: whether nothing can be sent for now.
 
     Attributes:
         last_activity_ns: when the client last sent anything.
@@ -30,7 +34,7 @@ class PingTimer:
         self,
         peer: Peer,
         writer: ConnectionWriter,
-        handshake: Handshake,
+        is_mute: Callable[[], bool],
         control: ConnectionControl,
         services: ConnectionServices,
     ) -> None:
@@ -38,7 +42,7 @@ class PingTimer:
         self.rtt_ns = 0
         self._peer = peer
         self._writer = writer
-        self._handshake = handshake
+        self._is_mute = is_mute
         self._control = control
         self._settings = services.settings
         self._clock = services.clock
@@ -75,7 +79,7 @@ class PingTimer:
                 self._log.debug(f"{self._peer} - Stale Client Connection - Closing")
                 self._control.end("Stale Connection", reason="Stale Connection")
                 return
-            if not self._handshake.awaits_tls:
+            if not self._is_mute():
                 self._unanswered += 1
                 self._sent_ns = now_ns
                 self._writer.send(PING)

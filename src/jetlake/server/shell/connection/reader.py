@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from jetlake.protocol.frames import AckRun, Frame
-from jetlake.protocol.parser import ServerParser
+from jetlake.protocol.general_parser import GeneralParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.session import Session
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
 __all__ = ["ConnectionReader"]
@@ -40,7 +39,7 @@ class Inbox:
 
     __slots__ = ("_frames", "_pieces", "_position", "parser")
 
-    def __init__(self, parser: ServerParser) -> None:
+    def __init__(self, parser: GeneralParser) -> None:
         self.parser = parser
         self._frames: list[Frame] = []
         self._pieces: deque[bytes] = deque()
@@ -88,7 +87,7 @@ class ConnectionReader:
     """Handles what a connection receives, a bounded share at a time, and pauses reading while more is waiting.
 
     Args:
-        session: the limits of the client's account.
+        make_parser: makes the parser, with the limits in force.
         control: tells whether the connection has ended, and ends it after an internal error.
         writer: the connection's own; a client that fills its own queue reads that first.
         handle: handles a group of frames until a time; returns those that have to wait.
@@ -98,27 +97,25 @@ class ConnectionReader:
 
     def __init__(
         self,
-        session: Session,
+        make_parser: Callable[[], GeneralParser],
         control: ConnectionControl,
         writer: ConnectionWriter,
         services: ConnectionServices,
         handle: Callable[[list[Frame], float], list[Frame]],
         is_checking: Callable[[], bool],
-        handle_violation: Callable[[ServerParser], None],
+        handle_violation: Callable[[GeneralParser], None],
     ) -> None:
-        self._session = session
+        self._make_parser = make_parser
         self._control = control
         self._writer = writer
-        self._settings = services.settings
         self._engine_loop = services.engine_loop
         self._statistics = services.statistics
         self._handle = handle
         self._is_checking = is_checking
         self._handle_violation = handle_violation
         self._transport: asyncio.Transport | None = None
-        self._inbox = Inbox(ServerParser(ack_runs=True))
+        self._inbox = Inbox(make_parser())
         self._holds = 0
-        self.apply_limits()
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Pause and resume this socket."""
@@ -127,17 +124,16 @@ class ConnectionReader:
     def detach(self) -> None:
         """Let go of the socket, which is gone, and of the buffers."""
         self._transport = None
-        self._inbox = Inbox(ServerParser(ack_runs=True))
+        self._inbox = Inbox(self._make_parser())
 
     def clear(self) -> None:
         """Drop what was received and not handled."""
         self._inbox.clear()
 
     def apply_limits(self) -> None:
-        """Take over the parser's limits from the options in force and the client's account."""
-        options = self._settings.options
-        self._inbox.parser.max_payload = self._session.payload_max(options.max_payload)
-        self._inbox.parser.max_control_line = options.max_control_line
+        """Take over the limits in force."""
+        current, fresh = self._inbox.parser, self._make_parser()
+        current.max_payload, current.max_control_line = fresh.max_payload, fresh.max_control_line
 
     # Shares
 

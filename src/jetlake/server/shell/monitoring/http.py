@@ -15,6 +15,7 @@ from jetlake.errors import ConfigError
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
+from jetlake.server.shell.monitoring.leaf_report import leafs_report
 from jetlake.server.shell.monitoring.metrics import METRICS_TYPE, metrics_text
 from jetlake.server.shell.monitoring.pages import Pages, answer_page
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
@@ -23,7 +24,6 @@ from jetlake.server.shell.monitoring.reports import (
     accounts_report,
     connections_report,
     gateways_report,
-    leafs_report,
     routes_report,
     server_report,
     subscriptions_report,

@@ -15,6 +15,7 @@ from jetlake.server.engine.routing.subscription import Subscription
 from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.monitoring.jetstream_reports import jetstream_settings, jetstream_usage
+from jetlake.server.shell.monitoring.leaf_report import leaf_connections, leaf_settings
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.shell.monitoring.sharing_report import sharing_report
@@ -33,7 +34,6 @@ __all__ = [
     "cpu_percent",
     "format_uptime",
     "gateways_report",
-    "leafs_report",
     "message_totals",
     "resident_bytes",
     "routes_report",
@@ -140,7 +140,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
         "max_pending": options.max_pending,
         "cluster": {},
         "gateway": {},
-        "leaf": {},
+        "leaf": leaf_settings(server),
         "mqtt": {},
         "websocket": _websocket(server),
         "jetstream": {},
@@ -157,7 +157,7 @@ def server_report(server: ServerView, query: Query) -> dict[str, Any]:
         "total_connections": server.statistics.total_connections,
         "routes": 0,
         "remotes": 0,
-        "leafnodes": 0,
+        "leafnodes": len(leaf_connections(server)),
         **totals,
         **{name.replace("_", "_client_", 1): count for name, count in totals.items()},
         "slow_consumers": server.statistics.slow_consumers,
@@ -363,7 +363,7 @@ def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
         "expired": False,
         "complete": True,
         "jetstream_enabled": account.js is not None,
-        "leafnode_connections": 0,
+        "leafnode_connections": len(leaf_connections(server, account.name)),
         "client_connections": len(_connections_of(server, account)),
         "subscriptions": account.interest_count,
         **sharing_report(server.settings.options, account.name),
@@ -384,14 +384,15 @@ def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any
 def account_row(server: ServerView, account: Account) -> dict[str, Any]:
     """Report the connections of one account and their messages, those of ended connections included."""
     connections = _connections_of(server, account)
+    leaves = leaf_connections(server, account.name)
     closed = server.statistics.closed_by_account.get(account.name)
     totals = _sum_messages([*connections, *([closed] if closed is not None else [])])
     return {
         "acc": account.name,
         "name": account.name,
         "conns": len(connections),
-        "leafnodes": 0,
-        "total_conns": len(connections),
+        "leafnodes": len(leaves),
+        "total_conns": len(connections) + len(leaves),
         "num_subscriptions": account.interest_count,
         "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"], **_NO_PEERS},
         "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"], **_NO_PEERS},
@@ -420,8 +421,3 @@ def routes_report(server: ServerView, query: Query) -> dict[str, Any]:
 def gateways_report(server: ServerView, query: Query) -> dict[str, Any]:
     """Report `/gatewayz`: no gateways."""
     return {**_head(server), "outbound_gateways": {}, "inbound_gateways": {}}
-
-
-def leafs_report(server: ServerView, query: Query) -> dict[str, Any]:
-    """Report `/leafz`: no leaf nodes."""
-    return {**_head(server), "leafnodes": 0, "leafs": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.routing.account import Account
@@ -13,6 +13,9 @@ from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.connection.server_info import ServerInfo
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.statistics import ServerStatistics
+
+if TYPE_CHECKING:  # Loaded by servers that join a hub.
+    from jetlake.server.shell.leaf.leaf_nodes import LeafNodes
 
 __all__ = ["MonitoringView", "ServerView", "WebSocketView"]
 
@@ -66,6 +69,11 @@ class ServerView(Protocol):
     @property
     def websocket(self) -> WebSocketView | None:
         """The WebSocket listener; None where there is none."""
+        ...
+
+    @property
+    def leafnodes(self) -> LeafNodes | None:
+        """The leaf connections; None where no hub is joined."""
         ...
 
     @property

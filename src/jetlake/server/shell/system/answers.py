@@ -23,6 +23,7 @@ from jetlake.server.shell.monitoring.jetstream_reports import (
     jetstream_settings,
     jetstream_usage,
 )
+from jetlake.server.shell.monitoring.leaf_report import leafs_report
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import (
     account_detail,
@@ -32,7 +33,6 @@ from jetlake.server.shell.monitoring.reports import (
     connections_report,
     cpu_percent,
     gateways_report,
-    leafs_report,
     message_totals,
     resident_bytes,
     routes_report,
@@ -171,7 +171,7 @@ def _account_jetstream(server: ServerView, name: str, query: Query) -> _Report:
 
 
 def _account_leafs(server: ServerView, name: str, query: Query) -> _Report:
-    return leafs_report(server, query)
+    return leafs_report(server, query.narrowed(acc=name))
 
 
 ACCOUNT_REPORTS: dict[str, Callable[[ServerView, str, Query], _Report] | None] = {

@@ -112,7 +112,7 @@ async def test_fragments_count_together(open_socket):
     await written(transport)
     fragment = Frame(Opcode.CONT, bytes(500_000), fin=False).serialize(mask=True)
     # Part of a payload that is never complete, so that the connection only keeps it.
-    protocol.data_received(Frame(Opcode.BINARY, b"PUB a 900\r\n", fin=False).serialize(mask=True))
+    protocol.data_received(Frame(Opcode.BINARY, b"PUB a 1048000\r\n", fin=False).serialize(mask=True))
     for _ in range(3):
         protocol.data_received(fragment)
         await written(transport)

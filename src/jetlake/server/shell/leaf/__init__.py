@@ -1,0 +1,1 @@
+"""Leaf connections: the hubs that a server joins, and what crosses to them and back."""

@@ -1,0 +1,187 @@
+"""A dialer: keeps one connection to a hub, and dials the next address when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import ip_address
+from random import Random
+from ssl import SSLContext
+
+from jetlake.errors import ConfigError
+from jetlake.server.config.leaf_options import LeafRemote, LeafUrl, parse_leaf_url
+from jetlake.server.engine.routing.account import Account
+from jetlake.server.shell.access.tls import client_context
+from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.leaf.announcements import Announcements
+from jetlake.server.shell.leaf.connection import LeafConnection
+from jetlake.server.shell.leaf.hub_info import HubInfo
+from jetlake.server.shell.leaf.link import LeafLink
+from jetlake.server.shell.leaf.login import encode_connect
+
+__all__ = ["Dialer"]
+
+# A hub's addresses that are remembered beside the configured ones.
+_DISCOVERED_MAX = 64
+# The longest pause between two attempts; it doubles from the configured one on, with each round over the addresses.
+_PAUSE_MAX_S = 30.0
+_DOUBLINGS_MAX = 16
+# The pause after errors that only people can mend.
+_LONG_PAUSE_S = 30.0
+_LASTING = ("loop detected", "same cluster name")
+
+
+class Dialer:
+    """The connection of one remote, from the first dial to the server's stop.
+
+    Args:
+        remote: the hub.
+        account: the account that is shared with the hub.
+        announcements: the account's interest.
+        domain: this server's JetStream domain; empty = none.
+        reconnect_s: the pause after a connection that has ended.
+        random: spreads the attempts of many leaf nodes, and shuffles the addresses.
+        take_number: returns the number of a new connection.
+
+    Attributes:
+        connection: the latest connection; None before the first.
+    """
+
+    def __init__(
+        self,
+        services: ConnectionServices,
+        remote: LeafRemote,
+        account: Account,
+        announcements: Announcements,
+        *,
+        domain: str,
+        reconnect_s: float,
+        random: Random,
+        take_number: Callable[[], int],
+    ) -> None:
+        self.remote = remote
+        self.account = account
+        self.connection: LeafConnection | None = None
+        self._services = services
+        self._announcements = announcements
+        self._domain = domain
+        self._reconnect_s = reconnect_s
+        self._random = random
+        self._take_number = take_number
+        self._name = services.settings.options.server_name or services.info.id
+        self._discovered: tuple[LeafUrl, ...] = ()
+        self._next = 0
+        self._failures = 0
+        self._urls = list(remote.urls)
+        if not remote.no_randomize:
+            random.shuffle(self._urls)
+
+    async def run(self) -> None:
+        """Connect, and connect again whenever the connection has ended, until cancelled."""
+        try:
+            while True:
+                url = self._next_url()
+                reason = await self._connect(url)
+                await self._services.engine_loop.sleep(self._pause_s(reason))
+        finally:
+            if self.connection is not None:
+                self.connection.end(reason="Server Shutdown")
+                self.connection.writer.hang_up()
+
+    def _next_url(self) -> LeafUrl:
+        known = [*self._urls, *self._discovered]
+        url = known[self._next % len(known)]
+        self._next = (self._next + 1) % len(known)
+        return url
+
+    async def _connect(self, url: LeafUrl) -> str:
+        """Connect to one address, and return why the connection failed or ended."""
+        services, remote = self._services, self.remote
+        loop = services.engine_loop.loop
+        link = LeafLink(self.account, self._announcements, remote, self._domain, services.log.warn)
+        tls_first = remote.tls is not None and remote.tls.handshake_first
+        connection = LeafConnection(
+            services,
+            self._take_number(),
+            remote.dial_timeout_s + remote.first_info_timeout_s,
+            lambda: (self._tls_context(), self._certificate_name(url)),
+            url.is_tls or remote.tls is not None,
+            lambda info: self._encode_connect(url, info),
+            link,
+            self._discover,
+        )
+        self.connection = connection
+        try:
+            async with asyncio.timeout(remote.dial_timeout_s):
+                await loop.create_connection(
+                    lambda: connection,
+                    url.host,
+                    url.port,
+                    ssl=self._tls_context() if tls_first else None,
+                    server_hostname=self._certificate_name(url) if tls_first else None,
+                )
+        except (OSError, ConfigError) as error:
+            reason = "timeout" if isinstance(error, TimeoutError) else str(error)
+            connection.drop(reason)
+            if not self._failures:
+                services.log.error(f"Error trying to connect as leafnode to remote server {url}: {reason}")
+            self._failures += 1
+            return reason
+        await connection.ended
+        self._failures = 0 if connection.was_open else self._failures + 1
+        return connection.reason
+
+    def _pause_s(self, reason: str) -> float:
+        """Return how long to wait before the next attempt: longer with each that failed, and never in step."""
+        if any(words in reason.lower() for words in _LASTING):
+            return _LONG_PAUSE_S
+        rounds = min(self._failures // len(self._urls), _DOUBLINGS_MAX)
+        pause_s = min(self._reconnect_s * float(1 << rounds), _PAUSE_MAX_S)
+        return pause_s * (1 + self._random.random()) if self._failures else pause_s
+
+    def _encode_connect(self, url: LeafUrl, info: HubInfo) -> bytes:
+        services = self._services
+        return encode_connect(
+            self.remote,
+            url,
+            info,
+            server_id=services.info.id,
+            name=self._name,
+            domain=self._domain,
+            has_jetstream=services.engine_loop.engine is not None,
+        )
+
+    def _tls_context(self) -> SSLContext:
+        return client_context(self.remote.tls)
+
+    def _certificate_name(self, url: LeafUrl) -> str:
+        """Return the name that the hub's certificate must have; one that was discovered may be known by number only."""
+        if url in self._discovered and _is_number(url.host):
+            return next((known.host for known in self._urls if not _is_number(known.host)), url.host)
+        return url.host
+
+    def _discover(self, info: HubInfo) -> None:
+        """Remember the addresses that the hub tells of, with the credentials of the configured ones."""
+        if self.remote.ignore_discovered_servers:
+            return
+        first = self._urls[0]
+        known = {str(url) for url in self._urls}
+        found = []
+        for text in info.leafnode_urls[:_DISCOVERED_MAX]:
+            try:
+                url = parse_leaf_url(text)
+            except ConfigError:
+                continue
+            if str(url) not in known:
+                found.append(
+                    LeafUrl(host=url.host, port=url.port, is_tls=first.is_tls, user=first.user, password=first.password)
+                )
+        self._discovered = tuple(found)
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

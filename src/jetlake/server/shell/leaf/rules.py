@@ -1,0 +1,59 @@
+"""Rules of a leaf connection: which subjects cross it, and in which direction."""
+
+from __future__ import annotations
+
+from jetlake.protocol.subjects import is_subset
+from jetlake.server.config.leaf_options import LeafRemote
+from jetlake.server.config.options import SubjectPermissions
+from jetlake.server.shell.access.permissions import SubjectRules
+from jetlake.server.shell.leaf.hub_info import HubInfo, SubjectLists
+
+__all__ = ["LeafRules"]
+
+# Each server's own JetStream answers these; across the line they are reached under the name of a domain.
+_LOCAL = ("$JS.API.>", "$KV.>", "$OBJ.>")
+# Subjects of the servers' own protocols cross untouched.
+_OPAQUE = (b"_R_.", b"_GR_.", b"$GR.", b"$LDS.")
+
+
+class LeafRules:
+    """What crosses a leaf connection.
+
+    Args:
+        remote: what the configuration denies.
+        domain: this server's JetStream domain; empty = none.
+        info: the hub's INFO, with what its user may do.
+    """
+
+    def __init__(self, remote: LeafRemote, domain: str, info: HubInfo) -> None:
+        own = (f"$JS.{domain}.API.>",) if domain and domain != info.domain else ()
+        never_sent = (*_LOCAL, *own, *remote.deny_exports)
+        never_wanted = (*_LOCAL, *remote.deny_imports)
+        self._never_sent = [subject.encode() for subject in never_sent]
+        self._never_wanted = [subject.encode() for subject in never_wanted]
+        self._sent = _rules(info.exports, never_sent)
+        self._wanted = _rules(info.imports, never_wanted)
+        self._has_own_rules = bool(info.exports or remote.deny_exports)
+
+    def may_send(self, subject: bytes) -> bool:
+        """Whether a message on this subject goes to the hub."""
+        if not self._has_own_rules and not subject.startswith(b"$"):
+            return True
+        return subject.startswith(_OPAQUE) or self._sent.permits_literal(subject)
+
+    def may_receive(self, subject: bytes) -> bool:
+        """Whether a message on this subject is taken from the hub."""
+        return subject.startswith(_OPAQUE) or not self._wanted.denies_literal(subject)
+
+    def may_announce(self, subject: bytes, queue: bytes) -> bool:
+        """Whether the hub is told of interest in this subject."""
+        return subject.startswith(_OPAQUE) or self._wanted.permits_pattern(subject, queue)
+
+    def is_pointless(self, subject: bytes) -> bool:
+        """Whether nothing that the hub could want of this subject is ever sent."""
+        return any(is_subset(subject, denied) for denied in self._never_sent)
+
+
+def _rules(lists: SubjectLists | None, denied: tuple[str, ...]) -> SubjectRules:
+    given = lists or SubjectLists()
+    return SubjectRules(SubjectPermissions(allow=given.allow, deny=(*(given.deny or ()), *denied)))

@@ -1,0 +1,71 @@
+"""Leaf connections over transports that only remember, to a hub that the test plays."""
+
+import asyncio
+import json
+
+import pytest
+from shell_support import Transport
+
+from jetlake.server.config.leaf_options import LeafRemote, parse_leaf_url
+from jetlake.server.shell.leaf.announcements import Announcements
+from jetlake.server.shell.leaf.connection import LeafConnection
+from jetlake.server.shell.leaf.link import LeafLink
+
+INFO = {"server_id": "N", "server_name": "hub", "client_id": 7, "headers": True, "leafnode_urls": ["h:1"]}
+
+
+class Hub:
+    """The hub's end of a leaf connection."""
+
+    def __init__(self, server, *, domain="edge", **remote):
+        services = server._services
+        self.account = server.global_account
+        self.infos = []
+        self.announcements = Announcements(self.account, b"$SYS.")
+        options = LeafRemote(urls=(parse_leaf_url("hub"),), **remote)
+        self.reports = []
+        self.link = LeafLink(self.account, self.announcements, options, domain, self.reports.append)
+        self.connection = LeafConnection(
+            services,
+            9,
+            1.0,
+            tls=lambda: None,
+            wants_tls=False,
+            make_connect=lambda info: b'{"to":"%b"}' % info.server_name.encode(),
+            link=self.link,
+            on_info=self.infos.append,
+        )
+        self.transport = Transport(("10.0.0.1", 7422))
+        self.connection.connection_made(self.transport)
+
+    def send(self, data):
+        self.connection.data_received(data)
+
+    def send_info(self, **fields):
+        self.send(b"INFO " + json.dumps({**INFO, **fields}).encode() + b"\r\n")
+
+    async def take(self):
+        """What was written since the last call, after the loop has had its turn."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        data = b"".join(self.transport.written)
+        self.transport.written.clear()
+        return data
+
+    async def join(self, **fields):
+        """Play the handshake."""
+        self.send_info(info_on_connect=True, **fields)
+        assert await self.take() == b'CONNECT {"to":"hub"}\r\n'
+        self.send_info(connect_info=True, **fields)
+        await self.take()
+        return self
+
+
+@pytest.fixture
+def hub(make_server):
+    """A function that connects a server to a hub: `hub(deny_exports=…)`."""
+
+    def connect(domain="edge", server=None, **remote):
+        return Hub(server or make_server(), domain=domain, **remote)
+
+    return connect
