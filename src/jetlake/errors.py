@@ -38,6 +38,7 @@
     │   └── StreamReplacedError       the stream is not the one that the read began with
     ├── ConsumerGroupError            a consumer group is not there, is different, or cannot be changed so
     ├── BackupError                   a backup or restore ended early, or a folder holds none; says why
+    ├── MigrationError                a stream can't be moved, or its copy is not equal; says why
     ├── BatchError                    a batch of messages is over, empty, or unknown to the server
     ├── ObjectError                   an object's content is not whole, or a link leads nowhere; says why
     ├── PublishWindowError            messages of a publish window were not stored; carries one error each
@@ -109,6 +110,7 @@ __all__ = [
     "KeyExistsError",
     "KeyNotFoundError",
     "MessageNotFoundError",
+    "MigrationError",
     "NoRespondersError",
     "NoServersError",
     "NotFoundError",
@@ -575,6 +577,10 @@ class ConsumerGroupError(JetlakeError):
 
 class BackupError(JetlakeError):
     """A backup or restore that ended before its archive was complete, or a folder that holds no backup."""
+
+
+class MigrationError(JetlakeError):
+    """A stream that can't be moved to another server, or a copy that is not equal to it."""
 
 
 class BatchError(JetlakeError):

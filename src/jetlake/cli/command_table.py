@@ -17,6 +17,7 @@ COMMANDS = {
     "events": ("event_commands", "events", "Watch what the server announces, or collect it in a stream."),
     "kv": ("kv.kv_group", "kv", "Use key-value buckets."),
     "micro": ("service_commands", "micro", "Find services and see how they are doing."),
+    "migrate": ("migrate_command", "migrate", "Move a stream to another server or cluster."),
     "object": ("object_commands", "objects", "Keep files in object stores."),
     "pipeline": ("pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
     "pub": ("message_commands", "pub", "Publish a message."),

@@ -63,6 +63,13 @@ class Session:
         self._settings = settings
         self._context = context
 
+    @classmethod
+    def of_target(cls, target: Target, timeout_s: float) -> Session:
+        """A session with a server that the shared options do not speak of."""
+        session = cls({}, context=None, timeout_s=timeout_s)
+        session.target = target
+        return session
+
     @cached_property
     def target(self) -> Target:
         """Where to connect and as whom; looked up when it is needed, so that a bad context can be mended.

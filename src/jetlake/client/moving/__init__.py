@@ -1,0 +1,1 @@
+"""Moving a stream with its consumers to another server or cluster."""
