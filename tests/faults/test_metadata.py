@@ -168,15 +168,15 @@ def test_a_new_stream_or_consumer_does_not_touch_the_disk_before_its_sync():
     assert set(machine.jetstream.streams["A"].consumers) == {"c", "e"}
 
 
-@pytest.mark.parametrize("at", range(12))
-def test_the_first_message_id_is_durable_with_its_message_and_not_synced_on_the_loop(at):
-    machine = Machine()
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_message_id_is_durable_with_its_message_and_not_synced_on_the_loop(seed):
+    machine = Machine(seed)
     machine.api(*REQUESTS[0])
     header = encode_headers([("Nats-Msg-Id", "one")])
     with machine.not_allowed(SYNCS):
         machine.account.publish(b"a.1", b"_INBOX.id", header, b"x", machine.client)
         machine.engine.flush()
-    machine.disk.cut_at = machine.disk.operations + at
+    machine.disk.cut_at = machine.disk.operations + seed
     with suppress(PowerCut):
         machine.settle()
     acknowledged = b"_INBOX.id" in machine.client.answers
