@@ -303,3 +303,70 @@ def test_nothing_but_garbage_is_an_empty_store(disk: FaultyDisk) -> None:
     store = open_store(disk)
     message = store.get(sequence)
     assert message is not None and message.payload == b"works"
+
+
+def raw_size(disk: FaultyDisk, path: Path = FIRST_SEGMENT) -> int:
+    """The length of a file, zeros at its end included."""
+    handle = disk.open(path)
+    try:
+        return disk.size(handle)
+    finally:
+        disk.close(handle)
+
+
+@pytest.mark.parametrize("without_mark", [False, True])
+@pytest.mark.parametrize("has_holes", [False, True])
+def test_zeros_behind_the_records_are_the_end_of_the_log(disk: FaultyDisk, has_holes: bool, without_mark: bool) -> None:
+    store = open_store(disk)
+    fill(store)
+    size = len(disk.content(FIRST_SEGMENT))
+    assert raw_size(disk) > size, "the length is ahead of the records"
+    disk.kill()
+    if not has_holes:
+        disk.put(FIRST_SEGMENT, disk.content(FIRST_SEGMENT) + bytes(raw_size(disk) - size))
+    if without_mark:
+        disk.remove(MARK)
+    store = open_store(disk)
+    assert (sequences(store), store.lost, store.lost_bytes) == (list(range(1, 9)), [], 0)
+    assert store.append(b"s.0", b"", b"next", 2000) == 9
+    store.close()
+    assert raw_size(disk) == len(disk.content(FIRST_SEGMENT)) > size, "a clean stop cuts them off"
+    assert sequences(open_store(disk)) == list(range(1, 10))
+
+
+def test_a_full_segment_ends_with_its_records(disk: FaultyDisk) -> None:
+    store = open_store(disk, segment_bytes=300)
+    fill(store, 20)
+    paths = [path for path in disk.files() if path.suffix == ".seg"]
+    assert len(paths) > 3
+    assert all(raw_size(disk, path) == len(disk.content(path)) for path in paths[:-1])
+
+
+def test_what_is_torn_behind_zeros_is_no_record_and_no_loss(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    fill(store)
+    whole = disk.content(FIRST_SEGMENT)
+    disk.kill()
+    for gap in (1, 29, 30, 5000):
+        copy = copy_of(disk)
+        copy.put(FIRST_SEGMENT, whole + bytes(gap) + b"torn" + bytes(4096))
+        store = open_store(copy)
+        assert (sequences(store), store.lost) == (list(range(1, 9)), [])
+        assert store.append(b"s.0", b"", b"next", 2000) == 9
+        store.close()
+        assert copy.content(FIRST_SEGMENT).find(b"torn") < 0
+        assert sequences(open_store(copy)) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("left", [0, 3, 20, 47])
+def test_a_new_segment_of_which_a_power_cut_left_zeros_is_removed(disk: FaultyDisk, left: int) -> None:
+    store = open_store(disk, segment_bytes=1 << 20)
+    fill(store)
+    store.close()
+    second = FOLDER / "0000000002.seg"
+    header = disk.content(FIRST_SEGMENT)[:left]
+    disk.put(second, header + bytes(70_000 - left))
+    notes: list[str] = []
+    store = FileStore(disk, FOLDER, note=notes.append)
+    assert [str(second) in note and "nothing but the name" in note for note in notes] == [True]
+    assert (sequences(store), store.lost, second in disk.files()) == (list(range(1, 9)), [], False)

@@ -23,10 +23,12 @@ class PowerCut(BaseException):
 class _File:
     """The bytes of a file as they are now, as they are safe, and the writes in between."""
 
-    __slots__ = ("data", "safe", "writes")
+    __slots__ = ("data", "end", "safe", "writes")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.end = 0
+        """Behind the last byte that was written; a hole follows."""
         self.safe = b""
         self.writes: list[tuple[int, bytes | None]] = []
         """Not synced: where and what; None stands for a cut at that place."""
@@ -110,7 +112,7 @@ class FaultyDisk:
         return len(self._file(handle)[0].data)
 
     def data_size(self, handle: int) -> int:
-        return len(self._file(handle)[0].data.rstrip(b"\0"))
+        return self._file(handle)[0].end
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         file, path = self._file(handle)
@@ -125,8 +127,8 @@ class FaultyDisk:
         file, path = self._file(handle)
         self._before("write", path)
         if self.capacity is not None:
-            room = self.capacity - sum(len(file.data) for file in self._files().values())
-            growth = max(offset + len(data) - len(file.data), 0)
+            room = self.capacity - sum(file.end for file in self._files().values())
+            growth = max(offset + len(data) - file.end, 0)
             if growth > room:
                 # A full disk takes what it can, then refuses.
                 self._put(file, offset, data[: max(len(data) - growth + max(room, 0), 0)])
@@ -138,6 +140,7 @@ class FaultyDisk:
         if data:
             file.writes.append((offset, data))
             _apply(file.data, offset, data)
+            file.end = max(file.end, offset + len(data))
 
     def truncate(self, handle: int, size: int) -> None:
         file, path = self._file(handle)
@@ -145,6 +148,7 @@ class FaultyDisk:
         self._change("truncate", path)
         file.writes.append((size, None))
         _apply(file.data, size, None)
+        file.end = min(file.end, size)
 
     def sync(self, handle: int) -> None:
         file, path = self._file(handle)
@@ -255,6 +259,7 @@ class FaultyDisk:
             elif random.random() < 0.5:
                 self._tear(data, offset, written)
         file.data = data
+        file.end = len(data)  # Not every file system knows its holes.
         file.safe = bytes(data)
         file.writes.clear()
 
@@ -280,11 +285,13 @@ class FaultyDisk:
         """Shorten a file, as somebody with an editor might."""
         file = self._file_at(path)
         del file.data[size:]
+        file.end = min(file.end, size)
         file.safe = file.safe[:size]
 
     def content(self, path: Path) -> bytes:
-        """What a file holds now."""
-        return bytes(self._file_at(path).data)
+        """What a file holds now, without a hole at its end."""
+        file = self._file_at(path)
+        return bytes(file.data[: file.end])
 
     def put(self, path: Path, data: bytes) -> None:
         """Give a file this content, safely."""
@@ -294,6 +301,7 @@ class FaultyDisk:
             folder = self._folder(path.parent)
             folder.names[path.name] = folder.safe[path.name] = file
         file.data = bytearray(data)
+        file.end = len(data)
         file.safe = bytes(data)
         file.writes.clear()
 

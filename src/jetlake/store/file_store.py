@@ -294,6 +294,7 @@ class FileStore(IndexedStore[Segment]):
                 self.flush()
                 self.sync()
                 self._index_file.write(self._snapshot(), self._log.durability.flushed)
+                self._log.cut_zeros()
         finally:
             self._close_files()
 

@@ -364,6 +364,9 @@ class Log:
         self._flushed_time_ns = self._index.last_time_ns
         if self._to_seal:
             self._seal_full()
+        active = self._index.active
+        if active.size > active.file.ahead:
+            active.file.extend(active.size, self._segment_bytes)
 
     def _queue_tombstones(self) -> list[Range]:
         """Put a tombstone behind the messages for every removal that is due, and return those removals."""
@@ -380,6 +383,8 @@ class Log:
 
     def _seal_full(self) -> None:
         for segment in self._to_seal:
+            if segment.file.handle is not None:
+                segment.file.cut_zeros(segment.size)
             segment.seal()
         if self._to_seal and (on_full := self._index.hooks.on_full) is not None:
             on_full()
@@ -512,6 +517,11 @@ class Log:
             segment.file.close()
             if durability.flushed == durability.synced:
                 self._mark.close()
+
+    def cut_zeros(self) -> None:
+        """End the newest segment's file where its records end."""
+        active = self._index.active
+        active.file.cut_zeros(active.size)
 
     def close_files(self) -> None:
         """Give every handle back; the next use opens its file again."""

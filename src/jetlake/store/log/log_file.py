@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ SECOND_ASIDE_SUFFIX = f".2{ASIDE_SUFFIX}"
 
 _COMPRESSED = b"JLCB"
 
+_AHEAD_BYTES = 64 * 1024
 _PIECE = 4096
 _ZEROS_BYTES = 16 * 1024 * 1024
 
@@ -82,9 +84,10 @@ class LogFile:
         handle: None while the file is not open.
         tail: the newest written bytes, kept in memory.
         blocks: the blocks of a compressed file, while it is open.
+        ahead: the file's length, if zeros follow what is written; 0 when that is not known.
     """
 
-    __slots__ = ("blocks", "disk", "handle", "path", "tail")
+    __slots__ = ("ahead", "blocks", "disk", "handle", "path", "tail")
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.disk = disk
@@ -92,6 +95,7 @@ class LogFile:
         self.handle: int | None = None
         self.tail = Tail()
         self.blocks: CompressedBlocks | None = None
+        self.ahead = 0
 
     def create(self) -> None:
         """Open an empty file of this name, unless the file is open."""
@@ -130,7 +134,29 @@ class LogFile:
             OSError: the disk refused.
         """
         self._decompress()
+        self.ahead = 0
         self.disk.truncate(self.open(), size)
+
+    def extend(self, size: int, max_bytes: int) -> None:
+        """Make an open file longer than the bytes that are written, unless the disk refuses.
+
+        A sync after a write that changes no length has less to do. Nothing is allocated: zeros follow what is written.
+
+        Args:
+            size: how much is written.
+            max_bytes: the greatest length.
+        """
+        ahead = min(size + max(_AHEAD_BYTES, size // 4), max_bytes)
+        if size < ahead:
+            with suppress(OSError):
+                self.truncate(ahead)
+                self.ahead = ahead
+
+    def cut_zeros(self, size: int) -> None:
+        """Take back what `extend` did, unless the disk refuses."""
+        if self.ahead > size:
+            with suppress(OSError):
+                self.truncate(size)
 
     def _decompress(self) -> None:
         """Write a compressed file anew as it was, for good: what is written to it next may be acknowledged."""
@@ -183,7 +209,7 @@ class LogFile:
             return b"".join(pieces)
 
     def data_size(self) -> int:
-        """Return the file's length without a hole or zeros at its end.
+        """Return the file's length without a hole at its end, and of a long file without zeros there.
 
         Raises:
             OSError: the file cannot be opened, or the disk refused.
@@ -192,9 +218,9 @@ class LogFile:
         if self.blocks is not None:
             return self.blocks.size
         size = self.disk.size(handle)
-        if size <= _ZEROS_BYTES:
-            return size
         end = min(self.disk.data_size(handle) + 8, size)
+        if end <= _ZEROS_BYTES:
+            return end
         while end > 0:
             start = max(end - _ZEROS_BYTES, 0)
             data = self.read_all(end - start, start)

@@ -49,7 +49,7 @@ class Scan:
         highest: the highest sequence that a record speaks of.
         open_damage: whether damage follows `position`, so that more may be missing than `missing` says.
         end: behind the last good record.
-        torn_bytes: how much follows it that is no record.
+        torn_bytes: how much follows it that is no record; zeros at the end do not count.
         last_time_ns: the newest time in it.
     """
 
@@ -137,20 +137,25 @@ def scan_long(
     """
     found = Scan(position or 0, start)
     size = min(size, _OFFSET_MAX)
-    at = start
+    at = behind = start
     while at < size:
         data = read(min(window, size - at), at)
+        if written := len(data.rstrip(b"\0")):
+            behind = at + written
         before = None if position is None and not found.sequences else found.position
         part = scan(data, 0, seed, before, found.open_damage)
         if part.end:
             found.append(part, at)
         is_last = at + len(data) >= size
-        if is_last or not data or at - found.end > _GARBAGE_BYTES_MAX:
+        if is_last or not data:
+            break
+        if at - found.end > _GARBAGE_BYTES_MAX:
+            behind = size
             break
         # The window's end may lie in a record, which the next one has whole.
         at = found.end if part.end else at + window // 2
         found.open_damage = found.open_damage or not part.end
-    found.torn_bytes = max(size - found.end, 0)
+    found.torn_bytes = max(behind - found.end, 0)
     return found
 
 
@@ -220,7 +225,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
         damaged = True
         found.damaged_bytes += following - at
         at = following
-    found.torn_bytes = max(size - found.end, 0)
+    found.torn_bytes = len(data[found.end :].rstrip(b"\0"))
     found.position = position
     found.highest = highest
     found.open_damage = damaged

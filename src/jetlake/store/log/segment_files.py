@@ -18,6 +18,9 @@ from jetlake.store.log.segment_list import Listed
 
 __all__ = ["SegmentFile", "SegmentFiles", "find_segments"]
 
+# A crash leaves no longer one that was never written.
+_UNWRITTEN_BYTES_MAX = 1024 * 1024
+
 
 class SegmentFile(msgspec.Struct):
     """A segment's file before it is read.
@@ -25,7 +28,7 @@ class SegmentFile(msgspec.Struct):
     Attributes:
         size: of a compressed one, how long it is uncompressed.
         header: None when it is damaged.
-        is_unwritten: whether there is no more than the beginning of a header, as a crash leaves it.
+        is_unwritten: whether there is no more than the beginning of a header and zeros, as a crash leaves it.
     """
 
     number: int
@@ -100,12 +103,20 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
         table = table_of(disk, handle)
         size = table.size if table is not None else disk.size(handle)
         data = disk.read(handle, HEADER_SIZE, 0)
-        is_unwritten = size < HEADER_SIZE and SegmentHeader.begins_with(data)
-        return SegmentFile(number, name, size, SegmentHeader.unpack(data), is_unwritten)
+        header = SegmentHeader.unpack(data)
+        return SegmentFile(number, name, size, header, header is None and _is_unwritten(disk, handle, size))
     except OSError:
         return SegmentFile(number, name, 0, None)
     finally:
         disk.close(handle)
+
+
+def _is_unwritten(disk: Disk, handle: int, size: int) -> bool:
+    """Whether a file has no more than the beginning of a header, and perhaps zeros behind it."""
+    if size > _UNWRITTEN_BYTES_MAX:
+        return False
+    data = disk.read(handle, size, 0).rstrip(b"\0")
+    return len(data) < HEADER_SIZE and SegmentHeader.begins_with(data)
 
 
 def _sort_out(
