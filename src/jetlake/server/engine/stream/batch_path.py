@@ -80,26 +80,19 @@ class BatchPath:
                 fast.stored(open_batch, reply, last_before + len(run), batch.acks)
         return run
 
-    def store(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-    ) -> None:
+    def store(self, message: Incoming, control: dict[bytes, bytes], now_ns: int, batch: Batch) -> None:
         """Store or stage one message of a batch, after the checks that concern every message."""
-        error = self._check(subject, header, payload, batch)
+        reply = message[1]
+        error = self._check(message, batch)
         if error is not None:
             self._refuse(reply, error, batch)
         elif reply[-4:] == SUFFIX:
-            self._store_fast(subject, reply, header, payload, control, now_ns, batch)
+            self._store_fast(message, control, now_ns, batch)
         else:
-            self._stage(subject, reply, header, payload, control, now_ns, batch)
+            self._stage(message, control, now_ns, batch)
 
-    def _check(self, subject: bytes, header: bytes, payload: bytes, batch: Batch) -> ApiError | None:
+    def _check(self, message: Incoming, batch: Batch) -> ApiError | None:
+        subject, _, header, payload = message
         admission = self._admission
         size = admission.record_size(subject, header, payload)
         error = admission.check_record(size)
@@ -107,16 +100,8 @@ class BatchPath:
             error = admission.check_server_room() or admission.check_account_room(size)
         return error or admission.check_size(header, payload)
 
-    def _store_fast(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-    ) -> None:
+    def _store_fast(self, message: Incoming, control: dict[bytes, bytes], now_ns: int, batch: Batch) -> None:
+        subject, reply, header, payload = message
         open_batch = self._fast.accept(reply, header, now_ns, batch.acks)
         if open_batch is None:
             return
@@ -128,17 +113,9 @@ class BatchPath:
         else:
             self._fast.stored(open_batch, reply, outcome[0], batch.acks)
 
-    def _stage(
-        self,
-        subject: bytes,
-        reply: bytes,
-        header: bytes,
-        payload: bytes,
-        control: dict[bytes, bytes],
-        now_ns: int,
-        batch: Batch,
-    ) -> None:
+    def _stage(self, message: Incoming, control: dict[bytes, bytes], now_ns: int, batch: Batch) -> None:
         """Stage one message of an atomic batch, and store the batch with its last one."""
+        subject, reply, header, payload = message
         outcome = self._atomic.stage((subject, header, payload), control, now_ns)
         if isinstance(outcome, StagedBatch):
             outcome = self._store_group(outcome, reply, now_ns, batch)

@@ -305,7 +305,7 @@ class PublishPath:
                 header = strip_status(header)
             control = read_control_headers(header)
         if reply[-4:] == SUFFIX or BATCH_ID in control:
-            self._batches.store(subject, reply, header, payload, control, now_ns, batch)
+            self._batches.store((subject, reply, header, payload), control, now_ns, batch)
             return
         outcome = self._try_to_store(subject, header, payload, control, now_ns, batch)
         if isinstance(outcome, ApiError):
