@@ -34,10 +34,11 @@ class Node:
         name: its name in the cluster.
         url: where clients connect.
         monitor_url: where monitoring answers.
+        leaf_port: where leaf nodes connect, if the cluster has a domain.
     """
 
-    def __init__(self, name, folder, ports, routes):
-        port, self._monitor_port, route_port, advertised_port = ports
+    def __init__(self, name, folder, ports, routes, domain):
+        port, self._monitor_port, route_port, advertised_port, self.leaf_port = ports
         self.name = name
         self.url = f"nats://127.0.0.1:{port}"
         self.monitor_url = f"http://127.0.0.1:{self._monitor_port}"
@@ -51,7 +52,7 @@ class Node:
             server_name: {name}
             listen: "127.0.0.1:{port}"
             http: "127.0.0.1:{self._monitor_port}"
-            jetstream {{ store_dir: "{folder}/data", max_mem: 1GB, max_file: 8GB }}
+            jetstream {{ store_dir: "{folder}/data", max_mem: 1GB, max_file: 8GB{domain and f", domain: {domain}"} }}
             cluster {{
                 name: C
                 listen: "127.0.0.1:{route_port}"
@@ -60,6 +61,7 @@ class Node:
                 routes: [{", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)}]
             }}
             accounts {{ $SYS {{ users: [ {{ user: sys, password: sys }} ] }} }}
+            {domain and f'leafnodes {{ listen: "127.0.0.1:{self.leaf_port}" }}'}
             """
         )
 
@@ -124,16 +126,17 @@ class Cluster:
     Args:
         size: how many servers.
         has_proxies: routes go through proxies of this process, so that servers can be cut off.
+        domain: the JetStream domain of a cluster that leaf nodes join; empty = none do.
     """
 
-    def __init__(self, size=3, has_proxies=True):
+    def __init__(self, size=3, has_proxies=True, domain=""):
         self._folder = Path(tempfile.mkdtemp(prefix="jetlake-cluster-"))
-        ports = free_ports(4 * size)
+        ports = free_ports(5 * size)
         if not has_proxies:
-            ports[3 * size :] = ports[2 * size : 3 * size]
-        routes = ports[3 * size :]
+            ports[3 * size : 4 * size] = ports[2 * size : 3 * size]
+        routes = ports[3 * size : 4 * size]
         self.nodes = [
-            Node(f"n{number + 1}", self._folder / f"n{number + 1}", ports[number::size], routes)
+            Node(f"n{number + 1}", self._folder / f"n{number + 1}", ports[number::size], routes, domain)
             for number in range(size)
         ]
 
