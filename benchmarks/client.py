@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import nats
 import nats.js.api
+import pyarrow as pa
 import uvloop
 
 import jetlake
@@ -41,6 +42,7 @@ STREAM = "BENCH"
 SUBJECT = "bench.subject"
 CORE = "core.subject"
 SERVICE = "service.echo"
+HEADERS = pa.map_(pa.string(), pa.string())
 OBJECT_UNIT = 8192
 """Bytes of an object that count as one."""
 
@@ -297,6 +299,15 @@ async def our_ordered(url: str, count: int, size: int) -> tuple[float, float]:
     return watch.seconds
 
 
+async def our_table(url: str, count: int, size: int) -> tuple[float, float]:
+    fill(url, count, size)
+    async with await jetlake.connect(url) as nc:
+        stream = await nc.jetstream().stream(STREAM)
+        with Stopwatch() as watch:
+            assert (await stream.to_arrow()).num_rows == count
+    return watch.seconds
+
+
 async def our_request(url: str, count: int, size: int) -> tuple[float, float]:
     payload = b"x" * size
     async with await jetlake.connect(url) as nc:
@@ -425,6 +436,33 @@ def their_fetch(batch: int) -> Run:
         return watch.seconds
 
     return run
+
+
+async def their_table(url: str, count: int, size: int) -> tuple[float, float]:
+    fill(url, count, size)
+    nc = await nats.connect(url, max_reconnect_attempts=0)
+    js = nc.jetstream()
+    config = nats.js.api.ConsumerConfig(ack_policy=nats.js.api.AckPolicy.NONE)
+    subscription = await js.pull_subscribe(
+        SUBJECT, stream=STREAM, config=config, pending_msgs_limit=-1, pending_bytes_limit=-1
+    )
+    with Stopwatch() as watch:
+        batches, received = [], 0
+        while received < count:
+            messages = await subscription.fetch(10_000)
+            metadata = [message.metadata for message in messages]
+            columns = {
+                "sequence": pa.array([one.sequence.stream for one in metadata], pa.int64()),
+                "subject": pa.array([message.subject for message in messages], pa.string()),
+                "timestamp": pa.array([one.timestamp for one in metadata], pa.timestamp("us", tz="UTC")),
+                "headers": pa.array([list((message.headers or {}).items()) for message in messages], HEADERS),
+                "data": pa.array([message.data for message in messages], pa.binary()),
+            }
+            batches.append(pa.RecordBatch.from_pydict(columns))
+            received += len(messages)
+        assert pa.Table.from_batches(batches).num_rows == count
+    await nc.close()
+    return watch.seconds
 
 
 async def their_consume(url: str, count: int, size: int) -> tuple[float, float]:
@@ -636,6 +674,7 @@ CASES = (
     Case("fetch_1000", 50_000, our_fetch(1000), their_fetch(1000), ceiling_pull(1000, acks=True), PAYLOADS),
     Case("consume_ack", 100_000, our_consume, their_consume, ceiling_pull(10_000, acks=True), PAYLOADS),
     Case("ordered_read", 100_000, our_ordered, their_ordered, ceiling_pull(10_000, acks=False), PAYLOADS),
+    Case("table", 100_000, our_table, their_table, ceiling_pull(10_000, acks=False), PAYLOADS),
     Case("request", 3_000, our_request, their_request, ceiling_request, PAYLOADS),
     Case("object_put", 8_000, our_object_put, their_object_put, None, (OBJECT_UNIT,)),
     Case("object_get", 8_000, our_object_get, their_object_get, None, (OBJECT_UNIT,)),

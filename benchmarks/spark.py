@@ -33,6 +33,7 @@ from pyspark.sql import SparkSession  # noqa: E402
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: E402
 
 from jetlake.client.connection.socket_connection import connect_socket  # noqa: E402
+from jetlake.client.tables.requests.stream_api import StreamApi  # noqa: E402
 from jetlake.model.consumer import ConsumerConfig  # noqa: E402
 from jetlake.model.encoding.codec import encode  # noqa: E402
 from jetlake.model.encoding.durations import nanoseconds  # noqa: E402
@@ -41,7 +42,6 @@ from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox  # noqa: E402
 from jetlake.spark.options.options import SinkOptions  # noqa: E402
-from jetlake.spark.requests.stream_api import StreamApi  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.sink.publisher import Publisher  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.offsets import initial_offset, read_offset
-from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.shared_driver import SharedDriver
@@ -51,7 +51,7 @@ class Query:
         return [
             sequence
             for partition in partitions
-            for messages in read_range(partition, self.options)
+            for messages in read_task(partition, self.options)
             for sequence in messages.sequence.tolist()
         ]
 

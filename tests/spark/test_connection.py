@@ -7,9 +7,10 @@ import subprocess
 import nkeys
 import pytest
 
+from jetlake.client.tables.requests.patience import retrying
 from jetlake.errors import AuthorizationError, ConfigError, NoServersError
+from jetlake.spark.options.connections import leased, open_connection
 from jetlake.spark.options.options import ConnectionOptions
-from jetlake.spark.requests.connection import leased, open_connection, retrying
 
 
 def options(server, **given):

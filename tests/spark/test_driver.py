@@ -8,6 +8,9 @@ from unittest import mock
 import pytest
 from driving import Query
 
+from jetlake.client.tables.columns.message_columns import columns_of_direct_gets
+from jetlake.client.tables.plan.offsets import read_offset
+from jetlake.client.tables.requests import direct_gets
 from jetlake.errors import (
     AuthorizationError,
     ConsumerHeldError,
@@ -16,11 +19,8 @@ from jetlake.errors import (
     StreamRecreatedError,
     UnsupportedStreamError,
 )
-from jetlake.spark.columns.message_columns import columns_of_direct_gets
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.offsets import read_offset
-from jetlake.spark.reading.range_reader import read_range
-from jetlake.spark.requests import direct_gets
+from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.filters import Bounds
@@ -189,7 +189,7 @@ def test_the_last_messages_of_a_filter(server, admin, stream, retention):
             {"servers": server.url, "stream": stream, "subjects": f"{stream}.8", "startingPosition": f"last:{count}"}
         )
         tasks = plan_batch(options, Bounds(), Clock())
-        assert [s for task in tasks for part in read_range(task, options) for s in part.sequence.tolist()] == expected
+        assert [s for task in tasks for part in read_task(task, options) for s in part.sequence.tolist()] == expected
 
 
 def test_several_streams(server, admin, stream):
@@ -356,10 +356,10 @@ def test_a_task_notices_what_was_lost_since_it_was_planned(server, admin, stream
     (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
     admin.api(f"STREAM.PURGE.{stream}", {"seq": 5})
     with pytest.raises(DataLossError, match="messages 1 to 4"):
-        list(read_range(partition, query.options))
+        list(read_task(partition, query.options))
     admin.api(f"STREAM.PURGE.{stream}")
     with pytest.raises(DataLossError, match="messages 1 to 10"):
-        list(read_range(partition, query.options))
+        list(read_task(partition, query.options))
 
 
 def test_a_stream_that_was_made_again_is_noticed(server, admin, stream):
@@ -389,7 +389,7 @@ def test_a_stream_that_is_deleted_while_it_is_read(server, admin, stream, reader
     (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
     admin.api(f"STREAM.DELETE.{stream}")
     with pytest.raises(UnsupportedStreamError, match=r"deleted|no longer"):
-        list(read_range(partition, query.options))
+        list(read_task(partition, query.options))
 
 
 def test_a_server_that_is_not_there(stream):
@@ -648,7 +648,7 @@ def test_a_task_goes_on_when_its_server_restarts(start_server, stream, reader):
     (partition,) = query.driver.partitions(read_offset(query.offset), read_offset(query.plan()))
     sequences: list[int] = []
     restarted = False
-    for messages in read_range(partition, query.options):
+    for messages in read_task(partition, query.options):
         sequences += messages.sequence.tolist()
         if not restarted:
             server.kill()

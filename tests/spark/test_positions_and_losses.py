@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from driving import Query
 
+from jetlake.client.tables.plan.offsets import read_offset
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.offsets import read_offset
-from jetlake.spark.reading.range_reader import read_range
+from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.filters import Bounds
@@ -38,7 +38,7 @@ def read_batch(server, stream, **options):
 def slow_rows(partition, options, between=lambda: None):
     """A task's sequences, with something done behind its first rows."""
     found = []
-    for messages in read_range(partition, options):
+    for messages in read_task(partition, options):
         if not found:
             between()
         found += messages.sequence.tolist()
@@ -313,7 +313,7 @@ def test_a_named_sequence_is_meant_as_it_stands(server, admin, stream):
     options, tasks = read_batch(server, stream, startingPosition="seq:1")
     admin.fill(stream, 10)
     with pytest.raises(DataLossError, match="messages 1 to 10"):
-        list(read_range(tasks[0], options))
+        list(read_task(tasks[0], options))
     with pytest.raises(DataLossError, match="messages 1 to 10"):
         read_batch(server, stream, startingPosition="seq:1")
 
@@ -344,9 +344,7 @@ def test_keys_overwritten_while_a_task_reads_are_no_loss(server, admin, stream):
     end = query.plan()
     tasks = query.driver.partitions(read_offset(query.offset), read_offset(end))
     admin.fill(stream, 60, subjects=100)
-    rows = [
-        sequence for task in tasks for messages in read_range(task, query.options) for sequence in messages.sequence
-    ]
+    rows = [sequence for task in tasks for messages in read_task(task, query.options) for sequence in messages.sequence]
     assert rows == [*range(61, 101)]
     query.offset = end
     assert query.batch() == [*range(101, 161)]

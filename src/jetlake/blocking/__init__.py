@@ -30,6 +30,10 @@ from jetlake.blocking.stream import Consumer, OrderedConsumer, Stream
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.streams.stored_message import StoredMessage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from jetlake.client.tables.table_read import TableRead as Table
+
 __all__ = [
     "AtomicBatch",
     "Client",
@@ -58,8 +62,18 @@ __all__ = [
     "StoredMessage",
     "Stream",
     "Subscription",
+    "Table",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Arrow is loaded only where tables are used.
+    if name == "Table":
+        from jetlake.client.tables.table_read import TableRead
+
+        return TableRead
+    raise AttributeError(f"module 'jetlake.blocking' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from jetlake.blocking.facade import Call, Facade, View
-from jetlake.blocking.stream import Stream
+from typing import TYPE_CHECKING, Any
+
+from jetlake.blocking.facade import Call, Facade, Made, View
+from jetlake.blocking.stream import Stream, table_read
 from jetlake.blocking.watching import Watch, Watched
 from jetlake.client.kv.bucket import KeyValue as AsyncKeyValue
 from jetlake.client.kv.codecs import KeyCodec, ValueCodec
 from jetlake.client.kv.entry import Entry
+
+if TYPE_CHECKING:
+    from pyarrow import Table as ArrowTable
 
 __all__ = ["KeyValue", "KeyWatch"]
 
@@ -32,6 +37,20 @@ class KeyValue(Facade):
     delete = Call(AsyncKeyValue.delete)
     purge = Call(AsyncKeyValue.purge)
     purge_deletes = Call(AsyncKeyValue.purge_deletes)
+
+    table = Made(AsyncKeyValue.table, table_read)
+
+    def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
+        """The values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        return self.table(*patterns, **options).to_arrow()
+
+    def to_polars(self, *patterns: str, **options: Any) -> Any:
+        """The values of keys as a polars DataFrame: `table(…).to_polars()`."""
+        return self.table(*patterns, **options).to_polars()
+
+    def to_pandas(self, *patterns: str, **options: Any) -> Any:
+        """The values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
+        return self.table(*patterns, **options).to_pandas()
 
     def with_codec(self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None) -> KeyValue:
         """The same bucket through codecs, as `jetlake.client.kv.KeyValue.with_codec`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Collect, Facade, Made, Method, View, Wrapped
@@ -15,12 +15,20 @@ from jetlake.blocking.reading import MessageHandler, Reading
 from jetlake.client.messages.message import give_back
 from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsumer
 from jetlake.client.pull.pull_options import next_options
+from jetlake.client.streams.tables import TableArguments
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.stream import StreamConfig, StreamInfo
 
-__all__ = ["Consumer", "OrderedConsumer", "Stream", "messages"]
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow import Table as ArrowTable
+
+    from jetlake.client.tables.table import Table
+    from jetlake.client.tables.table_read import TableRead
+
+__all__ = ["Consumer", "OrderedConsumer", "Stream", "messages", "table_read"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +36,11 @@ T = TypeVar("T")
 
 def messages(received: list[client.Message], thread: LoopThread) -> list[Message]:
     return cast("list[Message]", received)
+
+
+def table_read(table: Table, thread: LoopThread) -> TableRead:
+    """The table as the thread that asks reads it."""
+    return table.read
 
 
 def _message(received: client.Message | None, thread: LoopThread) -> Message | None:
@@ -186,6 +199,23 @@ class Stream(Facade):
     consumers = Call(client.Stream.consumers)
     consumer_names = Call(client.Stream.consumer_names)
     ordered = Made(client.Stream.ordered, OrderedConsumer)
+    table = Made(client.Stream.table, table_read)
+
+    def arrow_batches(self, **options: Unpack[TableArguments]) -> Iterator[RecordBatch]:
+        """The messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        return self.table(**options).arrow_batches()
+
+    def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:
+        """The messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        return self.table(**options).to_arrow()
+
+    def to_polars(self, **options: Unpack[TableArguments]) -> Any:
+        """The messages as a polars DataFrame: `table(…).to_polars()`."""
+        return self.table(**options).to_polars()
+
+    def to_pandas(self, **options: Unpack[TableArguments]) -> Any:
+        """The messages as a pandas DataFrame: `table(…).to_pandas()`."""
+        return self.table(**options).to_pandas()
 
     name = View[str]("The stream's name.")
     cached_info = View[StreamInfo]("The server's last answer about it.")

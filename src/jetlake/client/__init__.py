@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jetlake.client.services.service import Service
     from jetlake.client.streams.stored_message import StoredMessage
     from jetlake.client.streams.stream import Stream
+    from jetlake.client.tables.table import Table
 
 __all__ = [
     "AtomicBatch",
@@ -61,6 +62,7 @@ __all__ = [
     "StoredMessage",
     "Stream",
     "Subscription",
+    "Table",
     "connect",
 ]
 
@@ -93,6 +95,7 @@ _HOMES = {
     "StoredMessage": "streams.stored_message",
     "Stream": "streams.stream",
     "Subscription": "connection.subscription",
+    "Table": "tables.table",
     "connect": "connecting",
 }
 

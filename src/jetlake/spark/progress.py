@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from jetlake.client.tables.plan.offsets import Offset, read_offset
 from jetlake.errors import OffsetError
-from jetlake.spark.plan.offsets import Offset, read_offset
 
 __all__ = ["lag", "lost"]
 

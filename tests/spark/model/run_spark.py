@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--go-on", action="store_true", help="count what breaks instead of stopping there")
     arguments = parser.parse_args()
-    logging.getLogger("jetlake.spark").setLevel(logging.ERROR)
+    logging.getLogger("jetlake").setLevel(logging.ERROR)
     started = time.monotonic()
     rows = batches = alarms = broken = 0
     for seed in range(arguments.seed, arguments.seed + arguments.histories):

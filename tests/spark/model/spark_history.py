@@ -16,12 +16,12 @@ from unittest import mock
 
 from pyspark.sql.types import StructType
 
-import jetlake.spark.requests.connection as connections
+import jetlake.spark.options.connections as connections
 import jetlake.spark.sink.writer as writers
 from jetlake.client.settings.options import build_options
+from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.errors import DataLossError, JetlakeError, StreamRecreatedError
 from jetlake.spark.options.options import SinkOptions, SourceOptions
-from jetlake.spark.plan.offsets import initial_offset, read_offset
 from jetlake.spark.reading.executor import read_partition
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.driver import Driver

@@ -12,10 +12,10 @@ from run_spark import play
 from worlds import FakeWorld, RealWorld
 
 from jetlake.client.settings.options import build_options
+from jetlake.client.tables.plan.offsets import StreamOffset
+from jetlake.client.tables.reading.range_account import RangeAccount
+from jetlake.spark.options import connections
 from jetlake.spark.options.options import SinkOptions
-from jetlake.spark.plan.offsets import StreamOffset
-from jetlake.spark.reading.range_account import RangeAccount
-from jetlake.spark.requests import connection
 from jetlake.spark.sink.ledger import Ledger
 
 # Each of these once broke a promise: an idle poll between look and restore, a note that was not written, a head that
@@ -39,7 +39,7 @@ def test_histories_in_memory():
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     """Losses are told in the log, and histories have many."""
-    caplog.set_level(logging.ERROR, "jetlake.spark")
+    caplog.set_level(logging.ERROR, "jetlake")
 
 
 @pytest.fixture
@@ -78,11 +78,11 @@ def test_the_ledger_has_as_many_replicas_as_the_stream_that_is_written_to(monkey
     world = FakeWorld()
     world.create({"name": "OUT", "subjects": ["OUT.>"], "num_replicas": 3})
     options = build_options(world.url)
-    monkeypatch.setattr(connection, "open_connection", lambda _: world.open_connection(lambda sock: sock, options))
-    connection._idle.clear()
+    monkeypatch.setattr(connections, "open_connection", lambda _: world.open_connection(lambda sock: sock, options))
+    connections._idle.clear()
     for name, replicas in (("OUT", 3), ("", 1)):
         ledger = Ledger(SinkOptions.of({"ledger": f"of_{name}", **({"stream": name} if name else {})}))
         ledger.add_batch("query", 1)
         config = world.server.streams[f"KV_of_{name}"].config
         assert (config["num_replicas"], config["max_age"]) == (replicas, 366 * 86_400 * 10**9)
-    connection._idle.clear()
+    connections._idle.clear()

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from jetlake.client.tables.columns.message_columns import MessageColumns
+from jetlake.client.tables.reading.headers import header_maps
 from jetlake.errors import BadPayloadError, ConfigError, RowPublishError
 from jetlake.protocol.headers import Headers
-from jetlake.spark.columns.message_columns import MessageColumns
 from jetlake.spark.options.options import SinkOptions, SourceOptions
-from jetlake.spark.reading.headers import header_maps
-from jetlake.spark.reading.schema import COLUMNS, RowBuilder, schema_ddl
+from jetlake.spark.reading.schema import COLUMNS, make_row_builder, schema_ddl
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
 from jetlake.spark.sink.writer import _messages
 
@@ -53,7 +53,7 @@ def messages(*payloads, header=b""):
 
 def build(names, columns, options=None, **changed):
     source = SourceOptions.of({"stream": "S", **(options or {})})
-    batch = RowBuilder(schema(*names, **changed), source, "S").build(columns)
+    batch = make_row_builder(schema(*names, **changed), source, "S").build(columns)
     batch.validate(full=True)
     return batch.to_pylist()
 
@@ -79,7 +79,7 @@ def test_columns():
 def test_the_schema_is_exactly_what_spark_expects():
     names = [name for name in COLUMNS if name not in ("value", "bad_data", "bad_reason")]
     wanted = schema(*names)
-    builder = RowBuilder(wanted, SourceOptions.of({"stream": "S"}), "S")
+    builder = make_row_builder(wanted, SourceOptions.of({"stream": "S"}), "S")
     assert builder.build(messages(b"x")).schema.equals(to_arrow_schema(wanted, timezone="UTC"))
 
 

@@ -40,7 +40,7 @@ from jetlake.protocol.parser import ClientParser
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["SocketConnection", "connect_socket", "open_socket"]
+__all__ = ["SocketConnection", "connect_socket", "greet_socket", "open_socket"]
 
 _READ_SIZE = 256 * 1024
 _RECEIVE_BUFFER_SIZE = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class SocketConnection:
         self.address = address
         self.info = info
         self.options = options
-        self.inbox = new_inbox(options.inbox_prefix).encode()
+        self.inbox = self.new_inbox()
         self.closed = False
         self.max_payload = info.max_payload
         self._parser = parser or ClientParser()
@@ -87,6 +87,10 @@ class SocketConnection:
     def server_version(self) -> str:
         """The server's version, such as `2.15.1`."""
         return self.info.version
+
+    def new_inbox(self) -> bytes:
+        """A subject that nobody else uses, to receive replies on."""
+        return new_inbox(self.options.inbox_prefix).encode()
 
     # Writing
 
@@ -346,14 +350,27 @@ def open_socket(options: ConnectOptions) -> SocketConnection:
 
 
 def _greet(options: ConnectOptions, address: ServerAddress) -> SocketConnection:
-    """INFO, TLS, CONNECT and the first PING."""
+    """A connection to that server."""
     if address.websocket:
-        raise InvalidOptionError(f"{address}: Spark reaches servers by nats and tls addresses, not over WebSocket")
+        raise InvalidOptionError(f"{address}: bulk reads reach servers by nats and tls addresses, not over WebSocket")
     deadline = time.monotonic() + options.connect_timeout_s
-    hostname = options.tls_hostname or address.host
     sock = socket.create_connection((address.host, address.port), timeout=options.connect_timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return greet_socket(sock, options, address, deadline)
+
+
+def greet_socket(
+    sock: socket.socket, options: ConnectOptions, address: ServerAddress, deadline: float | None = None
+) -> SocketConnection:
+    """Go through INFO, TLS, CONNECT and the first PING on a socket that is connected; it is closed when that fails.
+
+    Raises:
+        JetlakeError, OSError: the server refused us, or broke the connection.
+    """
+    if deadline is None:
+        deadline = time.monotonic() + options.connect_timeout_s
+    hostname = options.tls_hostname or address.host
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_SIZE)
         context = tls_context(options, address, None)
         if context is not None:

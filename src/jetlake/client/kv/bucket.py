@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from jetlake.client.api.config_options import DeliverPolicyName
 from jetlake.client.kv.codecs import KeyCodec, ValueCodec
-from jetlake.client.kv.entry import Entry, from_delivery, from_stored
+from jetlake.client.kv.entry import Entry, from_delivery, from_stored, operation_of
 from jetlake.client.kv.names import STREAM_PREFIX, check_key, check_pattern, subject_prefix
 from jetlake.client.kv.status import BucketStatus, read_status
 from jetlake.client.kv.watch import KeyWatch
@@ -17,6 +18,7 @@ from jetlake.client.messages.message import Message
 from jetlake.client.ordered.watch import WatchHandler
 from jetlake.client.publish.publisher import Publisher
 from jetlake.client.streams.stream import Stream
+from jetlake.client.streams.tables import BucketCodec, TableArguments
 from jetlake.errors import (
     InvalidOptionError,
     KeyExistsError,
@@ -27,6 +29,11 @@ from jetlake.errors import (
 from jetlake.model.api import API_PREFIX
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.model.encoding.times import parse_time
+
+if TYPE_CHECKING:
+    from pyarrow import Table as ArrowTable
+
+    from jetlake.client.tables.table import Table
 
 __all__ = ["KeyValue"]
 
@@ -148,6 +155,52 @@ class KeyValue:
         if not entries:
             raise KeyNotFoundError(self.bucket, key)
         return entries
+
+    def table(
+        self,
+        *patterns: str,
+        history: bool = False,
+        payload: Literal["raw", "json"] = "raw",
+        schema: Any = None,
+    ) -> Table:
+        """The bucket as a table, for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
+
+        The columns are `key`, `value`, `revision`, `created`, and with `history` also `operation`. Every call of the
+        table's methods reads the bucket as it is then. Which value of a key is the newest is known at the end only, so
+        without `history` the values that are read are in memory together.
+
+        Args:
+            patterns: keys, with `*` for one token and `>` for the rest. Default: all keys.
+            history: a row for each revision that is kept, markers included, instead of one for each key.
+            payload: `json` decodes values into structs.
+            schema: the fields of JSON values: a pyarrow schema, or types by name. Default: as in the first values.
+
+        Raises:
+            InvalidOptionError: an option that cannot work.
+            ConfigError: pyarrow or numpy is not installed.
+        """
+        subjects = [self._prefix + self._stored_pattern(pattern) for pattern in patterns]
+        codec = BucketCodec(
+            name=self.bucket,
+            prefix=self._prefix,
+            operation=operation_of,
+            key=self._keys.decode if self._keys is not None else None,
+            value=self._values.decode if self._values is not None else None,
+        )
+        options = TableArguments(subjects=subjects, payload=payload, schema=schema)
+        return self.stream.bucket_table(codec, history, options)
+
+    async def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
+        """The values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        return await self.table(*patterns, **options).to_arrow()
+
+    async def to_polars(self, *patterns: str, **options: Any) -> Any:
+        """The values of keys as a polars DataFrame: `table(…).to_polars()`."""
+        return await self.table(*patterns, **options).to_polars()
+
+    async def to_pandas(self, *patterns: str, **options: Any) -> Any:
+        """The values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
+        return await self.table(*patterns, **options).to_pandas()
 
     def watch(
         self,

@@ -13,7 +13,7 @@ from jetlake.client.messages.message import Message
 from jetlake.client.streams.stored_message import StoredMessage
 from jetlake.protocol.headers import find_value
 
-__all__ = ["Entry", "Operation", "from_delivery", "from_stored"]
+__all__ = ["Entry", "Operation", "from_delivery", "from_stored", "operation_of"]
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Entry(Struct, frozen=True):
 
 def from_stored(bucket: str, key: str, message: StoredMessage) -> Entry:
     """The entry that was got by its place."""
-    return Entry(bucket, key, message.payload, message.sequence, message.time_ns, _operation(message.header))
+    return Entry(bucket, key, message.payload, message.sequence, message.time_ns, operation_of(message.header))
 
 
 def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
@@ -92,12 +92,13 @@ def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
         message.payload,
         metadata.stream_seq,
         metadata.timestamp_ns,
-        _operation(message.raw_header),
+        operation_of(message.raw_header),
         metadata.pending,
     )
 
 
-def _operation(header: bytes) -> Operation:
+def operation_of(header: bytes) -> Operation:
+    """What a message with that header block did to its key."""
     if not header:
         return Operation.PUT
     word = find_value(header, b"KV-Operation")

@@ -23,6 +23,7 @@ from jetlake.client.pull.pull_options import (
 from jetlake.client.pull.pulled_consumer import PulledConsumer
 from jetlake.client.pull.retry_options import Backoff, retry_options
 from jetlake.client.settings.options import EventCallback
+from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.consumer_features import PENDING_LIST
@@ -40,6 +41,7 @@ from jetlake.model.requests import ConsumerResetRequest, ConsumerUnpinRequest, S
 __all__ = ["Consumer"]
 
 
+@hides("consume_with")
 class Consumer:
     """A pull consumer of a stream."""
 

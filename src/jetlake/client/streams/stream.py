@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import msgspec
 
@@ -17,6 +17,8 @@ from jetlake.client.settings.wire_values import publish_subject
 from jetlake.client.streams.backup import Backup, BackupTarget, Progress, take_backup
 from jetlake.client.streams.direct_get import get_batch, get_one
 from jetlake.client.streams.stored_message import StoredMessage, from_reply
+from jetlake.client.streams.tables import BucketCodec, TableArguments, async_table, bucket_table, stream_table
+from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.codec import encode
@@ -47,9 +49,16 @@ from jetlake.model.requests import (
 from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.protocol.subjects import has_wildcards
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow import Table as ArrowTable
+
+    from jetlake.client.tables.table import Table
+
 __all__ = ["Stream", "stream_handle"]
 
 
+@hides("bucket_table")
 class Stream:
     """A stream.
 
@@ -72,6 +81,63 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
+
+    # As a table
+
+    def table(self, **options: Unpack[TableArguments]) -> Table:
+        """The stream as a table, without a JVM: for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
+
+        Every call of the table's methods reads the stream as it is then, over a connection of its own.
+
+        ::
+
+            orders = stream.table(subjects="orders.>", payload="json", start="-1 hour")
+            frame = await orders.to_polars()
+
+        Args:
+            subjects: read only messages whose subject matches one of these; wildcards `*` and `>`. The server filters.
+            start: where to begin: a sequence, a time, a timedelta before now, or a text: `earliest`, `latest`,
+                `last:100`, `-10 minutes`.
+            end: where to end, inclusive for a sequence and exclusive for a time. Default: the end as it is then.
+            columns: some of `stream`, `sequence`, `subject`, `timestamp`, `headers`, `data`, `msg_id`, `size`,
+                `headers_raw`, `value`, `bad_data` and `bad_reason`. Default: sequence, subject, timestamp, headers, and
+                data or value.
+            payload: `raw` gives column `data`; `json` and `avro` decode it into the struct column `value`.
+            schema: the fields of `value` for JSON: a pyarrow schema, or types by name. Default: as in the first
+                messages.
+            avro_schema: the writer's schema for Avro, as JSON text or dict.
+            bad_rows: a payload that cannot be decoded: `fail` raises `BadPayloadError`, `column` leaves `value` null
+                and fills `bad_data` and `bad_reason`.
+            fail_on_data_loss: raise `DataLossError` when messages went away before they were read; else a warning is
+                logged.
+            reader: `auto`, `consumer`, `direct` or `leader`: how the messages are asked for.
+            batch_rows: most rows of a record batch.
+
+        Raises:
+            InvalidOptionError: an option that cannot work.
+            ConfigError: pyarrow or numpy is not installed.
+        """
+        return async_table(stream_table(self._api, self.name, options))
+
+    def bucket_table(self, codec: BucketCodec, has_history: bool, options: TableArguments) -> Table:
+        """The bucket that the stream holds as a table; `KeyValue.table` calls this."""
+        return async_table(bucket_table(self._api, self.name, codec, has_history=has_history, options=options))
+
+    def arrow_batches(self, **options: Unpack[TableArguments]) -> AsyncIterator[RecordBatch]:
+        """The messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        return self.table(**options).arrow_batches()
+
+    async def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:
+        """The messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        return await self.table(**options).to_arrow()
+
+    async def to_polars(self, **options: Unpack[TableArguments]) -> Any:
+        """The messages as a polars DataFrame: `table(…).to_polars()`."""
+        return await self.table(**options).to_polars()
+
+    async def to_pandas(self, **options: Unpack[TableArguments]) -> Any:
+        """The messages as a pandas DataFrame: `table(…).to_pandas()`."""
+        return await self.table(**options).to_pandas()
 
     # The stream itself
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from pyarrow import fs
 
+from jetlake.client.tables.plan.offsets import StreamOffset, logged_offset
 from jetlake.errors import ConfigError, OffsetError, UnsupportedStreamError
 from jetlake.protocol.subjects import is_subset
-from jetlake.spark.plan.offsets import StreamOffset, logged_offset
 
 __all__ = ["NOTES", "Lake", "open_file_system", "open_lake"]
 

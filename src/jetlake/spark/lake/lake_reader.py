@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.errors import DataLossError
 from jetlake.protocol.subjects import compile_matcher
-from jetlake.spark.columns.message_columns import MessageColumns
 from jetlake.spark.lake.lake import Lake
 from jetlake.spark.options.options import SourceOptions
 from jetlake.spark.plan.cluster_size import partitions_max, pinned_partitions

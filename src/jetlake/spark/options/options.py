@@ -5,14 +5,27 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.client.settings.server_address import without_login
+from jetlake.client.tables.options.filters import subject_filters
+from jetlake.client.tables.options.option_values import (
+    boolean,
+    byte_size,
+    choice,
+    count,
+    duration_s,
+    names,
+    positive,
+    text,
+)
+from jetlake.client.tables.options.positions import EARLIEST, LATEST, Positions, parse_positions
 from jetlake.errors import ConfigError
-from jetlake.protocol.subjects import is_subset, is_valid_config, is_valid_publish
-from jetlake.spark.options.option_values import boolean, byte_size, choice, count, duration_s, names, positive, text
-from jetlake.spark.options.positions import EARLIEST, LATEST, Positions, parse_positions
+from jetlake.model.api import api_prefix
+from jetlake.protocol.subjects import is_valid_publish
 
 __all__ = [
     "ConnectionOptions",
@@ -115,16 +128,7 @@ def _consumer_name(value: str) -> str:
 
 def _filters(value: str) -> tuple[str, ...]:
     """Subject filters; one that another one covers is left out, for the server refuses such pairs."""
-    filters = names(value)
-    for subject in filters:
-        if not is_valid_config(subject.encode()):
-            raise ValueError(f"{subject!r} is no valid subject or pattern")
-    encoded = [subject.encode() for subject in filters]
-    return tuple(
-        subject.decode()
-        for subject in encoded
-        if not any(other is not subject and is_subset(subject, other) for other in encoded)
-    )
+    return subject_filters(names(value))
 
 
 def _bucket(value: str) -> str:
@@ -203,6 +207,17 @@ class ConnectionOptions:
             raise ConfigError(f"options {' and '.join(given)} are different ways to log in: give one of them")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("options tls.cert and tls.keySecret go together: one of them is missing")
+
+    @property
+    def api_prefix(self) -> str:
+        """What the subjects of the JetStream API begin with."""
+        return api_prefix(self.domain)
+
+    def lease(self) -> AbstractContextManager[SocketConnection]:
+        """Give a connection for as long as the block runs; it is kept for the next one unless the block failed."""
+        from jetlake.spark.options.connections import leased
+
+        return leased(self)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ConnectionOptions:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.spark.options.options import ConnectionOptions, SourceOptions
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 
 __all__ = ["check_source", "require_stream"]
 
@@ -19,7 +19,7 @@ def require_stream(options: ConnectionOptions, name: str, advice: str = "see wha
         ConfigError: there is none; the text ends with the advice.
     """
     try:
-        retrying(options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(name))
+        retrying(options, lambda link: StreamApi.through(link, options).stream_info(name))
     except NotFoundError:
         raise ConfigError(f"there is no stream {name} at {', '.join(options.servers)}: {advice}") from None
 

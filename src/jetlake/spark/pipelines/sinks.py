@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_subset
@@ -15,8 +17,6 @@ from jetlake.spark.pipelines.lake.folder_sink import FolderSink
 from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.target import Target
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.sink.ledger import Ledger
 
 __all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "start_folder", "start_stream"]
@@ -103,4 +103,4 @@ def ensure_stream(options: ConnectionOptions, name: str, subject: str) -> str:
             )
         return ""
 
-    return retrying(options, lambda link: ask(StreamApi(link, options.domain, options.request_timeout_s)))
+    return retrying(options, lambda link: ask(StreamApi.through(link, options)))

@@ -7,19 +7,30 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from jetlake.spark.columns.message_columns import MessageColumns
+from jetlake.client.tables.columns.message_columns import MessageColumns
+from jetlake.client.tables.plan.partition import ReadPartition
+from jetlake.client.tables.reading.range_reader import read_range
 from jetlake.spark.lake.lake_reader import LakePartition, read_lake
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.reading.range_reader import read_range
-from jetlake.spark.reading.schema import RowBuilder
+from jetlake.spark.reading.schema import make_row_builder
+from jetlake.spark.requests.loss_notes import LossNotes
 
-__all__ = ["read_lake_partition", "read_partition"]
+__all__ = ["read_lake_partition", "read_partition", "read_task"]
 
 
 def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The messages of a partition, in the order of their sequences, as record batches of that schema."""
-    return _rows(read_range(partition, options), partition.stream, schema, options)
+    return _rows(read_task(partition, options), partition.stream, schema, options)
+
+
+def read_task(partition: ReadPartition, options: SourceOptions) -> Iterator[MessageColumns]:
+    """The messages of a partition; what is lost is noted for the driver to count."""
+
+    def note(lost: int) -> None:
+        if partition.note:
+            LossNotes(options).add(partition.note, lost)
+
+    return read_range(partition, options, note)
 
 
 def read_lake_partition(
@@ -33,7 +44,7 @@ def read_lake_partition(
 def _rows(
     found: Iterator[MessageColumns], stream: str, schema: StructType, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    builder = RowBuilder(schema, options, stream)
+    builder = make_row_builder(schema, options, stream)
     rows_max = options.rows_per_batch
     for messages in found:
         for first in range(0, len(messages), rows_max):

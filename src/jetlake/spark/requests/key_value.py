@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, NoRespondersError, PermissionsError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.publish import decode_pub_ack
 from jetlake.model.stream import StreamConfig
 from jetlake.spark.options.options import ConnectionOptions
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 
 __all__ = ["KeyValue"]
 
@@ -97,7 +97,7 @@ class KeyValue:
             retrying(self._settings, purge)
 
     def _api(self, connection: SocketConnection) -> StreamApi:
-        return StreamApi(connection, self._settings.domain, self._settings.request_timeout_s)
+        return StreamApi.through(connection, self._settings)
 
     def _subject(self, key: str) -> str:
         return f"$KV.{self.bucket}.{key}"

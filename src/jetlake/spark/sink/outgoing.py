@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jetlake.spark.columns.message_columns import arrow_of, numpy_of
+from jetlake.client.tables.columns.message_columns import arrow_of, numpy_of
 
 __all__ = ["Frames", "OutgoingBatch", "OutgoingMessage", "join", "texts"]
 

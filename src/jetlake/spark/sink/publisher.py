@@ -9,17 +9,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.client.tables.columns.frame_split import Split, split_frames
+from jetlake.client.tables.columns.message_columns import gather, numpy_of
+from jetlake.client.tables.columns.read_buffer import ReadBuffer
+from jetlake.client.tables.requests.patience import BROKEN, Patience, retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, DecodeError, RequestTimeoutError, RowPublishError, WrongLastSequenceError
 from jetlake.model.publish import decode_pub_ack
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.headers import find_value, inline_status
 from jetlake.protocol.nuid import new_inbox
-from jetlake.spark.columns.frame_split import Split, split_frames
-from jetlake.spark.columns.message_columns import gather, numpy_of
-from jetlake.spark.columns.read_buffer import ReadBuffer
 from jetlake.spark.options.options import SinkOptions
-from jetlake.spark.requests.connection import BROKEN, Patience, leased, retrying
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
 
 __all__ = ["Publisher"]
@@ -74,7 +74,7 @@ class Publisher:
         while True:
             done_before = self.count - self.open_rows
             try:
-                with leased(self._options.connection) as connection:
+                with self._options.connection.lease() as connection:
                     _Flight(self, connection, self._options).run(rest)
                 return
             except (*BROKEN, _TryAgainError) as error:
@@ -253,7 +253,7 @@ class _Flight:
         settings = self._options.connection
 
         def look(connection: SocketConnection) -> StoredMessage | None:
-            api = StreamApi(connection, settings.domain, settings.request_timeout_s)
+            api = StreamApi.through(connection, settings)
             stream = self._options.stream or self._publisher.stream or api.stream_of(message.subject.decode())
             if of_subject is not None:
                 return api.next_message(stream, int(of_subject) + 1, message.subject.decode())

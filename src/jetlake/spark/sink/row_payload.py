@@ -10,9 +10,9 @@ import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 from pyspark.sql.variant_utils import VariantUtils
 
+from jetlake.client.tables.decoding.avro_decoder import parse_avro
 from jetlake.errors import ConfigError
 from jetlake.spark.options.options import SinkOptions
-from jetlake.spark.reading.payload import parse_avro
 
 __all__ = ["RowPayload", "make_row_encoder"]
 

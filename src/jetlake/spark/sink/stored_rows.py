@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 
 from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.client.tables.plan.partition import ReadPartition
+from jetlake.client.tables.reading.leader_reader import read_by_leader
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.headers import find_value
 from jetlake.spark.options.options import SinkOptions, SourceOptions
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.reading.leader_reader import read_by_leader
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.sink.ledger import Ledger, written_error
 
 __all__ = ["StoredRows"]
@@ -77,7 +77,7 @@ class StoredRows:
 
     def _info(self, connection: SocketConnection) -> StreamInfo:
         settings = self._options.connection
-        return StreamApi(connection, settings.domain, settings.request_timeout_s).stream_info(self._options.stream)
+        return StreamApi.through(connection, settings).stream_info(self._options.stream)
 
     def _ids_after(self, after: int) -> frozenset[bytes]:
         settings, stream = self._options.connection, self._options.stream

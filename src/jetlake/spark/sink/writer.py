@@ -14,12 +14,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.encoding.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.options.options import SinkOptions
-from jetlake.spark.requests.connection import leased
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.sink.ledger import Ledger
 from jetlake.spark.sink.outgoing import OutgoingBatch
 from jetlake.spark.sink.publisher import Publisher
@@ -165,8 +164,8 @@ def warn_of_short_memory(options: SinkOptions, stream: str) -> None:
     _windows_known.add(stream)
     settings = options.connection
     try:
-        with leased(settings) as connection:
-            config = StreamApi(connection, settings.domain, settings.request_timeout_s).stream_info(stream).config
+        with settings.lease() as connection:
+            config = StreamApi.through(connection, settings).stream_info(stream).config
     except (JetlakeError, OSError):
         # Whoever may publish need not be allowed to look at the stream; the rows are written either way.
         return

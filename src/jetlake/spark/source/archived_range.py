@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from jetlake.client.tables.requests.identity import check_not_restored
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.lake.lake import Lake
 from jetlake.spark.lake.lake_reader import LakeRange
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.requests.identity import check_not_restored
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.source.filters import Bounds
 
 __all__ = ["archived_range", "check_archive"]

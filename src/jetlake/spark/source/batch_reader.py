@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -11,22 +10,23 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.plan.data_loss import seen_of
+from jetlake.client.tables.plan.offsets import BatchRange, StreamOffset
+from jetlake.client.tables.plan.planning import SequenceRange
+from jetlake.client.tables.plan.reader_choice import Version, choose_reader
+from jetlake.client.tables.reading.ranges import check_head, position_range
+from jetlake.client.tables.reading.start_points import sequence_at_time
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.lake.lake import open_lake
 from jetlake.spark.lake.lake_reader import LakePartition, plan_lake
 from jetlake.spark.options.options import SourceOptions
 from jetlake.spark.plan.cluster_size import pinned_partitions
-from jetlake.spark.plan.data_loss import data_loss_error, lost_at_head, seen_of
-from jetlake.spark.plan.offsets import BatchRange, StreamOffset
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.plan.planning import SequenceRange
+from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.reading.executor import read_lake_partition, read_partition
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.source.archived_range import archived_range, check_archive
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.filters import Bounds, bounds_of, narrow_subjects
-from jetlake.spark.source.retention import Version, choose_reader
-from jetlake.spark.source.start_points import end_sequence, is_open, sequence_at_time, start_sequence
 from jetlake.spark.source.stream_names import StreamNames
 from jetlake.spark.source.stream_watch import StreamWatch
 from jetlake.spark.source.tasks import cut_stream
@@ -34,8 +34,6 @@ from jetlake.spark.source.tasks import cut_stream
 __all__ = ["BatchReader", "FilteringBatchReader", "make_batch_reader", "plan_batch"]
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-
-_log = logging.getLogger("jetlake.spark")
 
 
 class BatchReader(DataSourceReader):
@@ -52,7 +50,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages; none for the placeholder that Spark makes of an empty plan."""
-        if isinstance(partition, ReadPartition):
+        if isinstance(partition, TaskPartition):
             yield from read_partition(partition, self._schema, self._options)
         elif isinstance(partition, LakePartition):
             yield from read_lake_partition(partition, self._schema, self._options)
@@ -75,7 +73,7 @@ def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader
     return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
 
 
-def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[ReadPartition | LakePartition]:
+def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[TaskPartition | LakePartition]:
     """The tasks of a batch read.
 
     Raises:
@@ -88,7 +86,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
         return []
     read_options = options if narrowed is None else replace(options, subjects=narrowed)
     now_ns = clock.wall_ns()
-    partitions: list[ReadPartition | LakePartition] = []
+    partitions: list[TaskPartition | LakePartition] = []
     for stream in StreamNames(options, watch, clock).current():
         if bounds.streams is None or stream in bounds.streams:
             # First: a stream that is looked at later has all that the archive has.
@@ -107,7 +105,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Rea
 
 def _tasks(
     api: StreamApi, version: Version, info: StreamInfo, found: tuple[SequenceRange, bool], options: SourceOptions
-) -> list[ReadPartition]:
+) -> list[TaskPartition]:
     """One stream's tasks."""
     whole, soft = found
     state = info.state
@@ -126,22 +124,17 @@ def _range(
     whatever the stream begins with when it is read. What lies before `seam` is in the stream's archive.
     """
     stream = info.config.name
-    position = options.starting.of(stream)
-    first = start_sequence(api, version, info, position, now_ns, options.subjects)
-    end = end_sequence(api, version, info, options.ending.of(stream), now_ns, options.subjects)
-    soft = is_open(info, position, first)
+    start, stop = options.starting.of(stream), options.ending.of(stream)
+    named, soft = position_range(api, version, info, start, stop, now_ns, options.subjects)
+    first, end = named.first, named.end
     if seam:
         # What is behind the seam nobody has but the stream.
         first = seam if soft else max(first, seam)
         soft = False
         if end <= first:
             return SequenceRange(first, first), False
-    lost = 0 if soft else lost_at_head(info, StreamOffset(info.created, first), bool(options.subjects))
-    if lost:
-        error = data_loss_error(stream, first, first + lost)
-        if options.fail_on_data_loss:
-            raise error
-        _log.warning("%s (going on, as the option says)", error)
+    if not soft:
+        check_head(info, first, options.subjects, fail=options.fail_on_data_loss)
     first = max(first, info.state.first_seq, bounds.first)
     if bounds.end is not None:
         end = min(end, bounds.end)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
+from jetlake.client.tables.options.positions import Position
+from jetlake.client.tables.plan.data_loss import check_same_stream, data_loss_error, lost_at_head
+from jetlake.client.tables.plan.offsets import StreamOffset
+from jetlake.client.tables.reading.start_points import is_open, start_sequence
+from jetlake.client.tables.requests.identity import check_not_restored, first_newer
 from jetlake.errors import DataLossError, StreamRecreatedError
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.options.positions import Position
-from jetlake.spark.plan.data_loss import check_same_stream, data_loss_error, lost_at_head
-from jetlake.spark.plan.offsets import StreamOffset
-from jetlake.spark.requests.identity import check_not_restored, first_newer
 from jetlake.spark.source.clock import Clock
-from jetlake.spark.source.start_points import is_open, start_sequence
 from jetlake.spark.source.stream_watch import StreamWatch
 
 __all__ = ["Begin", "Beginnings"]

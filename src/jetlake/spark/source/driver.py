@@ -9,6 +9,12 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from jetlake.client.tables.options.positions import EARLIEST
+from jetlake.client.tables.plan.data_loss import seen_of
+from jetlake.client.tables.plan.offsets import BatchRange, Offset, StreamOffset
+from jetlake.client.tables.plan.planning import Backlog, SequenceRange, admit, waits_for_more
+from jetlake.client.tables.plan.reader_choice import choose_reader
+from jetlake.client.tables.requests.survey import Measured, count_matching, first_matching, measure
 from jetlake.errors import (
     ApiError,
     ConsumerNotFoundError,
@@ -20,20 +26,15 @@ from jetlake.errors import (
 from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.options.positions import EARLIEST
 from jetlake.spark.plan.cluster_size import pinned_partitions
-from jetlake.spark.plan.data_loss import seen_of
-from jetlake.spark.plan.offsets import BatchRange, Offset, StreamOffset
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.plan.planning import Backlog, SequenceRange, admit, waits_for_more
+from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.requests.loss_notes import LossNotes, note_key
-from jetlake.spark.requests.survey import Measured, count_matching, first_matching, measure
 from jetlake.spark.source.beginnings import Begin, Beginnings
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.durable import claim, consumer_name, ensure_durable
 from jetlake.spark.source.lag_consumer import LagConsumer
 from jetlake.spark.source.release import release
-from jetlake.spark.source.retention import choose_reader, choose_release
+from jetlake.spark.source.retention import choose_release
 from jetlake.spark.source.stream_names import StreamNames
 from jetlake.spark.source.stream_watch import StreamWatch
 from jetlake.spark.source.tasks import cut_stream
@@ -102,9 +103,9 @@ class Driver:
         infos = [self._watch.info(stream) for stream in self._names.current()]
         return Offset(tuple((info.config.name, StreamOffset(info.created, info.state.last_seq + 1)) for info in infos))
 
-    def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
         """The tasks of the batch between two offsets: the same for the same offsets, however often it is planned."""
-        partitions: list[ReadPartition] = []
+        partitions: list[TaskPartition] = []
         for stream, offset in end.streams:
             whole = SequenceRange(*offset.range_after(start.of(stream)))
             if self._is_deleted(stream):
@@ -387,7 +388,7 @@ class Driver:
 
     # Each batch's tasks
 
-    def _tasks(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> list[ReadPartition]:
+    def _tasks(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> list[TaskPartition]:
         """One stream's tasks.
 
         What is lost of the range's beginning does not change the range: its pieces, and with them the rows' places,

@@ -11,12 +11,12 @@ import hashlib
 
 import msgspec
 
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.requests.stream_api import StreamApi
 
 __all__ = ["TAKEN_MAX", "claim", "consumer_name", "ensure_durable", "ensure_shared"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError, PermissionsError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy, DeliverPolicy
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.source.retention import CONSUMER_RESET
 from jetlake.spark.source.stream_watch import StreamWatch
 

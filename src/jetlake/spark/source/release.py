@@ -5,11 +5,11 @@ The reasons are in decision 17 (docs/decisions).
 
 from __future__ import annotations
 
+from jetlake.client.tables.plan.offsets import StreamOffset
+from jetlake.client.tables.requests.identity import check_not_restored
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.offsets import StreamOffset
-from jetlake.spark.requests.identity import check_not_restored
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.source.durable import consumer_name
 
 __all__ = ["release"]

@@ -12,21 +12,22 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from jetlake.client.tables.plan.data_loss import check_same_stream
+from jetlake.client.tables.plan.offsets import BatchRange, Offset, StreamOffset
+from jetlake.client.tables.plan.planning import SequenceRange
+from jetlake.client.tables.reading.tasks import runs_of
+from jetlake.client.tables.requests.pull_now import pull_now
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import StreamRecreatedError
 from jetlake.protocol import encoder
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.cluster_size import partitions_max, pinned_partitions
-from jetlake.spark.plan.data_loss import check_same_stream
-from jetlake.spark.plan.offsets import BatchRange, Offset, StreamOffset
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.plan.planning import SequenceRange, cut
-from jetlake.spark.requests.pull_now import pull_now
-from jetlake.spark.requests.stream_api import StreamApi
+from jetlake.spark.plan.cluster_size import pinned_partitions
+from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.durable import TAKEN_MAX, consumer_name, ensure_shared
 from jetlake.spark.source.retention import choose_release
 from jetlake.spark.source.stream_watch import StreamWatch
-from jetlake.spark.source.tasks import runs_of
+from jetlake.spark.source.tasks import cut_range
 
 __all__ = ["SharedDriver"]
 
@@ -80,7 +81,7 @@ class SharedDriver:
         info = self._watch.info(self._stream)
         return Offset(((self._stream, StreamOffset(info.created, info.state.last_seq + 1)),))
 
-    def partitions(self, start: Offset, end: Offset) -> list[ReadPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
         """The tasks of a batch, cut by the number of messages."""
         offset = end.of(self._stream)
         taken = offset.batch.taken if offset is not None and offset.batch is not None else None
@@ -89,19 +90,12 @@ class SharedDriver:
         check_same_stream(self._watch.info(self._stream), offset)
         options = self._options
         sequences = [sequence for first, last in taken for sequence in range(first, last + 1)]
-        pieces = cut(
-            SequenceRange(0, len(sequences)),
-            0.0,
-            messages_per_partition=options.messages_per_partition,
-            bytes_per_partition=options.bytes_per_partition,
-            min_partitions=options.min_partitions,
-            max_partitions=partitions_max(options, offset.batch.partitions if offset.batch is not None else None),
-        )
+        pieces = cut_range(SequenceRange(0, len(sequences)), 0.0, options, offset)
         partitions = []
         for piece in pieces:
             part = sequences[piece.first : piece.end]
             runs = runs_of(np.array(part, np.int64))
-            partitions.append(ReadPartition(self._stream, part[0], part[-1] + 1, (), "leader", runs=runs))
+            partitions.append(TaskPartition(self._stream, part[0], part[-1] + 1, (), "leader", runs=runs))
         return partitions
 
     def _prepare(self) -> None:

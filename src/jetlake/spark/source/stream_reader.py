@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.offsets import initial_offset, read_offset
-from jetlake.spark.plan.partition import ReadPartition
+from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.reading.executor import read_partition
 from jetlake.spark.source.driver import Driver
 from jetlake.spark.source.shared_driver import SharedDriver
@@ -81,5 +81,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages."""
-        assert isinstance(partition, ReadPartition)
+        assert isinstance(partition, TaskPartition)
         return read_partition(partition, self._schema, self._options)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from jetlake.client.tables.plan.reader_choice import Version, check_server, parse_version
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetStreamNotEnabledError, NoRespondersError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.source.clock import Clock
-from jetlake.spark.source.retention import Version, check_server, parse_version
 
 __all__ = ["StreamWatch"]
 
@@ -45,9 +45,7 @@ class StreamWatch:
         connection_options = self._options.connection
         return retrying(
             connection_options,
-            lambda connection: question(
-                StreamApi(connection, connection_options.domain, connection_options.request_timeout_s)
-            ),
+            lambda connection: question(StreamApi.through(connection, connection_options)),
         )
 
     def info(self, stream: str, *, fresh: bool = False) -> StreamInfo:

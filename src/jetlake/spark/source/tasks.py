@@ -1,25 +1,31 @@
-"""One stream's range as tasks, each with what it must know to account for its sequences."""
+"""One stream's range as tasks of Spark."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from jetlake.model.enums import RetentionPolicy
+from jetlake.client.tables.plan.offsets import StreamOffset
+from jetlake.client.tables.plan.planning import SequenceRange, cut
+from jetlake.client.tables.reading.tasks import plan_pieces
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.options.options import SourceOptions
 from jetlake.spark.plan.cluster_size import partitions_max
-from jetlake.spark.plan.data_loss import supersedes
-from jetlake.spark.plan.offsets import StreamOffset
-from jetlake.spark.plan.partition import ReadPartition
-from jetlake.spark.plan.planning import SequenceRange, cut
-from jetlake.spark.requests.stream_api import StreamApi
-from jetlake.spark.requests.survey import count_matching
+from jetlake.spark.plan.partition import TaskPartition, as_tasks
 
-__all__ = ["cut_stream", "runs_of"]
+__all__ = ["cut_range", "cut_stream"]
 
-# More deleted messages than this are not listed; a gap that the stream's head passes while it is read is then a loss.
-_DELETED_MAX = 100_000
+
+def cut_range(
+    whole: SequenceRange, size_bytes: float, options: SourceOptions, planned: StreamOffset
+) -> list[SequenceRange]:
+    """The range in pieces, one a task, as the options and the batch's offset say."""
+    return cut(
+        whole,
+        size_bytes,
+        messages_per_partition=options.messages_per_partition,
+        bytes_per_partition=options.bytes_per_partition,
+        min_partitions=options.min_partitions,
+        max_partitions=partitions_max(options, planned.batch.partitions if planned.batch is not None else None),
+    )
 
 
 def cut_stream(
@@ -32,7 +38,7 @@ def cut_stream(
     size_bytes: float,
     planned: StreamOffset,
     note: str = "",
-) -> list[ReadPartition]:
+) -> list[TaskPartition]:
     """The tasks of a range.
 
     Args:
@@ -40,69 +46,5 @@ def cut_stream(
         planned: the end of the batch.
         note: what the keys begin with under which tasks note their losses.
     """
-    pieces = cut(
-        whole,
-        size_bytes,
-        messages_per_partition=options.messages_per_partition,
-        bytes_per_partition=options.bytes_per_partition,
-        min_partitions=options.min_partitions,
-        max_partitions=partitions_max(options, planned.batch.partitions if planned.batch is not None else None),
-    )
-    state, stream = info.state, info.config.name
-    strict = planned.batch is None or not planned.batch.soft
-    counts: list[int] | list[None] = [None] * len(pieces)
-    removed = _NONE
-    may_count = info.config.retention is RetentionPolicy.LIMITS
-    if strict and options.subjects and may_count:
-        edges = [piece.first for piece in pieces] + [whole.end]
-        counts = _counts(api, info, options, edges, planned) or counts
-    elif 0 < state.num_deleted <= _DELETED_MAX and not options.subjects and not supersedes(info):
-        removed = np.array(api.stream_info(stream, deleted=True).state.deleted, np.int64)
-    return [
-        ReadPartition(
-            stream=stream,
-            first=piece.first,
-            end=piece.end,
-            subjects=options.subjects,
-            reader=reader,
-            created=info.created,
-            bytes_per_message=state.bytes / state.messages if state.messages else 0.0,
-            beginning="strict" if strict else "open" if piece.first == whole.first else "pushed",
-            may_count=may_count,
-            messages=count,
-            removed=runs_of(removed[np.searchsorted(removed, piece.first) : np.searchsorted(removed, piece.end)]),
-            seen=planned.seen,
-            note=f"{note}{piece.first}" if note else "",
-        )
-        for piece, count in zip(pieces, counts, strict=True)
-    ]
-
-
-def _counts(
-    api: StreamApi, info: StreamInfo, options: SourceOptions, edges: list[int], planned: StreamOffset
-) -> list[int] | None:
-    """How many messages match in each piece.
-
-    A batch that is planned again may have fewer than it was planned with. What is missing is expected of the first
-    piece, from whose beginning it went; so its task finds it missing.
-    """
-    known = planned.batch.messages if planned.batch is not None else None
-    if known is not None and len(edges) == 2:
-        return [known]
-    counts = count_matching(api, info.config.name, options.subjects, edges)
-    if counts and known is not None:
-        counts[0] += max(known - sum(counts), 0)
-    return counts
-
-
-_NONE: NDArray[np.int64] = np.empty(0, np.int64)
-
-
-def runs_of(sequences: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Ascending sequences as runs `(first, last)` without gaps."""
-    if not len(sequences):
-        return ()
-    breaks = np.flatnonzero(np.diff(sequences) != 1)
-    firsts = sequences[np.concatenate(([0], breaks + 1))]
-    lasts = sequences[np.concatenate((breaks, [len(sequences) - 1]))]
-    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    pieces = cut_range(whole, size_bytes, options, planned)
+    return as_tasks(plan_pieces(api, info, pieces, options, reader, planned=planned, note=note))

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from jetlake.client.tables.options.positions import Position
 from jetlake.errors import ConfigError
 from jetlake.spark.options.options import ConnectionOptions, SinkOptions, SourceOptions, describe
-from jetlake.spark.options.positions import Position
 
 SECRET = re.compile("(?i)secret|password|token|access[.]?key")
 

@@ -9,10 +9,13 @@ import fastavro
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.variant_utils import VariantUtils
 
+from jetlake.client.tables.decoding.avro_decoder import AvroDecoder
+from jetlake.client.tables.decoding.json_decoder import JsonDecoder
 from jetlake.errors import ConfigError
-from jetlake.spark.reading.payload import AvroDecoder, JsonDecoder, VariantDecoder, avro_struct_ddl
+from jetlake.spark.reading.payload import VariantDecoder, avro_struct_ddl
 
 UTC = datetime.UTC
 
@@ -21,8 +24,12 @@ def struct(**fields):
     return t.StructType([t.StructField(name, kind) for name, kind in fields.items()])
 
 
+def arrow(kind):
+    return to_arrow_type(kind, timezone="UTC")
+
+
 def decode(kind, *payloads):
-    values, reasons = JsonDecoder(kind).decode(pa.array(payloads, pa.binary()))
+    values, reasons = JsonDecoder(arrow(kind)).decode(pa.array(payloads, pa.binary()))
     return values.to_pylist(), reasons
 
 
@@ -112,10 +119,10 @@ def test_no_rows():
 
 
 def test_types_that_json_has_not():
-    with pytest.raises(ConfigError, match=r"value\.x is interval"):
-        JsonDecoder(struct(x=t.DayTimeIntervalType()))
+    with pytest.raises(ConfigError, match=r"value\.x is duration"):
+        JsonDecoder(arrow(struct(x=t.DayTimeIntervalType())))
     with pytest.raises(ConfigError, match=r"value\.x\[\] is map"):
-        JsonDecoder(struct(x=t.ArrayType(t.MapType(t.LongType(), t.LongType()))))
+        JsonDecoder(arrow(struct(x=t.ArrayType(t.MapType(t.LongType(), t.LongType())))))
 
 
 AVRO = json.dumps(
@@ -171,7 +178,7 @@ def test_avro():
         map=t.MapType(t.StringType(), t.DoubleType()),
     )
     good = avro(ORDER)
-    values, reasons = AvroDecoder(AVRO, kind).decode(pa.array([good, good + b"x", good[:3], b""], pa.binary()))
+    values, reasons = AvroDecoder(AVRO, arrow(kind)).decode(pa.array([good, good + b"x", good[:3], b""], pa.binary()))
     assert values[0].as_py() == {
         "id": 7,
         "note": None,
@@ -202,7 +209,7 @@ def test_avro_by_a_reader_schema():
     fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(older)), {"id": 7, "gone": 1})
     assert avro_struct_ddl(newer) == "struct<`number`: bigint, `added`: string>"
     kind = struct(number=t.LongType(), added=t.StringType())
-    values, reasons = AvroDecoder(older, kind, newer).decode(pa.array([out.getvalue()], pa.binary()))
+    values, reasons = AvroDecoder(older, arrow(kind), newer).decode(pa.array([out.getvalue()], pa.binary()))
     assert (values.to_pylist(), reasons) == ([{"number": 7, "added": "none"}], {})
 
 

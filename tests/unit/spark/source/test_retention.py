@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from jetlake.client.tables.plan.data_loss import check_same_stream, lost_at_head
+from jetlake.client.tables.plan.offsets import StreamOffset
+from jetlake.client.tables.plan.reader_choice import check_server, choose_reader, parse_version
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
 from jetlake.spark.options.options import SourceOptions
-from jetlake.spark.plan.data_loss import check_same_stream, lost_at_head
-from jetlake.spark.plan.offsets import StreamOffset
-from jetlake.spark.source.retention import check_server, choose_reader, choose_release, parse_version
+from jetlake.spark.source.retention import choose_release
 
 NEW = (2, 15, 1)
 OLD = (2, 10, 0)
@@ -30,7 +31,7 @@ def test_versions(text, version):
 
 def test_old_servers_are_refused():
     check_server((2, 9, 0))
-    with pytest.raises(UnsupportedStreamError, match=r"2\.8\.4.*needs 2\.9\.0"):
+    with pytest.raises(UnsupportedStreamError, match=r"2\.8\.4.*need 2\.9\.0"):
         check_server((2, 8, 4))
 
 

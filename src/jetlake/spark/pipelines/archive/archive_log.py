@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from jetlake.client.tables.plan.offsets import StreamOffset, logged_offset
 from jetlake.errors import SparkError
 from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.plan.offsets import StreamOffset, logged_offset
 
 __all__ = ["finished_end", "require_same_stream"]
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamConfig, StreamInfo
 from jetlake.spark.options.options import ConnectionOptions
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 
 __all__ = ["HELD_ID", "ReplayTarget", "Resumption", "find_target"]
 
@@ -107,6 +107,4 @@ def _keeps_all(config: StreamConfig) -> bool:
 
 def find_target(options: ConnectionOptions, name: str) -> ReplayTarget:
     """Ask the server about the stream."""
-    return ReplayTarget.of(
-        retrying(options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(name))
-    )
+    return ReplayTarget.of(retrying(options, lambda link: StreamApi.through(link, options).stream_info(name)))

@@ -12,13 +12,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
 from jetlake.client.connection.socket_connection import SocketConnection
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import BadHeaderError, StreamNotFoundError
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.headers import Headers
 from jetlake.spark.options.options import ConnectionOptions
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike
@@ -114,7 +114,7 @@ def _row(death: Death, stored: StoredMessage | None, made_ns: int | None) -> dic
 def _ask(options: ConnectionOptions, question: Callable[[StreamApi], T]) -> T | None:
     def ask(link: SocketConnection) -> T | None:
         try:
-            return question(StreamApi(link, options.domain, options.request_timeout_s))
+            return question(StreamApi.through(link, options))
         except StreamNotFoundError:
             return None
 

@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.options.option_values import duration_s
 from jetlake.errors import ConfigError
 from jetlake.model.dead_letter import HEADER_PREFIX, MAX_DELIVERIES, TERMINATED
-from jetlake.spark.options.option_values import duration_s
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events.dead_letter_task import MESSAGE_COLUMNS, message_at
 from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options

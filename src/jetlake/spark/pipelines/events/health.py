@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from jetlake.client.tables.options.option_values import duration_s
 from jetlake.errors import ConfigError
-from jetlake.spark.options.option_values import duration_s
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options
 from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM

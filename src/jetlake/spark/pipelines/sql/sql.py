@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jetlake.client.tables.requests.patience import retrying
+from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.options.options import SinkOptions
 from jetlake.spark.pipelines.console import collect_shown, print_rows
@@ -26,8 +28,6 @@ from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoin
 from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
 from jetlake.spark.pipelines.sql.sql_errors import explain_failure
 from jetlake.spark.pipelines.sql.sql_file import SqlFile, SqlSink, SqlSource, Watermark, field_names
-from jetlake.spark.requests.connection import retrying
-from jetlake.spark.requests.stream_api import StreamApi
 from jetlake.spark.sink.row_encoder import RowEncoder
 
 __all__ = ["SqlPipeline", "SqlReset", "checked_tables", "subject_expression", "wildcard_subject", "with_payload"]
@@ -304,7 +304,7 @@ def with_payload(frame: DataFrame, fields: Sequence[str], drop_bad: bool) -> Dat
 def _check_stream(stream: str, settings: PipelineSettings) -> None:
     options = settings.connection_options
     try:
-        retrying(options, lambda link: StreamApi(link, options.domain, options.request_timeout_s).stream_info(stream))
+        retrying(options, lambda link: StreamApi.through(link, options).stream_info(stream))
     except NotFoundError:
         raise ConfigError(f"there is no stream {stream}") from None
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from jetlake.client.tables.options.option_values import duration_s
+from jetlake.client.tables.options.positions import parse_position
 from jetlake.errors import ConfigError
-from jetlake.spark.options.option_values import duration_s
-from jetlake.spark.options.positions import parse_position
 from jetlake.spark.pipelines.sql.yaml_lines import Section, Text, read_yaml
 from jetlake.spark.pipelines.target import Target, parse_target
 

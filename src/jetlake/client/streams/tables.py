@@ -1,0 +1,102 @@
+"""How handles of streams and buckets become tables; Arrow is loaded only where a table is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from jetlake.client.api.api_caller import ApiCaller
+from jetlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    import datetime
+
+    from jetlake.client.tables.link import ClientLink
+    from jetlake.client.tables.table import Table
+    from jetlake.client.tables.table_read import TableRead
+
+__all__ = ["BucketCodec", "TableArguments", "async_table", "bucket_table", "stream_table"]
+
+
+class TableArguments(TypedDict, total=False):
+    """What `Stream.table` takes."""
+
+    subjects: str | Iterable[str]
+    start: int | str | datetime.datetime | datetime.timedelta
+    end: int | str | datetime.datetime | datetime.timedelta
+    columns: Iterable[str]
+    payload: Literal["raw", "json", "avro"]
+    schema: Any
+    avro_schema: str | Mapping[str, Any]
+    bad_rows: Literal["fail", "column"]
+    fail_on_data_loss: bool
+    reader: Literal["auto", "consumer", "direct", "leader"]
+    batch_rows: int
+
+
+class BucketCodec(TypedDict):
+    """What a bucket makes of its messages; fields of `BucketView`."""
+
+    name: str
+    prefix: str
+    operation: Callable[[bytes], str]
+    key: Callable[[str], str] | None
+    value: Callable[[bytes], bytes] | None
+
+
+def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableRead:
+    """A stream as a table, read by the thread that asks.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+        ConfigError: pyarrow or numpy is not installed.
+    """
+    _check_installed()
+    from jetlake.client.tables.options.table_options import table_options
+    from jetlake.client.tables.stream_table import begin_stream_read
+    from jetlake.client.tables.table_read import TableRead
+
+    begin = partial(begin_stream_read, stream=stream, options=table_options(**options))
+    return TableRead(stream, partial(_link, api), begin)
+
+
+def bucket_table(
+    api: ApiCaller, stream: str, codec: BucketCodec, *, has_history: bool, options: TableArguments
+) -> TableRead:
+    """A bucket as a table, read by the thread that asks.
+
+    Raises:
+        InvalidOptionError: an option that cannot work.
+        ConfigError: pyarrow or numpy is not installed.
+    """
+    _check_installed()
+    from jetlake.client.tables.bucket_table import BucketView, begin_bucket_read
+    from jetlake.client.tables.options.table_options import table_options
+    from jetlake.client.tables.table_read import TableRead
+
+    view = BucketView(stream=stream, has_history=has_history, **codec)
+    begin = partial(begin_bucket_read, view=view, options=table_options(**options))
+    return TableRead(codec["name"], partial(_link, api), begin)
+
+
+def async_table(read: TableRead) -> Table:
+    """The table for asyncio."""
+    from jetlake.client.tables.table import Table
+
+    return Table(read)
+
+
+def _link(api: ApiCaller) -> ClientLink:
+    from jetlake.client.tables.link import ClientLink
+
+    connection = api.connection
+    return ClientLink(connection, api.prefix, api.timeout_s or connection.options.request_timeout_s)
+
+
+def _check_installed() -> None:
+    try:
+        import numpy  # noqa: F401
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"tables need {error.name}: pip install 'jetlake[arrow]'") from None

@@ -1,0 +1,1 @@
+"""Payloads as struct columns."""

@@ -1,0 +1,108 @@
+"""JSON payloads, by a given type or by one that is found in them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Annotated, Any, Optional
+
+import msgspec
+import pyarrow as pa
+
+from jetlake.client.tables.decoding.decoder import BadValueError, StructColumns, fields_of
+from jetlake.errors import ConfigError
+
+__all__ = ["JsonDecoder", "infer_json_type"]
+
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadValueError)
+
+# How each kind of column is read; integers, lists, maps and structs are read by their parts.
+_PLAIN: tuple[tuple[Any, Any], ...] = (
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_floating, float),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_large_binary, bytes),
+    (pa.types.is_date, datetime.date),
+    (pa.types.is_time, datetime.time),
+    (pa.types.is_timestamp, datetime.datetime),
+    (pa.types.is_decimal, decimal.Decimal),
+)
+
+
+class JsonDecoder:
+    """JSON objects of a given type: absent fields and nulls are null, unknown fields are skipped, and a value of
+    another type makes the row a bad one. Times without an offset are UTC, binary fields are base64.
+
+    Raises:
+        ConfigError: a field has a type that cannot be read from JSON.
+    """
+
+    def __init__(self, value_type: pa.StructType) -> None:
+        self._columns = StructColumns(value_type, from_struct=True)
+        self._decode = msgspec.json.Decoder(_json_struct(value_type, "value")).decode
+
+    def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+        """The values, null where there is none, and the reason for every such row."""
+        return self._columns.decode(payloads, self._decode, _NOT_JSON)
+
+
+def infer_json_type(payloads: pa.Array) -> pa.StructType:
+    """The type that holds all of the payloads that are JSON objects; a field that is always null is a text.
+
+    Raises:
+        ConfigError: there is no object among them, or they have no type in common.
+    """
+    values = []
+    for payload in payloads.to_pylist():
+        try:
+            values.append(msgspec.json.decode(payload))
+        except _NOT_JSON:
+            continue
+    objects = [value for value in values if isinstance(value, dict)]
+    try:
+        kind = pa.array(objects).type if objects else pa.null()
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(f"the payloads have no type in common: {error}; give a schema") from None
+    if not pa.types.is_struct(kind) or not kind.num_fields:
+        raise ConfigError("no payload is a JSON object with fields: give a schema, or read payloads as raw")
+    return _without_nulls(kind)
+
+
+def _without_nulls(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_nulls(field.type)) for field in fields_of(kind)])
+    if pa.types.is_list(kind):
+        return pa.list_(_without_nulls(kind.value_type))
+    return kind
+
+
+def _json_type(kind: pa.DataType, path: str) -> Any:
+    """The type by which msgspec reads JSON for a column of that type; always optional."""
+    if pa.types.is_integer(kind):
+        bits = kind.bit_width
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if pa.types.is_signed_integer(kind) else (0, None)
+        read: Any = Annotated[int, msgspec.Meta(ge=low, le=high if high is not None else min(1 << bits, 1 << 63) - 1)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        read = list[_json_type(kind.value_type, f"{path}[]")]  # type: ignore[misc]
+    elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        read = dict[str, _json_type(kind.item_type, f"{path}{{}}")]  # type: ignore[misc]
+    elif pa.types.is_struct(kind):
+        read = _json_struct(kind, path)
+    else:
+        read = next((plain for is_kind, plain in _PLAIN if is_kind(kind)), None)
+        if read is None:
+            raise ConfigError(f"{path} is {kind}, which cannot be read from JSON payloads")
+    return Optional[read]  # noqa: UP045 - built at run time, where `|` does not take every type
+
+
+def _json_struct(kind: pa.StructType, path: str) -> type[msgspec.Struct]:
+    # Field names may be anything; the Struct's own are numbered and carry the real one for the wire.
+    fields = [
+        (f"f{index}", _json_type(field.type, f"{path}.{field.name}"), msgspec.field(default=None, name=field.name))
+        for index, field in enumerate(fields_of(kind))
+    ]
+    return msgspec.defstruct("Value", fields)

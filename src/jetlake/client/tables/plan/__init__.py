@@ -1,0 +1,1 @@
+"""What is read and how it is accounted for: pure, from what the server said."""

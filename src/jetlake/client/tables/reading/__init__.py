@@ -1,0 +1,1 @@
+"""Ranges of messages, read to their end as columns and rows."""

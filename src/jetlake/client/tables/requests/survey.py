@@ -1,0 +1,204 @@
+"""Which messages a range holds, and how large they are, without reading them.
+
+Limits streams are surveyed by ephemeral consumers that deliver headers only. In work queues and interest streams a
+consumer would take part in retention; there direct gets list the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from jetlake.client.tables.columns.message_columns import MessageColumns, numpy_of
+from jetlake.client.tables.plan.planning import SequenceRange
+from jetlake.client.tables.requests.direct_gets import MergedGets
+from jetlake.client.tables.requests.pull_now import pull_now
+from jetlake.client.tables.requests.stream_api import StreamApi
+from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError
+from jetlake.model.consumer import ConsumerConfig
+from jetlake.model.encoding.durations import nanoseconds
+from jetlake.model.enums import AckPolicy, DeliverPolicy, RetentionPolicy
+from jetlake.model.stream import StreamInfo
+from jetlake.protocol.nuid import next_nuid
+
+__all__ = ["count_matching", "first_matching", "list_messages", "measure", "sequence_of_last"]
+
+# What a delivery without payload says of it, and about how long such a header is by itself.
+_SIZE_HEADER_BYTES = 36
+_SIZE_HEADER = r"\r\nNats-Msg-Size: (?P<size>[0-9]+)\r\n\r\n$"
+_COUNT_ATTEMPTS_MAX = 16
+_INACTIVE_S = 60.0
+_PORTION_MAX = 10_000
+
+Numbers = NDArray[np.int64]
+
+
+def first_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int | None:
+    """The first sequence from that one on whose message matches, by the word of the leader; None when there is none."""
+    found = [api.next_message(stream, sequence, subject) for subject in subjects or (">",)]
+    return min((message.seq for message in found if message is not None), default=None)
+
+
+def count_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], edges: list[int]) -> list[int] | None:
+    """How many messages match between each edge and the next, on a limits stream; None when nobody can tell.
+
+    The server counts up to the stream's end, and what arrives there meanwhile would count as well; so the last edge is
+    asked before and after every other one, and only if both answers are the same the count between is right.
+    """
+    try:
+        behind = _pending(api, stream, subjects, edges[-1])
+        until_end = []
+        for edge in edges[:-1]:
+            for _ in range(_COUNT_ATTEMPTS_MAX):
+                count, before = _pending(api, stream, subjects, edge), behind
+                behind = _pending(api, stream, subjects, edges[-1])
+                if behind == before:
+                    break
+            else:
+                return None
+            until_end.append(count - behind)
+    except (ApiError, PermissionsError) as error:
+        if isinstance(error, StreamNotFoundError):
+            raise
+        return None
+    return [max(first - second, 0) for first, second in pairwise([*until_end, 0])]
+
+
+def _pending(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int:
+    """How many messages match from that sequence on."""
+    probe = api.create_consumer(stream, _config(subjects, sequence))
+    api.forget_consumer(stream, probe.name)
+    return probe.num_pending
+
+
+def _config(subjects: tuple[str, ...], sequence: int) -> ConsumerConfig:
+    return ConsumerConfig(
+        name=f"jetlake-{next_nuid()}",
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=max(sequence, 1),
+        ack_policy=AckPolicy.NONE,
+        filter_subject=subjects[0] if len(subjects) == 1 else "",
+        filter_subjects=subjects if len(subjects) > 1 else (),
+        headers_only=True,
+        mem_storage=True,
+        num_replicas=1,
+        inactive_threshold=nanoseconds(_INACTIVE_S),
+    )
+
+
+def list_messages(
+    api: StreamApi, info: StreamInfo, subjects: tuple[str, ...], whole: SequenceRange, wanted: int
+) -> Generator[tuple[Numbers, Numbers]]:
+    """Sequences and sizes (subject, headers and payload) of up to so many messages of a range, in portions, in order.
+
+    Raises:
+        ApiError, PermissionsError: the login may not ask.
+    """
+    stream = info.config.name
+    if info.config.retention is not RetentionPolicy.LIMITS:
+        yield from _list_by_direct_gets(api, stream, subjects, whole, wanted)
+        return
+    consumer = api.create_consumer(stream, _config(subjects, whole.first)).name
+    try:
+        while wanted > 0:
+            parts = pull_now(api, stream, consumer, min(wanted, _PORTION_MAX))
+            wanted = wanted if parts else 0
+            for columns in parts:
+                inside = int(np.searchsorted(columns.sequence, whole.end))
+                if inside:
+                    yield columns.sequence[:inside], _sizes(columns.slice(0, inside))
+                wanted = wanted - inside if inside == len(columns) else 0
+    finally:
+        api.forget_consumer(stream, consumer)
+
+
+def _list_by_direct_gets(
+    api: StreamApi, stream: str, subjects: tuple[str, ...], whole: SequenceRange, wanted: int
+) -> Generator[tuple[Numbers, Numbers]]:
+    gets = MergedGets(api, stream, subjects, whole, lambda *_: None)
+    try:
+        while wanted > 0 and not gets.done:
+            columns = gets.next_messages(min(wanted, _PORTION_MAX))
+            if len(columns):
+                yield columns.sequence, _sizes(columns)
+                wanted -= len(columns)
+    finally:
+        gets.close()
+
+
+def _sizes(columns: MessageColumns) -> Numbers:
+    """Bytes of each message; one that came without its payload says in its last header how long that is."""
+    # Imported where it is used: most processes that Spark starts never compute, and would wait for it.
+    import pyarrow.compute as pc
+
+    def lengths(column: pa.Array) -> Numbers:
+        return numpy_of(pc.binary_length(column).cast(pa.int64()))
+
+    told = pc.struct_field(pc.extract_regex(columns.header, _SIZE_HEADER), [0]).cast(pa.string())
+    payload = lengths(columns.payload) + numpy_of(pc.fill_null(told, "0").cast(pa.int64()))
+    return lengths(columns.subject) + np.maximum(lengths(columns.header) - _SIZE_HEADER_BYTES, 0) + payload
+
+
+class Measured(NamedTuple):
+    """The beginning of a range, up to what limits allow.
+
+    Attributes:
+        end: the sequence after it: that of the first message that is too much, or the end of the range.
+        messages: how many messages it holds.
+        bytes: how many bytes they are.
+    """
+
+    end: int
+    messages: int
+    bytes: int
+
+
+def measure(
+    api: StreamApi,
+    info: StreamInfo,
+    subjects: tuple[str, ...],
+    whole: SequenceRange,
+    messages_max: int,
+    bytes_max: int,
+) -> Measured:
+    """How far a range reaches with so many messages and bytes (0 for no limit), but with one message at least."""
+    messages = size = 0
+    wanted = messages_max + 1 if messages_max else len(whole)
+    with closing(list_messages(api, info, subjects, whole, wanted)) as portions:
+        for sequences, sizes in portions:
+            totals = size + np.cumsum(sizes)
+            fits = int(np.searchsorted(totals, bytes_max, side="right")) if bytes_max else len(sizes)
+            if messages_max:
+                fits = min(fits, messages_max - messages)
+            fits = max(fits, 1 - messages)
+            if fits < len(sizes):
+                return Measured(int(sequences[fits]), messages + fits, int(totals[fits - 1]) if fits else size)
+            messages += len(sizes)
+            size = int(totals[-1])
+    return Measured(whole.end, messages, size)
+
+
+def sequence_of_last(api: StreamApi, info: StreamInfo, subjects: tuple[str, ...], count: int) -> int:
+    """The sequence from which on so many messages match; the stream's first when there are fewer."""
+    first, end = max(info.state.first_seq, 1), info.state.last_seq + 1
+    if info.config.retention is not RetentionPolicy.LIMITS:
+        whole = SequenceRange(first, end)
+        found = [sequence for sequence, _ in list_messages(api, info, subjects, whole, end - first)]
+        sequences = np.concatenate(found) if found else np.empty(0, np.int64)
+        return int(sequences[-count]) if len(sequences) >= count > 0 else (first if count else end)
+    # The server counts what matches from a sequence on: so many at `first`, too few at `end`.
+    if not count or _pending(api, info.config.name, subjects, first) < count:
+        return first if count else end
+    while end - first > 1:
+        middle = (first + end) // 2
+        if _pending(api, info.config.name, subjects, middle) >= count:
+            first = middle
+        else:
+            end = middle
+    return first

@@ -1,0 +1,107 @@
+"""Tables that are read by the thread that asks for them, as Arrow, polars, pandas or DuckDB want them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from jetlake.client.tables.link import ClientLink, LinkedRows
+from jetlake.completion import hides
+from jetlake.errors import ConfigError
+
+__all__ = ["OpenRead", "TableRead"]
+
+
+class OpenRead(NamedTuple):
+    """A read that has begun.
+
+    Attributes:
+        schema: the schema of the rows.
+        batches: the rows, which close the connection when they end or are left.
+    """
+
+    schema: pa.Schema
+    batches: LinkedRows[pa.RecordBatch]
+
+
+@hides("begin", "make_link", "schema_of")
+class TableRead:
+    """A stream or bucket as a table; every call reads it as it is then, over a connection of its own.
+
+    Whatever knows Arrow's C stream takes it as it is: `duckdb.sql("select count(*) from orders")`,
+    `polars.DataFrame(orders)`, `pyarrow.table(orders)`.
+
+    Args:
+        name: what is read.
+        make_link: makes the way to the servers for one read.
+        begin: begins a read over a link, and closes the link when that fails.
+    """
+
+    def __init__(self, name: str, make_link: Callable[[], ClientLink], begin: Callable[[ClientLink], OpenRead]) -> None:
+        self._name = name
+        self.make_link = make_link
+        self.begin = begin
+
+    def __repr__(self) -> str:
+        return f"<Table of {self._name!r}>"
+
+    def schema(self) -> pa.Schema:
+        """The schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        return self.schema_of(self.make_link())
+
+    def schema_of(self, link: ClientLink) -> pa.Schema:
+        """The schema, found over a link."""
+        read = self.begin(link)
+        read.batches.close()
+        return read.schema
+
+    def arrow_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches, as they come; only a few of them are in memory at a time.
+
+        Raises:
+            DataLossError: messages went away before they were read.
+            BadPayloadError: a payload could not be decoded.
+        """
+        return self.begin(self.make_link()).batches
+
+    def arrow_reader(self) -> pa.RecordBatchReader:
+        """The rows as a reader, for tables that are larger than memory."""
+        read = self.begin(self.make_link())
+        return pa.RecordBatchReader.from_batches(read.schema, read.batches)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.arrow_reader().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self, link: ClientLink | None = None) -> pa.Table:
+        """The whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
+        read = self.begin(link or self.make_link())
+        return pa.Table.from_batches(read.batches, read.schema)
+
+    def to_pandas(self, link: ClientLink | None = None) -> Any:
+        """The whole as a pandas DataFrame; errors as in `arrow_batches`."""
+        _imported("pandas")
+        return self.to_arrow(link).to_pandas()
+
+    def to_polars(self, link: ClientLink | None = None) -> Any:
+        """The whole as a polars DataFrame; errors as in `arrow_batches`."""
+        polars = _imported("polars")
+        return polars.from_arrow(self.to_arrow(link))
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A DuckDB relation over the table, read anew each time that the relation is executed.
+
+        Args:
+            connection: a DuckDB connection. Default: DuckDB's own.
+        """
+        duckdb = _imported("duckdb")
+        return (connection or duckdb).from_arrow(self)
+
+
+def _imported(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ConfigError(f"this needs the package {package}: pip install {package}") from None
