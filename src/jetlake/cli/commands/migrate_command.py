@@ -11,7 +11,6 @@ from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import Size
 from jetlake.client.moving.migration import Migration, Moved
-from jetlake.client.moving.plan import WHOLE_MAX_BYTES
 
 __all__ = ["migrate"]
 
@@ -41,10 +40,9 @@ _PATIENCE_S = 15.0
     "--whole",
     "whole_max_bytes",
     type=Size(),
-    default=WHOLE_MAX_BYTES,
-    show_default="32MiB",
     metavar="SIZE",
-    help="Copy streams up to this size in the pause, with times of messages and counts of deliveries.",
+    help="Copy streams up to this size in the pause, with times of messages and counts of deliveries. "
+    "Default: 32MiB, and 0 to a cluster.",
 )
 @click.option("--undo", is_flag=True, help="Give an unfinished move up: go on at the source, drop the copy.")
 @click.option("--delete-source", is_flag=True, help="Delete the stream at the source when it has moved.")
@@ -57,7 +55,7 @@ async def migrate(
     to_context: str | None,
     replicas: int | None,
     drain_s: float,
-    whole_max_bytes: int,
+    whole_max_bytes: int | None,
     undo: bool,
     delete_source: bool,
     as_json: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -114,24 +114,39 @@ class Gate:
             return
         # The mark stays until the consumers are as they were, so that an interrupted call can be made again.
         config = (await self._stream.update(marked(config, msgspec.structs.replace(fence, closed_at="")))).config
-        await resume_consumers(self._js, self._stream, fence.pauses)
+        await resume_consumers(self._js, self._stream, (), fence.pauses)
         await self._stream.update(unmarked(config))
 
     async def _consumers(self) -> list[ConsumerInfo]:
         return [info for info in await self._stream.consumers() if not info.config.is_copying]
 
 
-async def resume_consumers(js: JetStream, stream: Stream, pauses: dict[str, str]) -> None:
+async def resume_consumers(js: JetStream, stream: Stream, names: Iterable[str], pauses: dict[str, str]) -> None:
     """End the pauses that a move began; those of before are kept.
 
     Args:
         js: where the stream is.
         stream: the stream.
+        names: consumers that must be there, sooner or later: a cluster lists them when they have leaders.
         pauses: consumers that were paused before, each with the time until when.
+
+    Raises:
+        MigrationError: a consumer stays paused or away.
     """
-    for info in await stream.consumers():
-        if info.config.pause_until == PAUSED_UNTIL:
-            await _pause(js, stream.name, info.name, pauses.get(info.name))
+    missing = set(names)
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + _PATIENCE_S
+    while True:
+        consumers = await stream.consumers()
+        waiting = [info.name for info in consumers if info.config.pause_until == PAUSED_UNTIL]
+        for name in waiting:
+            await _pause(js, stream.name, name, pauses.get(name))
+        waiting += missing.difference(info.name for info in consumers)
+        if not waiting:
+            return
+        if loop.time() > give_up_at:
+            raise MigrationError(f"{stream.name}: consumers {', '.join(sorted(waiting))} do not go on")
+        await asyncio.sleep(_POLL_S)
 
 
 async def _pause(js: JetStream, stream: str, name: str, until: str | None) -> None:
