@@ -60,7 +60,10 @@ class SmallStreamFolder(StreamFolder):
         return SmallConsumerFolder(self.disk, super().consumer(name).path, self.names, self.is_gone, self.make)
 
     def consumers(self, note):
-        return [SmallConsumerFolder(self.disk, folder.path, self.names) for folder in super().consumers(note)]
+        folders = [SmallConsumerFolder(self.disk, folder.path, self.names) for folder in super().consumers(note)]
+        for folder in folders:
+            folder.adopt()
+        return folders
 
 
 class SmallStoreFolder(StoreFolder):
@@ -69,10 +72,13 @@ class SmallStoreFolder(StoreFolder):
         return SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
 
     def streams(self, account, note):
-        return [
+        folders = [
             SmallStreamFolder(self.disk, folder.path, names=self.names, listed=folder.listed)
             for folder in super().streams(account, note)
         ]
+        for folder in folders:
+            folder.adopt()
+        return folders
 
 
 class Client(Subscriber):

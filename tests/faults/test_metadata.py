@@ -187,6 +187,33 @@ def test_the_first_message_id_is_durable_with_its_message_and_not_synced_on_the_
         assert machine.client.answers[b"_INBOX.id"] == {"stream": "A", "seq": 1, "duplicate": True}
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("fails", ["$G", "streams", "A", "consumers", "c"])
+def test_what_a_start_finds_unsynced_is_durable_before_anything_in_it(fails, seed):
+    machine = Machine(seed)
+
+    def fault(operation, path):
+        if operation == "sync_folder" and path.name == fails:
+            raise PowerCut
+
+    machine.disk.fault = fault
+    with suppress(PowerCut):
+        machine.api(*REQUESTS[0])
+        machine.api(*REQUESTS[2])
+    machine.crash(power=False)
+    if "A" not in machine.jetstream.streams:
+        return
+    has_consumer = "c" in machine.jetstream.streams["A"].consumers
+    machine.account.publish(b"a.1", b"_INBOX.one", b"", b"x", machine.client)
+    machine.settle()
+    assert machine.client.answers[b"_INBOX.one"] == {"stream": "A", "seq": 1}
+    if has_consumer:
+        assert "error" not in machine.api("CONSUMER.RESET.A.c", {"seq": 1})
+    machine.crash(power=True)
+    assert machine.jetstream.streams["A"].store.messages == 1
+    assert ("c" in machine.jetstream.streams["A"].consumers) == has_consumer
+
+
 @pytest.mark.parametrize("what", ["stream", "consumer"])
 def test_a_folder_that_has_the_name_of_a_new_one_stays(what):
     machine = Machine()

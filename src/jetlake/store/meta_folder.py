@@ -91,6 +91,7 @@ class MetaFolder:
         self._is_held = False
         self._is_made = True
         self._is_own = True  # not somebody else's that has the same name
+        self._is_adopted = False
         self._stillborn: StoreError | None = None
         self._gone = threading.Event()
 
@@ -264,14 +265,28 @@ class MetaFolder:
     def mend(self) -> None:
         """Nothing to do: the next sync writes anew what a failed one left in doubt."""
 
+    def adopt(self) -> None:
+        """Take over a folder that was found: its name, or its meta file's, may not be safe yet."""
+        self.names.changed(self.path)
+        self.names.changed(self.path.parent)
+        self._is_adopted = True
+
     def ensure_made(self) -> None:
-        """Return when a new folder is on disk with its meta file: before that nothing in it can be promised.
+        """Return when a folder is on disk with its meta file: before that nothing in it can be promised.
 
         Raises:
             StoreError: the disk refused.
         """
         if self._is_new:
             self.sync()
+        elif self._is_adopted:
+            try:
+                self.names.sync(self.path)
+            except OSError as error:
+                if self.is_gone():
+                    return
+                raise StoreError.of(f"make {self.path} safe", error) from error
+            self._is_adopted = False
 
     def keep_file(self, name: str, data: bytes) -> None:
         """Put a small file into the folder, unless the folder is gone; in the thread that syncs.

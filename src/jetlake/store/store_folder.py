@@ -55,8 +55,15 @@ class StoreFolder:
         """
         path = self._streams(account)
         list_folders(self.disk, path.parent, ACCOUNT, note)
-        folders = list_folders(self.disk, path, STREAMS, note) if is_there(self.disk, path.parent) else []
-        return [StreamFolder(self.disk, path, self._open_files, self.names, self._list(account)) for path in folders]
+        paths = list_folders(self.disk, path, STREAMS, note) if is_there(self.disk, path.parent) else []
+        listed = self._list(account)
+        folders = [StreamFolder(self.disk, path, self._open_files, self.names, listed) for path in paths]
+        if folders:
+            self.names.changed(path.parent)
+            self.names.changed(self.path)
+        for folder in folders:
+            folder.adopt()
+        return folders
 
     def vanished(self, account: str) -> set[str]:
         """The folders of streams that nobody deleted and that are not there; called before `streams`.

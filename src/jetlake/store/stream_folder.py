@@ -179,5 +179,8 @@ class StreamFolder(MetaFolder):
         """
         if not self.is_made:
             return []
-        folders = list_folders(self.disk, self.path / CONSUMERS_NAME, CONSUMERS, note)
-        return [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in folders]
+        paths = list_folders(self.disk, self.path / CONSUMERS_NAME, CONSUMERS, note)
+        folders = [ConsumerFolder(self.disk, path, self.names, self.is_gone) for path in paths]
+        for folder in folders:
+            folder.adopt()
+        return folders

@@ -56,6 +56,9 @@ _PAIR_BODY = struct.Struct("<BQQ")
 _COUNT_BODY = struct.Struct("<BI")
 _STATE_BODY = struct.Struct("<BQQQQIII")
 
+# Far more messages than are delivered at a time.
+_RUN_MAX = 1 << 20
+
 
 SAFE = b"C"
 """The entry of a record that tells nothing of the consumer: all before it was synced when it was written."""
@@ -168,6 +171,8 @@ def _apply_entries(state: ConsumerState, data: bytes) -> None:
         if kind in (_RUN, _RUN_LIST):
             _, consumer, first, count, time_ns = _RUN_BODY.unpack_from(data, at)
             at += _RUN_BODY.size
+            if count > _RUN_MAX:
+                raise ValueError(f"a run of {count} messages")
             sequences: Iterable[int] = range(first, first + count)
             if kind == _RUN_LIST:
                 sequences = _numbers(data, at, count)
@@ -251,7 +256,8 @@ def _decode_state(data: bytes) -> ConsumerState | None:
 def replay(records: list[bytes]) -> ConsumerState | None:
     """The state that the records of a file tell; None when they do not begin with one, or are not as they are written.
 
-    A hash that is right over entries that are too short comes from no crash: such a file is read no further.
+    A hash that is right over entries that are too short, or over a run longer than any that is written, comes from no
+    crash: such a file is not believed.
     """
     try:
         state = _decode_state(records[0]) if records else None
@@ -266,4 +272,6 @@ def replay(records: list[bytes]) -> ConsumerState | None:
 
 
 def _numbers(data: bytes, at: int, count: int) -> array[int]:
+    if at + 8 * count > len(data):
+        raise ValueError(f"{count} numbers in {len(data) - at} bytes")
     return read_column("Q", data[at : at + 8 * count])
