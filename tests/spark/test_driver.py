@@ -10,7 +10,7 @@ from driving import Query
 
 from jetlake.client.tables.columns.message_columns import columns_of_direct_gets
 from jetlake.client.tables.plan.offsets import read_offset
-from jetlake.client.tables.requests import direct_gets
+from jetlake.client.tables.requests import direct_gets, survey
 from jetlake.errors import (
     AuthorizationError,
     ConsumerHeldError,
@@ -21,6 +21,7 @@ from jetlake.errors import (
 )
 from jetlake.spark.options.options import SourceOptions
 from jetlake.spark.reading.executor import read_task
+from jetlake.spark.source import driver
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.filters import Bounds
@@ -555,6 +556,21 @@ def test_a_work_queue_without_direct_gets_is_read_from_its_leader(server, admin,
     assert query.batch() == [*range(1, 1501)]
     assert query.batch() is None
     assert admin.state(stream)["messages"] == 0
+
+
+def test_a_message_that_comes_while_an_empty_work_queue_is_planned(server, admin, stream):
+    """The range to survey is empty; asked for no message at all, a server answers with the one that is there by now."""
+    queue(admin, stream, "workqueue")
+    query = Query(server, stream, maxMessagesPerTrigger="1", subjects=f"{stream}.>", retryFor="0s")
+    assert query.batch() == []
+    arriving = [1]
+
+    def measure_late(*arguments):
+        admin.fill(stream, arriving.pop() if arriving else 0)
+        return survey.measure(*arguments)
+
+    with mock.patch.object(driver, "measure", measure_late):
+        assert query.batch() == [1]
 
 
 # At least once

@@ -351,7 +351,10 @@ class FakeSocket:
             )
             self._send(reply, own + lines.encode(), message.data)
             last = message.sequence
-        self._send(reply, b"NATS/1.0 204 EOB\r\n\r\n" if found else b"NATS/1.0 404 Message Not Found\r\n\r\n", b"")
+        if not found:
+            self._send(reply, b"NATS/1.0 404 Message Not Found\r\n\r\n", b"")
+        elif "batch" in body:
+            self._send(reply, b"NATS/1.0 204 EOB\r\n\r\n", b"")
 
     def _pull(self, stream_name: str, name: str, reply: bytes, body: dict) -> None:
         stream = self._server.streams.get(stream_name)

@@ -59,8 +59,10 @@ class MergedGets:
         self._end = whole.end
         # One for all: what comes behind a batch belongs to the connection, not to a filter.
         buffer = ReadBuffer()
+        # A request for a batch of no messages would be one for a single message, whose answer has no end of batch.
+        ahead = whole.first if whole.first < whole.end else None
         self._cursors = [
-            _Cursor(_DirectGets(api.connection, buffer, subject, stream, pattern, size_max), whole.first)
+            _Cursor(_DirectGets(api.connection, buffer, subject, stream, pattern, size_max), ahead)
             for pattern in patterns
         ]
 
@@ -106,9 +108,9 @@ class MergedGets:
 class _Cursor:
     """How far one filter is read: what is held, and the sequence to go on with; None when there is no more."""
 
-    def __init__(self, gets: _DirectGets, first: int) -> None:
+    def __init__(self, gets: _DirectGets, ahead: int | None) -> None:
         self.gets = gets
-        self.ahead: int | None = first
+        self.ahead = ahead
         self.held: list[MessageColumns] = []
 
     @property
