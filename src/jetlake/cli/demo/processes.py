@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,24 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> No
 
 
 class ServerProcess:
-    """The embedded server on a folder of its own."""
+    """The embedded server on a folder of its own.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        flags: more flags of `jetlake serve`.
+    """
+
+    def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
         self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self.folder = folder
         self.log = folder.with_suffix(".log")
+        self._words = ["serve", "-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", str(self.port), *flags]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def words(self) -> str:
         """What a person types behind `jetlake` to start it again."""
-        return f"serve -js -sd {self.folder} -a 127.0.0.1 -p {self.port}"
+        return " ".join(self._words)
 
     @property
     def pid(self) -> int:
@@ -68,7 +74,7 @@ class ServerProcess:
         """Start, and return when clients can connect."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                _jetlake("serve", "-js", "-sd", str(self.folder), "-a", "127.0.0.1", "-p", str(self.port)),
+                _jetlake(*self._words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
