@@ -196,13 +196,15 @@ async def test_ack_watch(orders):
     assert "sequence 1: acknowledged after" in await output_of(watching)
 
 
-async def test_account_and_server(orders):
+async def test_account_and_server(orders, kind):
     await orders.run("consumer add ORDERS C")
     await orders.run("pub ORDERS.a x --count 4")
     assert (await orders.json("account info"))["streams"] == 1
     assert "Streams: 1 of unlimited" in await orders.run("account info")
     assert (await orders.json("server info"))["jetstream"] is True
-    assert "JetStream: on" in await orders.run("server info")
+    said = await orders.run("server info")
+    assert "JetStream: on" in said
+    assert ("compatible with nats-server 2.15.1" in said) == (kind == "embedded")
     report = await orders.json("server report")
     assert report["streams"][0]["state"]["messages"] == 4
     assert report["consumers"][0]["num_pending"] == 4

@@ -22,6 +22,7 @@ __all__ = [
     "print_names",
     "print_table",
     "size",
+    "version",
     "when",
     "yes_no",
 ]
@@ -207,6 +208,11 @@ def duration(nanoseconds: int) -> str:
 def when(time: str | None) -> str:
     """A time of the wire, `never` for its zero."""
     return "never" if not time or time.startswith("0001-") else time[:19].replace("T", " ")
+
+
+def version(compatible: str, own: str) -> str:
+    """A server's version: that of nats-server, or our own beside the one of nats-server that it is compatible with."""
+    return f"jetlake {own} (compatible with nats-server {compatible})" if own else compatible
 
 
 def age(seconds: float) -> str:

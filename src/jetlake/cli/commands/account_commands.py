@@ -33,7 +33,7 @@ async def account_info(session: Session, as_json: bool) -> None:
         "Account",
         {
             "Connection": [
-                ("Server", f"{server_info.server_name} ({server_info.version})"),
+                ("Server", f"{server_info.server_name}, {output.version(server_info.version, server_info.jetlake)}"),
                 ("Address", session.target.shown),
                 ("Round Trip", f"{rtt_s * 1000:.2f} ms"),
                 ("Maximum Payload", output.size(server_info.max_payload)),

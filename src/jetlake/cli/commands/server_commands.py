@@ -41,7 +41,7 @@ async def show(session: Session, as_json: bool) -> None:
         f"Server {info.server_name}",
         {
             "About": [
-                ("Version", info.version),
+                ("Version", output.version(info.version, info.jetlake)),
                 ("Id", info.server_id),
                 ("Address", f"{info.host}:{info.port}"),
                 ("JetStream", "on" if info.jetstream else "off"),

@@ -55,6 +55,8 @@ class ServerInfo(msgspec.Struct, frozen=True):
     connect_urls: tuple[str, ...] = ()
     ldm: bool = False
     api_lvl: int = 0
+    jetlake: str = ""
+    """Version of jetlake, if the server is one of its own: `version` is the nats-server that it is compatible with."""
     jetlake_features: tuple[str, ...] = ()
 
 

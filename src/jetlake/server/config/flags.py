@@ -147,7 +147,7 @@ def parse_flags(arguments: list[str]) -> dict[str, Any]:
         name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
         flag = _BY_NAME.get(name)
         if flag is None:
-            raise ConfigError(f"flag provided but not defined: -{name}")
+            raise ConfigError(f"flag provided but not defined: -{name}{_suggestion(name)}")
         if flag.kind is Kind.SWITCH:
             settings[flag.setting] = _switch(name, value) if equals else True
             continue
@@ -157,6 +157,14 @@ def parse_flags(arguments: list[str]) -> dict[str, Any]:
             value = rest.pop(0)
         settings[flag.setting] = value if flag.kind is Kind.TEXT else _number(name, value)
     return settings
+
+
+def _suggestion(name: str) -> str:
+    """Name the flag that an unknown one looks like."""
+    import difflib
+
+    near = difflib.get_close_matches(name, [known for known in _BY_NAME if len(known) > 2], 1)
+    return f"; did you mean --{near[0]}?" if near else ""
 
 
 def _switch(name: str, value: str) -> bool:

@@ -94,6 +94,7 @@ def test_cluster_flags_are_refused(flag):
 
 REFUSED = {
     ("-zz",): "flag provided but not defined: -zz",
+    ("--prot", "4222"): "flag provided but not defined: -prot; did you mean --port?",
     ("-p",): "flag needs an argument: -p",
     ("-p", "x"): 'invalid value "x" for flag -p',
     ("-D=maybe",): 'invalid boolean value "maybe" for -D',
