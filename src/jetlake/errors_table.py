@@ -262,5 +262,10 @@ HINTS = {
     "raise it, or lower the max_bytes of this or of another stream",
     10047: "what streams on disk may take by max_bytes fills the server's max_file_store or the account's limit: "
     "raise it, or lower the max_bytes of this or of another stream",
+    10166: "the stream's configuration needs allow_msg_ttl, a bucket's limit_marker_ttl",
+    10168: "the stream's configuration needs allow_msg_counter",
+    10174: "the stream's configuration needs allow_atomic",
+    10188: "the stream's configuration needs allow_msg_schedules",
+    10205: "the stream's configuration needs allow_batched",
 }
 """What to do about errors whose texts do not say it, for people."""

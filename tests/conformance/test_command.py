@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,42 @@ async def test_consumer_commands(orders):
     assert (await orders.json("consumer info ORDERS C"))["delivered"]["stream_seq"] == 1
     await orders.run("consumer rm ORDERS C --force")
     assert "No consumers" in await orders.run("consumer ls ORDERS")
+
+
+async def test_a_push_consumer_with_flow_control(orders):
+    await orders.run(f"pub ORDERS.new {'x' * 40_000} --count 150")
+    await orders.run(
+        "consumer add ORDERS PUSH --target push.here --ack none --flow-control --heartbeat 1s --deliver all"
+    )
+    out = await orders.run("consumer sub ORDERS PUSH --count 150 --json")
+    assert [json.loads(line)["stream_seq"] for line in out.splitlines()] == list(range(1, 151))
+
+
+async def test_repeated_headers_and_many_answers(orders, server, clients):
+    await orders.run("pub ORDERS.new x -J -H K:1 -H K:2")
+    assert "K: 1\nK: 2\nx" in await orders.run("stream get ORDERS 1")
+    client = await clients(server)
+
+    async def answer_twice(message):
+        await client.publish(message.reply, b"one")
+        await client.publish(message.reply, b"two")
+
+    await client.subscribe("twice", answer_twice)
+    await client.flush()
+    assert await orders.run("req twice x --replies 2 --raw") == "one\ntwo\n"
+    answer = await orders.json("req ORDERS.new z")
+    assert json.loads(b64decode(answer["data"]))["seq"] == 2
+    assert await orders.json("pub ORDERS.new x -J") == {
+        "subject": "ORDERS.new",
+        "messages": 1,
+        "stream": "ORDERS",
+        "seq": 3,
+        "duplicate": False,
+    }
+    await orders.run("consumer add ORDERS C --pull")
+    assert (await orders.json("consumer next ORDERS C"))["tries"] == 1
+    assert await orders.json("consumer rm ORDERS C --force") == {"stream": "ORDERS", "removed": "C"}
+    assert await orders.json("stream rm ORDERS --force") == {"removed": "ORDERS"}
 
 
 async def test_priority_groups(orders):

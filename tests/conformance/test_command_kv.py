@@ -83,6 +83,9 @@ async def test_keys_with_a_life_of_their_own(shell):
         ("kv add X --history 65", EXIT_USAGE, "65 is not in the range"),
         ("kv watch PRICES --history --updates", EXIT_USAGE, "give one"),
         ("kv ls PRICES", 0, "No keys in PRICES"),
+        ("kv ls PRICES 'a.*'", 0, "No keys in PRICES match a.*"),
+        ("kv create PRICES a b --ttl 1h", EXIT_FAILED, "PRICES > a: per-message TTL is disabled (10166). To do: "),
+        ("kv revert PRICES a 7 --force", EXIT_FAILED, "has no value of revision 7. See which: jetlake kv history"),
     ],
 )
 async def test_bad_input_is_answered_in_one_line(prices, line, status, text):

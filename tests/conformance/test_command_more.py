@@ -49,7 +49,7 @@ async def test_objects(files, tmp_path):
 async def test_watched_objects(files):
     await files.run("object put FILES - --name a", stdin="x")
     watching = await files.start("object watch FILES --count 1", b"Watching")
-    assert "PUT FILES > a: 1 B in 1 chunks" in await output_of(watching)
+    assert "PUT FILES > a: 1 B in 1 chunk" in await output_of(watching)
 
 
 async def test_services(shell, server, clients):
@@ -89,6 +89,8 @@ async def test_schedules(shell):
         ("object info FILES nope", EXIT_FAILED, "has no object 'nope'"),
         ("object put FILES -", EXIT_USAGE, "--name"),
         ("object put FILES /nowhere/at/all", EXIT_FAILED, "No such file"),
+        ("object get FILES a -O /nowhere/at/all", EXIT_FAILED, "there is no folder /nowhere/at"),
+        ("schedule add a b --target c --every 1h", EXIT_FAILED, "nobody listens on 'a'"),
         ("object ls FILES", 0, "No objects in FILES"),
         ("micro info nope", EXIT_FAILED, "no service nope answers"),
         ("micro ls", 0, "No services answer"),
@@ -109,7 +111,7 @@ async def test_bad_input_is_answered_in_one_line(files, line, status, text):
 async def test_reply(shell):
     answering = await shell.start("reply 'greet.*' '{{1}} said {{Request}}, {{Count}}' --count 1 -H K:V", b"Listening")
     assert "K: V\njoe said hello, 1\n" in await shell.run("req greet.joe hello")
-    assert await output_of(answering) == ""
+    assert await output_of(answering) == "[#1] Received on 'greet.joe': 5 bytes\n"
     answering = await shell.start("reply 'up.*' --command 'tr a-z {{1}}' --count 2", b"Listening")
     assert await shell.run("req up.A-Z hello --raw") == "HELLO\n"
     assert "Nats-Service-Error: tr ended with status 1" in await shell.run("req up.z-a hello")

@@ -47,6 +47,7 @@ async def test_find_and_report(orders):
     }.items():
         assert sorted(await orders.json(f"stream find {line} --names")) == names, line
     assert "EMPTY" in await orders.run("stream find --empty")
+    assert "No consumers on EMPTY" in await orders.run("consumer report EMPTY")
     assert "No stream fits" in await orders.run("stream find --idle 1h")
     assert "what to look for" in await orders.run("stream find", status=EXIT_USAGE)
     assert (await orders.json("stream report"))[0]["config"]["name"] == "ORDERS"
@@ -64,12 +65,14 @@ async def test_report_shows_mirrors_and_sources(orders):
 async def test_copy_edit_and_seal(orders):
     said = await orders.run("stream copy ORDERS OTHER", status=EXIT_FAILED)
     assert said == "jetlake: subjects overlap with an existing stream (10065): 'orders.>' with ORDERS\n"
+    assert "another name" in await orders.run("stream copy ORDERS ORDERS", status=EXIT_USAGE)
     await orders.run("stream copy ORDERS OTHER --subjects 'other.>' --max-msgs 7")
     config = (await orders.json("stream info OTHER"))["config"]
     assert (config["subjects"], config["max_msgs"], config["allow_direct"]) == (["other.>"], 7, True)
     assert await orders.run("stream edit OTHER --max-msgs 8 --dry-run") == "max_msgs: 7 -> 8\n"
     assert await orders.json("stream edit OTHER --max-msgs 8 --dry-run") == {"max_msgs": {"from": 7, "to": 8}}
     assert (await orders.json("stream info OTHER"))["config"]["max_msgs"] == 7
+    assert '["other.>"] -> ["o"]' in await orders.run("stream edit OTHER --subjects o --dry-run")
     overlapping = await orders.run("stream edit OTHER --subjects orders.new", status=EXIT_FAILED)
     assert "'orders.new' with ORDERS" in overlapping
     await orders.run("pub other.a x -J")

@@ -22,6 +22,7 @@ __all__ = [
     "print_names",
     "print_table",
     "size",
+    "tell",
     "version",
     "when",
     "yes_no",
@@ -31,6 +32,11 @@ __all__ = [
 def print_json(value: Any) -> None:
     """The value as indented JSON, Structs as they are on the wire."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
+    """Say what was done: a sentence, or its facts as JSON."""
+    print_json(facts) if as_json else sys.stdout.write(f"{sentence}\n")
 
 
 def print_names(names: Sequence[str], as_json: bool) -> None:

@@ -38,6 +38,9 @@ def _thing(stream: str) -> tuple[str, str, str]:
 
 def _about(stream: str, consumer: str, subject: str) -> str:
     """Name what was refused, in front of the server's words."""
+    if subject.startswith("$KV."):
+        bucket, _, key = subject.removeprefix("$KV.").partition(".")
+        return f"{bucket} > {key}: "
     if subject:
         return f"{subject}: "
     if not stream:

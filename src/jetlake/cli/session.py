@@ -190,8 +190,10 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
-    except (JetlakeError, OSError) as error:
+    except JetlakeError as error:
         fail(str(error) or type(error).__name__)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error) or type(error).__name__)
     except KeyboardInterrupt:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None

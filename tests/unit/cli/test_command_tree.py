@@ -15,6 +15,7 @@ from jetlake.cli.shared_options import SharedCommand
 
 _OTHERS = {"jetlake serve", "jetlake demo", "jetlake pipeline requeue"}
 """Commands whose help is their own, and another name of one."""
+_WITHOUT_JSON = {"jetlake completion", "jetlake dashboard"}
 
 
 def commands(group=app, path="jetlake"):
@@ -49,4 +50,6 @@ def test_a_command_has_an_example_that_it_takes(path, command):
     name = path.split()
     assert words[: len(name)] == name
     command.make_context(path, words[len(name) :], parent=click.Context(app))
+    says_json = any("--json" in option.opts for option in command.params)
+    assert says_json or path in _WITHOUT_JSON or path.startswith("jetlake pipeline ")
     assert "Example:" in command.get_help(click.Context(command, info_name=path))

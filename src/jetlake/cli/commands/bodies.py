@@ -1,11 +1,23 @@
-"""What is published: text from the command line with its places filled in, or standard input."""
+"""Messages on the command line: the body and headers that are typed, and how one that came is printed."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["body_of", "value_of"]
+import click
+import msgspec
+
+from jetlake.cli.values import HEADER
+
+if TYPE_CHECKING:
+    from jetlake.client import Message
+
+__all__ = ["body_of", "headers_of", "headers_option", "print_content", "print_line", "value_of"]
+
+headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
 
 
 def value_of(text: str | None) -> bytes:
@@ -18,3 +30,30 @@ def body_of(text: str | None, number: int) -> bytes:
     if text is None:
         return value_of(None)
     return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
+
+
+def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:
+    """Return headers with all values of a key that was given more than once."""
+    headers: dict[str, Any] = {}
+    for key, value in pairs:
+        headers.setdefault(key, []).append(value)
+    return headers
+
+
+def print_content(message: Message, raw: bool) -> None:
+    """Print headers and payload, or the payload alone."""
+    if not raw:
+        for key, value in message.headers.items():
+            click.echo(f"{key}: {value}")
+    click.echo(message.data)
+
+
+def print_line(message: Message, **more: Any) -> None:
+    """Print a message as one line of JSON, its payload in base64."""
+    fields = {
+        "subject": message.subject,
+        "reply": message.reply,
+        "headers": [list(pair) for pair in message.headers.items()],
+        "data": message.data,
+    }
+    click.echo(msgspec.json.encode({**fields, **more}))

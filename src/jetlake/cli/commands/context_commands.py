@@ -20,13 +20,14 @@ def context() -> None:
 @context.command("save", example="jetlake context save prod -s nats://host:4222 --user me --select")
 @click.argument("name")
 @click.option("--select", "use", is_flag=True, help="Use it from now on when nothing else is said.")
+@json_option
 @pass_session
-def save(session: Session, name: str, use: bool) -> None:
+def save(session: Session, name: str, use: bool, as_json: bool) -> None:
     """Save what the options and variables say as NAME: jetlake -s nats://host:4222 --user me context save prod."""
     file = guarded(lambda: contexts.save_context(name, session.target), session)
     if use:
         guarded(lambda: contexts.select_context(name), session)
-    click.echo(f"Saved {name} in {file}")
+    output.tell(f"Saved {name} in {file}", {"context": name, "file": str(file)}, as_json)
 
 
 @context.command("ls", example="jetlake context ls")
@@ -45,22 +46,24 @@ def list_contexts(as_json: bool) -> None:
 
 @context.command("select", example="jetlake context select prod")
 @click.argument("name", shell_complete=context_names)
+@json_option
 @pass_session
-def select(session: Session, name: str) -> None:
+def select(session: Session, name: str, as_json: bool) -> None:
     """Use context NAME from now on when nothing else is said."""
     guarded(lambda: contexts.select_context(name), session)
-    click.echo(f"{name} is used from now on")
+    output.tell(f"{name} is used from now on", {"selected": name}, as_json)
 
 
 @context.command("rm", example="jetlake context rm prod --force")
 @click.argument("name", shell_complete=context_names)
 @force_option
+@json_option
 @pass_session
-def remove(session: Session, name: str, force: bool) -> None:
+def remove(session: Session, name: str, force: bool, as_json: bool) -> None:
     """Remove context NAME."""
     if name in contexts.nats_names():
         fail(f"{name} is a context of the nats command: nats context rm {name}", EXIT_USAGE)
     guarded(lambda: contexts.require(name), session)
     confirm(f"Remove context {name}?", force)
     guarded(lambda: contexts.remove_context(name), session)
-    click.echo(f"Removed {name}")
+    output.tell(f"Removed {name}", {"removed": name}, as_json)

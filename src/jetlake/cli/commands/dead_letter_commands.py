@@ -91,13 +91,18 @@ async def list_letters(session: Session, letters: str, as_json: bool, **chosen: 
 @dead_letters.command("show", example="jetlake dead-letters show DEAD 7")
 @click.argument("letters", shell_complete=stream_names)
 @click.argument("sequence", type=click.IntRange(1))
+@json_option
 @command
-async def show(session: Session, letters: str, sequence: int) -> None:
+async def show(session: Session, letters: str, sequence: int, as_json: bool) -> None:
     """Show letter SEQUENCE of stream LETTERS: what happened, the traceback, the message."""
     async with session.jetstream() as js:
         letter = await (await js.stream(letters)).get(sequence, direct=False)
     if not _said(letter, "Stream"):
         fail(f"message {sequence} of {letters} is no dead letter")
+    if as_json:
+        headers = [list(pair) for pair in letter.headers.items()]
+        output.print_json({"letter": sequence, "headers": headers, "data": letter.payload})
+        return
     traceback = HEADER_PREFIX + "Traceback"
     said = [(key, value) for key, value in letter.headers.items() if key != traceback]
     for line in (*(f"{key}: {value}" for key, value in said), "", *letter.headers.get_all(traceback), ""):
@@ -109,8 +114,9 @@ async def show(session: Session, letters: str, sequence: int) -> None:
 @_selecting
 @click.option("--keep", is_flag=True, help="Leave the letters in LETTERS; they are deleted otherwise.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and change nothing.")
+@json_option
 @command
-async def replay(session: Session, letters: str, keep: bool, dry_run: bool, **chosen: Any) -> None:
+async def replay(session: Session, letters: str, keep: bool, dry_run: bool, as_json: bool, **chosen: Any) -> None:
     """Publish the messages of the dead letters in stream LETTERS again, where they were first published.
 
     Every consumer of their stream gets them, not only the one that gave up.
@@ -129,12 +135,13 @@ async def replay(session: Session, letters: str, keep: bool, dry_run: bool, **ch
                 counted["without their message, left where they are"] += 1
             elif dry_run:
                 counted["would be published"] += 1
-                click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
+                if not as_json:
+                    click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
             else:
                 counted[await _publish(js, letters, letter, origin, subject)] += 1
                 if not keep:
                     await stream.delete_message(letter.sequence)
-    click.echo(", ".join(f"{number} {what}" for what, number in counted.items()) or "no letters")
+    output.tell(", ".join(f"{number} {what}" for what, number in counted.items()) or "no letters", counted, as_json)
 
 
 dead_letters.add_command(replay)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from jetlake.cli import output
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedGroup
 from jetlake.cli.values import DURATION
@@ -112,12 +113,16 @@ def _text(value: Any) -> str:
 @events.command(example="jetlake events init --max-age 30d")
 @click.option("--name", default="EVENTS", show_default=True, help="Name of the stream.")
 @click.option("--max-age", default="7d", show_default=True, type=DURATION, help="How long events are kept.")
+@json_option
 @command
-async def init(session: Session, name: str, max_age: int) -> None:
+async def init(session: Session, name: str, max_age: int, as_json: bool) -> None:
     """Make the stream that health and dead-letters read; it may exist already."""
     from jetlake.spark.pipelines.events.event_stream import EVENT_SUBJECTS, events_config
 
     async with session.jetstream() as js:
         await js.create_or_update_stream(name, **events_config(max_age_s=max_age / 1e9))
-    click.echo(f"stream {name} collects {', '.join(EVENT_SUBJECTS)}")
-    click.echo("acks are measured for consumers with a sample frequency: jetlake consumer add … --sample 100")
+    sentence = (
+        f"stream {name} collects {', '.join(EVENT_SUBJECTS)}\n"
+        "acks are measured for consumers with a sample frequency: jetlake consumer add … --sample 100"
+    )
+    output.tell(sentence, {"stream": name, "subjects": EVENT_SUBJECTS}, as_json)

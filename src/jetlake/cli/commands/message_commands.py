@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import body_of
+from jetlake.cli.commands.bodies import body_of, headers_of, headers_option, print_content, print_line
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
-from jetlake.cli.values import DURATION, HEADER
+from jetlake.cli.values import DURATION
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 
-if TYPE_CHECKING:
-    from jetlake.client import Message
-
 __all__ = ["ack_watch", "pub", "req", "sub"]
-
-headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
 
 
 @click.command(cls=SharedCommand, example="jetlake pub orders.new 'order {{Count}}' --count 10")
@@ -40,6 +35,7 @@ headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple
 )
 @click.option("--sleep", type=DURATION, default=0, help="Wait between messages.")
 @click.option("-J", "--jetstream", is_flag=True, help="Wait until a stream has stored each message.")
+@json_option
 @command
 async def pub(
     session: Session,
@@ -50,25 +46,26 @@ async def pub(
     count: int,
     sleep: int,
     jetstream: bool,
+    as_json: bool,
 ) -> None:
     """Publish BODY (or standard input) to SUBJECT."""
     async with await session.connect() as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+        sent = headers_of(headers) or None
+        facts: dict[str, Any] = {"subject": subject, "messages": count}
         for number in _progress(count):
             payload = body_of(body, number)
             if jetstream:
-                ack = await js.publish(subject, payload, headers=dict(headers) or None)
+                ack = await js.publish(subject, payload, headers=sent)
                 where = f"Stored in {ack.stream} as sequence {ack.seq}" + (" (duplicate)" if ack.duplicate else "")
+                facts.update(stream=ack.stream, seq=ack.seq, duplicate=ack.duplicate)
             else:
-                await client.publish(subject, payload, reply=reply or "", headers=dict(headers) or None)
+                await client.publish(subject, payload, reply=reply or "", headers=sent)
                 where = f"Published {output.plural(len(payload), 'byte')} to {subject}"
-            if count == 1:
-                click.echo(where)
             if sleep and number < count:
                 await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
         await client.flush()
-        if count > 1:
-            click.echo(f"Published {output.count(count)} messages to {subject}")
+    output.tell(where if count == 1 else f"Published {output.count(count)} messages to {subject}", facts, as_json)
 
 
 def _progress(count: int) -> range | list[int]:
@@ -88,9 +85,15 @@ def _progress(count: int) -> range | list[int]:
 @headers_option
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many requests.")
 @click.option(
-    "--replies", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="How many answers to wait for."
+    "--replies",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="How many answers to wait for; 0 for all that come until --timeout.",
 )
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@json_option
 @command
 async def req(
     session: Session,
@@ -100,34 +103,34 @@ async def req(
     count: int,
     replies: int,
     raw: bool,
+    as_json: bool,
 ) -> None:
     """Send BODY (or standard input) to SUBJECT and print what answers."""
+    is_quiet = raw or as_json
     async with await session.connect() as client:
         for number in range(1, count + 1):
-            payload, began = body_of(body, number), time.perf_counter()
-            if not raw:
+            if not is_quiet:
                 click.echo(f"Sending request on {subject!r}", err=True)
-            if replies == 1:
-                answers = [
-                    await client.request(subject, payload, headers=dict(headers) or None, timeout=session.timeout_s)
-                ]
-            else:
-                inbox = client.new_inbox()
-                subscription = await client.subscribe(inbox)
-                await client.publish(subject, payload, reply=inbox, headers=dict(headers) or None)
-                answers = [await subscription.next(session.timeout_s) for _ in range(replies)]
-                await subscription.unsubscribe()
-            for answer in answers:
+            came, began = 0, time.perf_counter()
+            answers = client.request_many(
+                subject,
+                body_of(body, number),
+                headers=headers_of(headers) or None,
+                max_messages=replies or None,
+                timeout=session.timeout_s,
+            )
+            async for answer in answers:
+                came += 1
+                took_ms = (time.perf_counter() - began) * 1000
+                if as_json:
+                    print_line(answer, rtt_ms=round(took_ms, 3))
+                    continue
                 if not raw:
-                    click.echo(f"Received with rtt {(time.perf_counter() - began) * 1000:.2f} ms", err=True)
-                _print(answer, raw)
-
-
-def _print(message: Message, raw: bool) -> None:
-    if not raw:
-        for key, value in message.headers.items():
-            click.echo(f"{key}: {value}")
-    click.echo(message.data)
+                    click.echo(f"Received with rtt {took_ms:.2f} ms", err=True)
+                print_content(answer, raw)
+            if came < (replies or 1):
+                wanted = output.plural(replies or 1, "answer")
+                fail(f"{came} of {wanted} on {subject!r} came in {session.timeout_s:g} s. Wait longer with --timeout")
 
 
 @click.command(cls=SharedCommand, example="jetlake sub 'orders.>'")
@@ -136,8 +139,11 @@ def _print(message: Message, raw: bool) -> None:
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
 @click.option("-t", "--timestamp", is_flag=True, help="Print the time of arrival.")
+@json_option
 @command
-async def sub(session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool) -> None:
+async def sub(
+    session: Session, subject: str, queue: str, count: int | None, raw: bool, timestamp: bool, as_json: bool
+) -> None:
     """Print what is published to SUBJECT until Ctrl-C."""
     async with await session.connect() as client:
         subscription = await client.subscribe(subject, queue=queue)
@@ -147,11 +153,14 @@ async def sub(session: Session, subject: str, queue: str, count: int | None, raw
         number = 0
         async for message in subscription:
             number += 1
-            if not raw:
+            if as_json:
+                print_line(message)
+            elif not raw:
                 moment = time.strftime("%Y/%m/%d %H:%M:%S ") if timestamp else ""
                 reply = f" with reply {message.reply!r}" if message.reply else ""
                 click.echo(f"{moment}[#{number}] Received on {message.subject!r}{reply}")
-            _print(message, raw)
+            if not as_json:
+                print_content(message, raw)
             if number == count:
                 break
 

@@ -10,10 +10,11 @@ import click
 import msgspec
 
 from jetlake.cli import output
+from jetlake.cli.commands.bodies import headers_of, headers_option
 from jetlake.cli.name_completion import object_names, store_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.cli.values import DURATION, HEADER, PAIR, SIZE
+from jetlake.cli.values import DURATION, PAIR, SIZE
 from jetlake.client.objects.info import ObjectInfo
 from jetlake.client.objects.status import ObjectStoreStatus
 from jetlake.model.encoding.durations import seconds
@@ -59,7 +60,7 @@ async def add(session: Session, bucket: str, compress: bool, as_json: bool, **op
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--name", metavar="NAME", help="Name of the object. Default: that of the file.")
 @click.option("--description", metavar="TEXT", default="", help="Free text.")
-@click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
+@headers_option
 @click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated.")
 @click.option("--chunk-size", type=SIZE, help="Bytes of a message.  [default: 128 KiB]")
 @json_option
@@ -85,7 +86,7 @@ async def put(
                 name or Path(file).name,
                 sys.stdin.buffer if file == "-" else Path(file),
                 description=description,
-                headers=dict(headers),
+                headers=headers_of(headers),
                 metadata=dict(metadata),
                 chunk_size=chunk_size,
                 progress=bar.show,
@@ -98,8 +99,9 @@ async def put(
 @_name
 @click.option("-O", "--output", "target", metavar="FILE", help="Where it goes; - for standard output.")
 @force_option
+@json_option
 @command
-async def get(session: Session, bucket: str, name: str, target: str | None, force: bool) -> None:
+async def get(session: Session, bucket: str, name: str, target: str | None, force: bool, as_json: bool) -> None:
     """Write the content of object NAME to a file, which is called like the object if nothing else is said."""
     target = target or Path(name).name
     if target != "-":
@@ -113,10 +115,13 @@ async def get(session: Session, bucket: str, name: str, target: str | None, forc
                         sys.stdout.buffer.write(chunk)
                 return
             info = await store.get_file(name, target, progress=bar.show)
-    click.echo(f"{bucket} > {name} was written to {target}: {output.size(info.size)}")
+    sentence = f"{bucket} > {name} was written to {target}: {output.size(info.size)}"
+    output.tell(sentence, {"file": target, "object": info}, as_json)
 
 
 def _check_target(target: str, force: bool) -> None:
+    if not Path(target).parent.is_dir():
+        fail(f"{target} can't be written: there is no folder {Path(target).parent}")
     if Path(target).exists():
         confirm(f"Replace the file {target}?", force)
 
@@ -245,8 +250,9 @@ def _print_stores(statuses: list[ObjectStoreStatus], as_json: bool) -> None:
 @_bucket
 @click.argument("name", required=False, shell_complete=object_names)
 @force_option
+@json_option
 @command
-async def remove(session: Session, bucket: str, name: str | None, force: bool) -> None:
+async def remove(session: Session, bucket: str, name: str | None, force: bool, as_json: bool) -> None:
     """Remove object NAME, or the whole object store BUCKET without a name."""
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
@@ -256,20 +262,22 @@ async def remove(session: Session, bucket: str, name: str | None, force: bool) -
         else:
             confirm(f"Remove {bucket} > {name}?", force)
             await store.delete(name)
-    click.echo(f"Object store {bucket} was removed" if name is None else f"{bucket} > {name} was removed")
+    what = f"Object store {bucket}" if name is None else f"{bucket} > {name}"
+    output.tell(f"{what} was removed", {"bucket": bucket, "removed": name or bucket}, as_json)
 
 
 @objects.command("seal", example="jetlake object seal FILES --force")
 @_bucket
 @force_option
+@json_option
 @command
-async def seal(session: Session, bucket: str, force: bool) -> None:
+async def seal(session: Session, bucket: str, force: bool, as_json: bool) -> None:
     """Seal object store BUCKET: nothing in it changes from then on. This can't be undone."""
     async with session.jetstream() as js:
         store = await js.object_store(bucket)
         confirm(f"Seal object store {bucket} for good?", force)
         await store.seal()
-    click.echo(f"Object store {bucket} is sealed")
+    output.tell(f"Object store {bucket} is sealed", {"bucket": bucket, "sealed": True}, as_json)
 
 
 @objects.command("watch", example="jetlake object watch FILES --updates")
@@ -292,7 +300,19 @@ async def watch(session: Session, bucket: str, updates: bool, count: int | None,
                     click.echo(msgspec.json.encode(info))
                 else:
                     what = "DELETE" if info.is_deleted else "PUT"
-                    size = "" if info.is_deleted else f": {output.size(info.size)} in {info.chunks:,} chunks"
+                    size = (
+                        ""
+                        if info.is_deleted
+                        else f": {output.size(info.size)} in {output.plural(info.chunks, 'chunk')}"
+                    )
                     click.echo(f"[{info.modified:%Y-%m-%d %H:%M:%S}] {what} {bucket} > {info.name}{size}")
                 if number == count:
                     break
+
+
+def _change(info: ObjectInfo) -> str:
+    where = f"{info.bucket} > {info.name}"
+    moment = f"[{info.modified:%Y-%m-%d %H:%M:%S}]"
+    if info.is_deleted:
+        return f"{moment} DELETE {where}"
+    return f"{moment} PUT {where}: {output.size(info.size)} in {output.plural(info.chunks, 'chunk')}"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jetlake.cli.commands.bodies import body_of
-from jetlake.cli.session import EXIT_USAGE, Session, command, fail
+from jetlake.cli.commands.bodies import body_of, headers_of, headers_option, print_line
+from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
-from jetlake.cli.values import DURATION, HEADER
+from jetlake.cli.values import DURATION
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.service import ERROR_CODE_HEADER, ERROR_HEADER
 
@@ -30,10 +30,11 @@ _TOKEN = re.compile(r"\{\{(\d+)\}\}")
 @click.argument("body", required=False)
 @click.option("--echo", is_flag=True, help="Answer with the request's own content and headers.")
 @click.option("--command", "line", metavar="LINE", help="Answer with what this program prints; not run by a shell.")
-@click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
+@headers_option
 @click.option("--queue", default="NATS-RPLY-22", show_default=True, metavar="GROUP", help="Queue group.")
 @click.option("--sleep", type=DURATION, default=0, help="Wait before each answer.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many requests.")
+@json_option
 @command
 async def reply(
     session: Session,
@@ -45,6 +46,7 @@ async def reply(
     queue: str,
     sleep: int,
     count: int | None,
+    as_json: bool,
 ) -> None:
     """Answer requests on SUBJECT with BODY until Ctrl-C.
 
@@ -62,10 +64,13 @@ async def reply(
         number = 0
         async for message in subscription:
             number += 1
-            click.echo(f"[#{number}] Received on {message.subject!r}: {len(message.data)} bytes", err=True)
+            if as_json:
+                print_line(message)
+            else:
+                click.echo(f"[#{number}] Received on {message.subject!r}: {len(message.data)} bytes")
             if sleep:
                 await asyncio.sleep(sleep / NANOSECONDS_PER_SECOND)
-            sent: dict[str, str | list[str]] = dict(headers)
+            sent = headers_of(headers)
             if echo:
                 own = {key: message.headers.get_all(key) for key, _ in message.headers.items()}
                 answer, sent = message.data, {**own, **sent}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import value_of
+from jetlake.cli.commands.bodies import headers_of, headers_option, value_of
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup
-from jetlake.cli.values import DURATION, HEADER
+from jetlake.cli.values import DURATION
 from jetlake.errors import MessageNotFoundError
 from jetlake.model.encoding.durations import seconds
 from jetlake.model.encoding.times import format_time
@@ -44,7 +44,7 @@ def schedule() -> None:
 @click.option("--source", metavar="SUBJECT", help="Publish the newest message of this subject instead of the body.")
 @click.option("--ttl", type=DURATION, help="How long published messages live.")
 @click.option("--rollup", is_flag=True, help="A published message replaces all earlier ones of the target.")
-@click.option("-H", "--header", "headers", type=HEADER, multiple=True, help="Header; may be repeated.")
+@headers_option
 @json_option
 @command
 async def add(
@@ -76,13 +76,11 @@ async def add(
             at=at,
             every=None if every is None else seconds(every),
             message_ttl=seconds(ttl) if ttl else None,
-            publish={"headers": dict(headers)} if headers else None,
+            publish={"headers": headers_of(headers)} if headers else None,
             **options,
         )
-    if as_json:
-        output.print_json({"stream": ack.stream, "seq": ack.seq})
-    else:
-        click.echo(f"Schedule {subject} is stored in {ack.stream} as sequence {ack.seq}")
+    sentence = f"Schedule {subject} is stored in {ack.stream} as sequence {ack.seq}"
+    output.tell(sentence, {"stream": ack.stream, "seq": ack.seq}, as_json)
 
 
 @schedule.command("ls", example="jetlake schedule ls JOBS")
@@ -141,8 +139,9 @@ def _fields(message: StoredMessage) -> dict[str, Any]:
 @click.argument("stream", shell_complete=stream_names)
 @click.argument("subject")
 @force_option
+@json_option
 @command
-async def remove(session: Session, stream: str, subject: str, force: bool) -> None:
+async def remove(session: Session, stream: str, subject: str, force: bool, as_json: bool) -> None:
     """End the schedule on SUBJECT of STREAM."""
     async with session.jetstream() as js:
         handle = await js.stream(stream)
@@ -150,4 +149,4 @@ async def remove(session: Session, stream: str, subject: str, force: bool) -> No
             fail(f"{stream} has no schedule on {subject}. See what there is: jetlake schedule ls {stream}")
         confirm(f"End schedule {subject} of {stream}?", force)
         await handle.purge(subject=subject)
-    click.echo(f"Schedule {subject} of {stream} is ended")
+    output.tell(f"Schedule {subject} of {stream} is ended", {"stream": stream, "removed": subject}, as_json)

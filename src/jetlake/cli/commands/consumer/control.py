@@ -66,8 +66,9 @@ async def reset(session: Session, stream: str, name: str, sequence: int, force: 
 @click.argument("name", shell_complete=consumer_names)
 @click.argument("group", required=False)
 @force_option
+@json_option
 @command
-async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool) -> None:
+async def unpin(session: Session, stream: str, name: str, group: str | None, force: bool, as_json: bool) -> None:
     """Take the pin of consumer NAME on STREAM from its client, so that another gets it."""
     async with session.jetstream() as js:
         handle = await js.consumer(stream, name)
@@ -76,4 +77,4 @@ async def unpin(session: Session, stream: str, name: str, group: str | None, for
             fail(f"{stream} > {name} has no priority group", EXIT_USAGE)
         confirm(f"Take the pin of {stream} > {name} from its client?", force)
         await handle.unpin(group or groups[0])
-    click.echo(f"The pin of {stream} > {name} is free")
+    output.tell(f"The pin of {stream} > {name} is free", {"stream": stream, "consumer": name}, as_json)

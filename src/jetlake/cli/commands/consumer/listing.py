@@ -30,7 +30,7 @@ async def list_consumers(session: Session, stream: str, names_only: bool, as_jso
     if as_json:
         output.print_json(infos)
     elif not infos:
-        click.echo(f"No consumers on {stream}. Make one: jetlake consumer add {stream} worker --pull")
+        click.echo(_none(stream))
     else:
         output.print_table(
             f"Consumers of {stream}",
@@ -77,8 +77,14 @@ async def report(session: Session, stream: str, as_json: bool) -> None:
         infos = await (await js.stream(stream)).consumers()
     if as_json:
         output.print_json(sorted(infos, key=_left, reverse=True))
-    else:
+    elif infos:
         print_report(infos)
+    else:
+        click.echo(_none(stream))
+
+
+def _none(stream: str) -> str:
+    return f"No consumers on {stream}. Make one: jetlake consumer add {stream} worker --pull"
 
 
 def _left(info: ConsumerInfo) -> int:

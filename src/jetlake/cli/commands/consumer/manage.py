@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from jetlake.cli import output
 from jetlake.cli.commands.config_files import read_config
 from jetlake.cli.commands.consumer.config_options import config_options, given_fields, with_fields
 from jetlake.cli.commands.consumer.facts import print_info
@@ -104,12 +105,13 @@ async def edit(session: Session, stream: str, name: str, config: str | None, as_
 @click.argument("stream", shell_complete=stream_names)
 @click.argument("name", shell_complete=consumer_names)
 @force_option
+@json_option
 @command
-async def remove(session: Session, stream: str, name: str, force: bool) -> None:
+async def remove(session: Session, stream: str, name: str, force: bool, as_json: bool) -> None:
     """Remove consumer NAME from STREAM."""
     async with session.jetstream() as js:
         handle = await js.stream(stream)
         await handle.consumer_info(name)
         confirm(f"Remove consumer {stream} > {name}?", force)
         await handle.delete_consumer(name)
-    click.echo(f"Consumer {stream} > {name} was removed")
+    output.tell(f"Consumer {stream} > {name} was removed", {"stream": stream, "removed": name}, as_json)

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
+from jetlake.cli.commands.bodies import print_content, print_line
 from jetlake.cli.name_completion import consumer_names, stream_names
-from jetlake.cli.session import Session, command, fail
+from jetlake.cli.session import Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
 from jetlake.errors import SubscribeMismatchError
 from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
-    from jetlake.client import Message
+    from jetlake.client import Client, Message
 
 __all__ = ["next_message", "subscribe"]
 
@@ -30,6 +31,7 @@ __all__ = ["next_message", "subscribe"]
 @click.option("--wait", type=DURATION, default="5s", show_default=True, help="How long to wait for them.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@json_option
 @command
 async def next_message(
     session: Session,
@@ -42,6 +44,7 @@ async def next_message(
     wait: int,
     group: str | None,
     raw: bool,
+    as_json: bool,
 ) -> None:
     """Take messages from pull consumer NAME on STREAM."""
     received = 0
@@ -49,8 +52,9 @@ async def next_message(
         handle = await js.consumer(stream, name)
         async for message in handle.fetch(count, expires=wait / NANOSECONDS_PER_SECOND, group=group):
             received += 1
-            _print_message(message, raw)
-            await _settle(message, ack=ack and handle.config.ack_policy != "none", nak=nak, term=term, raw=raw)
+            _print_message(message, raw, as_json)
+            is_quiet, acknowledge = raw or as_json, ack and handle.config.ack_policy != "none"
+            await _settle(message, ack=acknowledge, nak=nak, term=term, is_quiet=is_quiet)
     if not received:
         fail(f"no message came from {stream} > {name} within {output.duration(wait)}")
 
@@ -62,9 +66,10 @@ async def next_message(
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("--group", metavar="GROUP", help="Priority group.")
 @click.option("-r", "--raw", is_flag=True, help="Print only payloads.")
+@json_option
 @command
 async def subscribe(
-    session: Session, stream: str, name: str, ack: bool, count: int | None, group: str | None, raw: bool
+    session: Session, stream: str, name: str, ack: bool, count: int | None, group: str | None, raw: bool, as_json: bool
 ) -> None:
     """Read from consumer NAME on STREAM until Ctrl-C."""
     async with await session.connect() as client:
@@ -83,27 +88,42 @@ async def subscribe(
         async with messages as incoming:
             async for message in incoming:
                 if message.status is not None:
+                    await _answer_flow_control(client, message)
                     continue
                 received += 1
-                _print_message(message, raw)
-                await _settle(message, ack=acknowledge, nak=False, term=False, raw=raw)
+                _print_message(message, raw, as_json)
+                await _settle(message, ack=acknowledge, nak=False, term=False, is_quiet=raw or as_json)
                 if received == count:
                     break
 
 
-def _print_message(message: Message, raw: bool) -> None:
+async def _answer_flow_control(client: Client, status: Message) -> None:
+    """Let a push consumer go on that waits for its reader; a heartbeat names where it waits."""
+    subject = status.reply or status.headers.get("Nats-Consumer-Stalled")
+    if subject:
+        await client.publish(subject)
+
+
+def _print_message(message: Message, raw: bool, as_json: bool) -> None:
+    place = message.metadata
+    if as_json:
+        print_line(
+            message,
+            tries=place.delivered,
+            consumer_seq=place.consumer_seq,
+            stream_seq=place.stream_seq,
+            pending=place.pending,
+        )
+        return
     if not raw:
-        place = message.metadata
         click.echo(
             f"--- subj: {message.subject} / tries: {place.delivered} / cons seq: {place.consumer_seq} / "
             f"str seq: {place.stream_seq} / pending: {place.pending}"
         )
-        for key, value in message.headers.items():
-            click.echo(f"{key}: {value}")
-    click.echo(message.data)
+    print_content(message, raw)
 
 
-async def _settle(message: Message, *, ack: bool, nak: bool, term: bool, raw: bool) -> None:
+async def _settle(message: Message, *, ack: bool, nak: bool, term: bool, is_quiet: bool) -> None:
     if nak:
         await message.nak()
         done = "Handed back message"
@@ -115,5 +135,5 @@ async def _settle(message: Message, *, ack: bool, nak: bool, term: bool, raw: bo
         done = "Acknowledged message"
     else:
         return
-    if not raw:
+    if not is_quiet:
         click.echo(f"\n{done}\n")

@@ -167,6 +167,8 @@ async def list_names(
         keys = await handle.keys(*patterns)
     if keys or as_json or names_only:
         output.print_names(keys, as_json)
+    elif patterns:
+        click.echo(f"No keys in {bucket} match {', '.join(patterns)}")
     else:
         click.echo(f"No keys in {bucket}. Put one: jetlake kv put {bucket} KEY VALUE")
 
@@ -207,7 +209,4 @@ async def compact(session: Session, bucket: str, older_than: int, as_json: bool)
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         compacted = await handle.purge_deletes(older_than / NANOSECONDS_PER_SECOND)
-    if as_json:
-        output.print_json({"keys": compacted})
-    else:
-        click.echo(f"Compacted: {output.plural(compacted, 'deleted key')}")
+    output.tell(f"Compacted: {output.plural(compacted, 'deleted key')}", {"keys": compacted}, as_json)

@@ -10,6 +10,8 @@ from jetlake.client.kv.entry import Entry
 
 __all__ = ["entry_fields", "print_entries", "shown_value"]
 
+_VALUE_BYTES_SHOWN = 500
+
 
 def entry_fields(entry: Entry) -> dict[str, Any]:
     """Return an entry for JSON; the value is in base64, as in all that the server answers."""
@@ -24,8 +26,10 @@ def entry_fields(entry: Entry) -> dict[str, Any]:
 
 
 def shown_value(entry: Entry) -> str:
-    """Return the value as one line of text; other bytes are escaped."""
-    return entry.value.decode("utf-8", "backslashreplace").replace("\n", "\\n")
+    """Return the value as one line of text, cut off where it is long; what can't be printed is escaped."""
+    text = entry.value[:_VALUE_BYTES_SHOWN].decode("utf-8", "backslashreplace")
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return shown + ("…" if len(entry.value) > _VALUE_BYTES_SHOWN else "")
 
 
 def print_entries(title: str, entries: Sequence[Entry], as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,8 +15,12 @@ from jetlake.cli.name_completion import bucket_names, key_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
-from jetlake.errors import WrongLastSequenceError
+from jetlake.errors import KeyNotFoundError, WrongLastSequenceError
 from jetlake.model.encoding.durations import seconds
+
+if TYPE_CHECKING:
+    from jetlake.client.kv.bucket import KeyValue
+    from jetlake.client.kv.entry import Entry
 
 __all__ = ["create", "delete", "get", "history", "purge", "put", "revert", "update", "watch"]
 
@@ -33,7 +38,8 @@ _key = click.argument("key", shell_complete=key_names)
 async def get(session: Session, bucket: str, key: str, revision: int | None, raw: bool, as_json: bool) -> None:
     """Show the value of KEY."""
     async with session.jetstream() as js:
-        entry = await (await js.key_value(bucket)).get(key, revision=revision or 0)
+        handle = await js.key_value(bucket)
+        entry = await (_at_revision(handle, key, revision) if revision else handle.get(key))
     if as_json:
         output.print_json(entry_fields(entry))
     elif raw:
@@ -43,11 +49,17 @@ async def get(session: Session, bucket: str, key: str, revision: int | None, raw
         click.echo(entry.value)
 
 
+async def _at_revision(bucket: KeyValue, key: str, revision: int) -> Entry:
+    try:
+        return await bucket.get(key, revision=revision)
+    except KeyNotFoundError:
+        name = bucket.bucket
+        fail(f"{name} > {key} has no value of revision {revision}. See which: jetlake kv history {name} {key}")
+
+
 def _stored(bucket: str, key: str, revision: int, as_json: bool) -> None:
-    if as_json:
-        output.print_json({"bucket": bucket, "key": key, "revision": revision})
-    else:
-        click.echo(f"{bucket} > {key} is stored as revision {revision}")
+    facts = {"bucket": bucket, "key": key, "revision": revision}
+    output.tell(f"{bucket} > {key} is stored as revision {revision}", facts, as_json)
 
 
 @click.command("put", cls=SharedCommand, example="jetlake kv put PRICES tea 42")
@@ -107,7 +119,7 @@ async def revert(session: Session, bucket: str, key: str, revision: int, force: 
     """Give KEY the value that it had at REVISION."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
-        old = await handle.get(key, revision=revision)
+        old = await _at_revision(handle, key, revision)
         confirm(f"Set {bucket} > {key} to {shown_value(old)!r} of revision {revision}?", force)
         stored = await handle.put(key, old.value)
     _stored(bucket, key, stored, as_json)
@@ -117,8 +129,9 @@ async def revert(session: Session, bucket: str, key: str, revision: int, force: 
 @_bucket
 @click.argument("key", required=False, shell_complete=key_names)
 @force_option
+@json_option
 @command
-async def delete(session: Session, bucket: str, key: str | None, force: bool) -> None:
+async def delete(session: Session, bucket: str, key: str | None, force: bool, as_json: bool) -> None:
     """Delete KEY and keep its history, or the whole BUCKET without a key."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
@@ -129,21 +142,23 @@ async def delete(session: Session, bucket: str, key: str | None, force: bool) ->
         else:
             confirm(f"Delete {bucket} > {key}?", force)
             await handle.delete(key)
-    click.echo(f"Bucket {bucket} was deleted" if key is None else f"{bucket} > {key} was deleted")
+    what = f"Bucket {bucket}" if key is None else f"{bucket} > {key}"
+    output.tell(f"{what} was deleted", {"bucket": bucket, "removed": key or bucket}, as_json)
 
 
 @click.command("purge", cls=SharedCommand, example="jetlake kv purge PRICES tea --force")
 @_bucket
 @_key
 @force_option
+@json_option
 @command
-async def purge(session: Session, bucket: str, key: str, force: bool) -> None:
+async def purge(session: Session, bucket: str, key: str, force: bool, as_json: bool) -> None:
     """Delete KEY together with its history."""
     async with session.jetstream() as js:
         handle = await js.key_value(bucket)
         confirm(f"Purge {bucket} > {key} with its history?", force)
         await handle.purge(key)
-    click.echo(f"{bucket} > {key} was purged")
+    output.tell(f"{bucket} > {key} was purged", {"bucket": bucket, "removed": key}, as_json)
 
 
 @click.command("history", cls=SharedCommand, example="jetlake kv history PRICES tea")

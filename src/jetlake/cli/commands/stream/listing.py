@@ -20,6 +20,8 @@ from jetlake.model.stream import StreamInfo
 
 __all__ = ["find", "list_streams", "print_report", "report", "show", "subjects"]
 
+_NONE = "No streams. Make one: jetlake stream add ORDERS --subjects 'orders.>'"
+
 names_option = click.option("-n", "--names", "names_only", is_flag=True, help="Only the names.")
 
 
@@ -36,7 +38,7 @@ async def list_streams(session: Session, subject: str, names_only: bool, as_json
             return
         infos = await js.streams(subject=subject)
     if not infos and not as_json:
-        click.echo("No streams. Make one: jetlake stream add ORDERS --subjects 'orders.>'")
+        click.echo(_NONE)
     else:
         _print_list("Streams", infos, as_json)
 
@@ -135,6 +137,9 @@ async def report(session: Session, subject: str, as_json: bool) -> None:
 
 def print_report(infos: list[StreamInfo]) -> None:
     """Print the table of streams, and a second one of mirrors and sources if there are any."""
+    if not infos:
+        click.echo(_NONE)
+        return
     total_bytes = sum(info.state.bytes for info in infos)
     output.print_table(
         f"{output.plural(len(infos), 'stream')}, {output.size(total_bytes)}",

@@ -85,6 +85,8 @@ async def add(
 @command
 async def copy(session: Session, source: str, name: str, as_json: bool, **options: Any) -> None:
     """Make a stream NAME with the configuration of stream SOURCE, without its messages; options change it."""
+    if name == source:
+        fail(f"{name} is the stream to copy: give the new one another name", EXIT_USAGE)
     async with session.jetstream() as js:
         origin = (await js.stream(source)).config
         wanted = with_fields(origin, {"sealed": False, **given_fields(options), "name": name})
@@ -117,7 +119,7 @@ async def edit(
             _print_changes(changes, as_json)
             return
         if sys.stdin.isatty() and not force:
-            click.echo("\n".join(f"  {key}: {old} -> {new}" for key, (old, new) in changes.items()), err=True)
+            click.echo(_told(changes), err=True)
             confirm(f"Change stream {name}?", force)
         async with _overlaps_named(js, wanted):
             await handle.update(wanted)
@@ -135,7 +137,15 @@ def _print_changes(changes: dict[str, tuple[Any, Any]], as_json: bool) -> None:
     if as_json:
         output.print_json({key: {"from": old, "to": new} for key, (old, new) in changes.items()})
     else:
-        click.echo("\n".join(f"{key}: {old} -> {new}" for key, (old, new) in changes.items()) or "No change")
+        click.echo(_told(changes) or "No change")
+
+
+def _told(changes: dict[str, tuple[Any, Any]]) -> str:
+    """The changes for people, one a line, with values as in the configuration's JSON."""
+    return "\n".join(
+        f"{key}: {msgspec.json.encode(old).decode()} -> {msgspec.json.encode(new).decode()}"
+        for key, (old, new) in changes.items()
+    )
 
 
 @click.command("seal", cls=SharedCommand, example="jetlake stream seal ORDERS --force")
@@ -155,14 +165,15 @@ async def seal(session: Session, name: str, force: bool, as_json: bool) -> None:
 @click.command("rm", cls=SharedCommand, example="jetlake stream rm ORDERS --force")
 @click.argument("name", shell_complete=stream_names)
 @force_option
+@json_option
 @command
-async def remove(session: Session, name: str, force: bool) -> None:
+async def remove(session: Session, name: str, force: bool, as_json: bool) -> None:
     """Remove stream NAME with all its messages and consumers."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         confirm(f"Remove stream {name} with {output.plural((await handle.info()).state.messages, 'message')}?", force)
         await handle.delete()
-    click.echo(f"Stream {name} was removed")
+    output.tell(f"Stream {name} was removed", {"removed": name}, as_json)
 
 
 @click.command("purge", cls=SharedCommand, example="jetlake stream purge ORDERS --subject orders.test --force")
@@ -179,4 +190,4 @@ async def purge(session: Session, name: str, subject: str, before: int, keep: in
         handle = await js.stream(name)
         confirm(f"Remove messages of stream {name}?", force)
         purged = await handle.purge(subject=subject, before=before, keep=keep)
-    output.print_json({"purged": purged}) if as_json else click.echo(f"Removed: {output.plural(purged, 'message')}")
+    output.tell(f"Removed: {output.plural(purged, 'message')}", {"purged": purged}, as_json)

@@ -138,11 +138,14 @@ async def _messages(stream: Stream, sequence: int, subject: str) -> AsyncIterato
 @click.argument("sequence", type=click.IntRange(1))
 @click.option("--no-erase", is_flag=True, help="Only mark it as deleted; leave its bytes on disk.")
 @force_option
+@json_option
 @command
-async def remove_message(session: Session, name: str, sequence: int, no_erase: bool, force: bool) -> None:
+async def remove_message(
+    session: Session, name: str, sequence: int, no_erase: bool, force: bool, as_json: bool
+) -> None:
     """Remove one message from stream NAME."""
     async with session.jetstream() as js:
         handle = await js.stream(name)
         confirm(f"Remove message {sequence} of stream {name}?", force)
         await handle.delete_message(sequence, erase=not no_erase)
-    click.echo(f"Message {sequence} was removed from {name}")
+    output.tell(f"Message {sequence} was removed from {name}", {"stream": name, "removed": sequence}, as_json)
