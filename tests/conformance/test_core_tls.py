@@ -85,9 +85,10 @@ async def test_handshake_first(start, connect):
 
 
 async def test_handshake_first_or_not(start, connect):
-    server = await start(f'tls {{ {FILES}, handshake_first: "30ms" }}', ["no_jetstream"])
-    first = await connect(server, ssl=client_context())
+    patient = await start(f'tls {{ {FILES}, handshake_first: "60s" }}', ["no_jetstream"])
+    first = await connect(patient, ssl=client_context())
     await first.hello()
+    server = await start(f'tls {{ {FILES}, handshake_first: "30ms" }}', ["no_jetstream"])
     later = await connect(server)  # INFO comes when the client keeps silent
     await later.start_tls(client_context())
     await later.hello()

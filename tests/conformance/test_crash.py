@@ -10,8 +10,8 @@ import time
 
 import pytest
 from copying import Streams
-from pair import PatientWire
 from servers import make_server
+from wire import Wire
 
 ROUNDS = int(os.environ.get("JETLAKE_CRASH_ROUNDS", "8"))
 SEED = int(os.environ.get("JETLAKE_CRASH_SEED", "20261115"))
@@ -111,21 +111,21 @@ async def test_what_was_acknowledged_is_there_after_a_kill(sync):
     server = make_server("embedded", f'jetstream {{ store_dir: "STORE_DIR", sync_interval: "{sync}" }}', process=True)
     try:
         await server.start()
-        async with await PatientWire.open(server.host, server.port) as wire:
+        async with await Wire.open(server.host, server.port) as wire:
             await wire.hello()
             config = {"name": "CRASH", "subjects": ["crash.*"], "allow_direct": True}
             assert "error" not in (await wire.request("$JS.API.STREAM.CREATE.CRASH", config)).json
         checked = 1
         for _ in range(ROUNDS):
-            async with await PatientWire.open(server.host, server.port) as wire:
+            async with await Wire.open(server.host, server.port) as wire:
                 await wire.hello()
                 await journalist.publish_until_killed(server, wire, moments.uniform(0.0, 0.25))
             await server.start()
-            async with await PatientWire.open(server.host, server.port) as wire:
+            async with await Wire.open(server.host, server.port) as wire:
                 await wire.hello()
                 # What came in this round and some before it; all of it is read at the end.
                 checked = await journalist.check(wire, max(checked - 1000, 1))
-        async with await PatientWire.open(server.host, server.port) as wire:
+        async with await Wire.open(server.host, server.port) as wire:
             await wire.hello()
             await journalist.check(wire)
         assert len(journalist.sequences) > ROUNDS * 10

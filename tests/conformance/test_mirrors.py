@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from copying import Streams
-from pair import Pair, PatientWire
+from pair import Pair
+from wire import Wire
 
 SECOND = 1_000_000_000
 
@@ -234,7 +235,7 @@ no_auth_user: hub
 async def test_streams_of_another_account_are_copied(start):
     server = await start(ACCOUNTS)
     hub = await Streams.open(server)
-    edge = Streams(await (await PatientWire.open(server.host, server.port)).hello(user="edge", **{"pass": "edge"}))
+    edge = Streams(await (await Wire.open(server.host, server.port)).hello(user="edge", **{"pass": "edge"}))
     await hub.origin(count=3)
     await hub.origin("W", count=2, retention="workqueue")
     external = {"api": "JS.hub.API", "deliver": "copies.edge"}

@@ -4,7 +4,7 @@ import asyncio
 import base64
 from typing import NamedTuple
 
-from pair import PatientWire
+from wire import Wire
 
 
 class Copy(NamedTuple):
@@ -23,7 +23,7 @@ class Streams:
 
     @classmethod
     async def open(cls, server):
-        return cls(await (await PatientWire.open(server.host, server.port)).hello())
+        return cls(await (await Wire.open(server.host, server.port)).hello())
 
     async def close(self):
         await self.wire.close()

@@ -20,15 +20,6 @@ _MASKS = (
 )
 
 
-class PatientWire(Wire):
-    """A raw client that stays long enough to be asked whether it is still there."""
-
-    async def line(self):
-        while (line := await super().line()) == b"PING":
-            await self.send(b"PONG\r\n")
-        return line
-
-
 class Pair:
     """The embedded server and nats-server with the same configuration."""
 
@@ -49,7 +40,7 @@ class Pair:
         """Say hello to both, anew."""
         await self._disconnect()
         for server in self._servers:
-            self._wires.append(await (await PatientWire.open(server.host, server.port)).hello(**options))
+            self._wires.append(await (await Wire.open(server.host, server.port)).hello(**options))
 
     async def _disconnect(self):
         for wire in self._wires:
@@ -93,7 +84,7 @@ class Pair:
         """
         found = []
         for server, wire in zip(self._servers, self._wires, strict=True):
-            async with await PatientWire.open(server.host, server.port) as listener:
+            async with await Wire.open(server.host, server.port) as listener:
                 await listener.hello()
                 await listener.subscribe(pattern, "7")
                 await listener.ping()

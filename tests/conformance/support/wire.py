@@ -1,4 +1,8 @@
-"""A client of the wire and nothing else: bytes over a socket, read frame by frame, with no help from the package."""
+"""A client of the wire and nothing else: bytes over a socket, read frame by frame, with no help from the package.
+
+A server asks with PING whether a client is still there, first after a second or two; on a busy machine that is in the
+middle of any test. So PINGs are answered here, and no test sees one but those that read with `any_line`.
+"""
 
 import asyncio
 import json
@@ -6,6 +10,9 @@ import re
 from typing import NamedTuple
 
 TIMEOUT_S = 10
+
+# What a server says of itself, at any time.
+_ASIDE = re.compile(rb"^(?:INFO \{[^\r\n]*|PING)\r\n", re.MULTILINE)
 
 
 class Message(NamedTuple):
@@ -119,6 +126,12 @@ class Wire:
     # Receiving
 
     async def line(self):
+        """The next line but PING, without its end."""
+        while (line := await self.any_line()) == b"PING":
+            await self.send(b"PONG\r\n")
+        return line
+
+    async def any_line(self):
         """The next line, without its end."""
         line = await asyncio.wait_for(self._reader.readline(), TIMEOUT_S)
         if not line.endswith(b"\r\n"):
@@ -126,9 +139,8 @@ class Wire:
         return line[:-2].rstrip(b" ")
 
     async def message(self):
-        """The next frame, which must be a message; a PING before it is answered."""
-        while (line := await self.line()) == b"PING":
-            await self.send(b"PONG\r\n")
+        """The next frame, which must be a message."""
+        line = await self.line()
         words = line.decode().split(" ")
         assert words[0] in ("MSG", "HMSG"), line
         size = int(words[-1])
@@ -148,20 +160,16 @@ class Wire:
         return await self.until(b"PONG\r\n")
 
     async def until(self, end):
-        """All bytes up to and without `end`; INFO lines left out."""
+        """All bytes up to and without `end`; INFO and PING lines left out."""
         data = await asyncio.wait_for(self._reader.readuntil(end), TIMEOUT_S)
-        return without_info(data[: -len(end)])
+        return _ASIDE.sub(b"", data[: -len(end)])
 
     async def rest(self):
-        """All bytes until the server closes; INFO lines left out."""
+        """All bytes until the server closes; INFO and PING lines left out."""
         try:
-            return without_info(await asyncio.wait_for(self._reader.read(-1), TIMEOUT_S))
+            return _ASIDE.sub(b"", await asyncio.wait_for(self._reader.read(-1), TIMEOUT_S))
         except ConnectionResetError:
             return b""
 
     async def read(self, count):
         return await asyncio.wait_for(self._reader.readexactly(count), TIMEOUT_S)
-
-
-def without_info(data):
-    return re.sub(rb"INFO \{[^\r\n]*\r\n", b"", data)
