@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["GarbageCollection", "allow_many_files", "share_interpreter"]
+__all__ = ["GarbageCollection", "allow_many_files", "share_interpreter", "without_collections"]
 
 # How long a thread that syncs may keep the interpreter from the loop, and the loop from it.
 _SWITCH_S = 0.0005
@@ -41,6 +42,19 @@ def share_interpreter() -> None:
     sys.setswitchinterval(_SWITCH_S)
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Put off garbage collections: what a start makes is no garbage, and the more of it there is the longer each takes.
+
+    `GarbageCollection.start` allows them again.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class GarbageCollection:
     """Full garbage collections in quiet moments: each takes as long as the process has objects.
 
@@ -60,9 +74,9 @@ class GarbageCollection:
 
     def start(self) -> None:
         """Exempt the objects of the start from collection, which live as long as the process."""
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*_THRESHOLDS)
+        gc.enable()
 
     def run_due(self) -> None:
         """Run a full collection if it is due: earlier on a server that has had little to do since the last call."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from jetlake.errors import JetlakeError
 from jetlake.server.config.assemble import Assembled, assemble
-from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter
+from jetlake.server.process import GarbageCollection, allow_many_files, share_interpreter, without_collections
 from jetlake.server.shell.log import LineLog
 from jetlake.server.shell.monitoring.pages import Pages
 from jetlake.server.shell.server import Server
@@ -44,7 +44,7 @@ def run(
         loop_factory = uvloop.new_event_loop
     except ImportError:
         pass
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with without_collections(), asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_serve(flags, assembled, log, pages, sockets))
 
 

@@ -337,28 +337,24 @@ class MetaFolder:
         note(f"Removed {self.path}, which was left unfinished by a crash")
         return True
 
-    def remove_unfinished(self, note: Callable[[str], None]) -> None:
-        """Remove the files that a crash left before they got their names.
+    def tidy(self, note: Callable[[str], None]) -> list[str]:
+        """Remove the files that a crash left before they got their names; the names that the store did not write.
 
         Args:
-            note: told of each.
+            note: told of each file that was removed.
 
         Raises:
             OSError: the disk refused.
         """
-        for name in self.disk.names(self.path):
+        names = self.disk.names(self.path)
+        for name in [name for name in names if name.endswith(ASIDE_SUFFIX) and self.layout.has_file(name)]:
             path = self.path / name
-            if name.endswith(ASIDE_SUFFIX) and self.layout.has_file(name) and self.disk.is_file(path):
-                self.disk.remove(path)
-                note(f"Removed {path}, which was left unfinished by a crash")
-
-    def foreign(self) -> list[str]:
-        """The names in the folder that the store did not write.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        return list(foreign_names(self.disk, self.path, self.layout))
+            if self.disk.is_file(path):
+                names.remove(name)
+                with suppress(OSError):
+                    self.disk.remove(path)
+                    note(f"Removed {path}, which was left unfinished by a crash")
+        return list(foreign_names(self.disk, self.path, self.layout, names))
 
     def removal(self) -> Removal:
         """The folder's way out; its name is free once that is flushed."""

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from jetlake.server.process import GarbageCollection
+from jetlake.server.process import GarbageCollection, without_collections
 
 
 class Node:
@@ -72,3 +72,13 @@ def test_new_objects_alone_start_no_full_collection(turns):
         gc.callbacks.remove(watch)
     assert len(objects) == 300_000
     assert not full
+
+
+def test_nothing_is_collected_before_the_server_has_started(turns):
+    with without_collections():
+        assert not gc.isenabled()
+        GarbageCollection(turns).start()
+        assert gc.isenabled()
+    with without_collections():
+        pass
+    assert gc.isenabled(), "also after a start that failed"

@@ -191,7 +191,8 @@ class RealDisk:
 
     def names(self, path: Path) -> list[str]:
         try:
-            return sorted(entry.name for entry in path.iterdir())
+            with os.scandir(path) as entries:
+                return sorted(entry.name for entry in entries)
         except (FileNotFoundError, NotADirectoryError):
             return []
 

@@ -66,16 +66,19 @@ ACCOUNT = Layout(r"streams\.list(\.tmp)?", {"streams": STREAMS})
 """The folder of an account."""
 
 
-def foreign_names(disk: Disk, path: Path, layout: Layout, *, deep: bool = False) -> Iterator[str]:
+def foreign_names(
+    disk: Disk, path: Path, layout: Layout, names: list[str] | None = None, *, deep: bool = False
+) -> Iterator[str]:
     """The names in a folder that the store did not write; symbolic links are never its own.
 
     Args:
+        names: those to look at; None for all.
         deep: look into the folders as well, whose names then precede those within.
 
     Raises:
         OSError: the disk refused.
     """
-    for name in disk.names(path):
+    for name in names if names is not None else disk.names(path):
         inner = layout.folder(name)
         if layout.has_file(name) and disk.is_file(path / name):
             continue

@@ -55,7 +55,7 @@ from jetlake.server.engine.api.request import ApiRequest, Handler, page
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.stream.stream import Stream
-from jetlake.store.steps import Steps, sort_in_steps
+from jetlake.store.steps import Steps
 
 __all__ = ["HANDLERS", "consumer_info"]
 
@@ -216,7 +216,7 @@ def consumer_pending(request: ApiRequest) -> ConsumerPendingReply:
 def consumer_names(request: ApiRequest) -> Steps[ConsumerNamesReply]:
     """Handle `CONSUMER.NAMES`."""
     body = request.body or ConsumerListRequest()
-    names = yield from _visible_names(request)
+    names = yield from request.jetstream.stream(request.stream).consumer_names.get()
     offset, some = page(names, body.offset, NAMES_PER_PAGE)
     return ConsumerNamesReply(total=len(names), offset=offset, limit=NAMES_PER_PAGE, consumers=some)
 
@@ -224,21 +224,15 @@ def consumer_names(request: ApiRequest) -> Steps[ConsumerNamesReply]:
 def consumer_list(request: ApiRequest) -> Steps[ConsumerListReply]:
     """Handle `CONSUMER.LIST`."""
     body = request.body or ConsumerListRequest()
-    consumers = request.jetstream.stream(request.stream).consumers
-    names = yield from _visible_names(request)
+    stream = request.jetstream.stream(request.stream)
+    names = yield from stream.consumer_names.get()
     offset, some = page(names, body.offset, INFOS_PER_PAGE)
     infos: list[Any] = []
     for name in some:
-        if (consumer := consumers.get(name)) is not None:
+        if (consumer := stream.consumers.get(name)) is not None:
             infos.append(Raw(encode(consumer.info())))
         yield
     return ConsumerListReply(total=len(names), offset=offset, limit=INFOS_PER_PAGE, consumers=tuple(infos))
-
-
-def _visible_names(request: ApiRequest) -> Steps[list[str]]:
-    """Return the names of the stream's consumers, but for the transient ones of mirrors and sources."""
-    consumers = request.jetstream.stream(request.stream).consumers
-    return (yield from sort_in_steps([name for name, consumer in consumers.items() if not consumer.config.direct]))
 
 
 def consumer_info(consumer: Consumer) -> ConsumerInfo:

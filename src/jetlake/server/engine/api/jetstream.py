@@ -14,6 +14,7 @@ from jetlake.server.engine.api.consumer_creation import adopt_consumer, recover_
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.sorted_names import SortedNames
 from jetlake.server.engine.core.usage import StreamUsage, Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
@@ -71,6 +72,7 @@ class JetStream:
         self.usage = Usage(limits.max_memory, limits.max_storage)
         self.streams: dict[str, Stream[Consumer]] = {}
         self.streams_by_token: dict[bytes, Stream[Consumer]] = {}
+        self.stream_names = SortedNames(self.streams.keys)
         self.captured = PatternSet()
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
@@ -186,8 +188,9 @@ class JetStream:
         return stream
 
     def on_streams_changed(self) -> None:
-        """Forget which streams answer direct gets: one was added, changed or deleted."""
+        """Forget the order of names, and which streams answer direct gets: one was added, changed or deleted."""
         self._direct_readers.clear()
+        self.stream_names.changed()
 
     def direct_reader(self, name: bytes) -> Stream[Consumer] | None:
         """Return a stream that answers direct gets for the named one: itself or a mirror of it; None when none does."""

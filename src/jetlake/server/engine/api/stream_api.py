@@ -46,7 +46,7 @@ from jetlake.server.engine.api.metadata import with_served_metadata, with_stored
 from jetlake.server.engine.api.request import ApiRequest, Handler, is_empty_object, page
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage as Stored
-from jetlake.store.steps import Steps, in_groups, sort_in_steps
+from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["HANDLERS", "stream_info", "stream_rules"]
@@ -299,7 +299,7 @@ def stream_rules(request: ApiRequest, *, pedantic: bool = False) -> StreamRules:
 def _stream_names(request: ApiRequest, body: StreamListRequest) -> Steps[list[str]]:
     """Return the sorted names of the streams that capture a subject which the request asks for."""
     streams = request.jetstream.streams
-    names = yield from sort_in_steps(list(streams))
+    names = yield from request.jetstream.stream_names.get()
     if not body.subject:
         return names
     wanted = body.subject.encode()

@@ -366,9 +366,7 @@ def _check_name(folder: StreamFolder | ConsumerFolder, name: str) -> None:
 def _tidy(folder: StreamFolder | ConsumerFolder, note: Callable[[str], None]) -> None:
     """Remove files that a crash left unfinished, and report foreign files."""
     with suppress(OSError):
-        folder.remove_unfinished(note)
-    with suppress(OSError):
-        if foreign := folder.foreign():
+        if foreign := folder.tidy(note):
             note(f"{folder.path} holds what the store did not write, and leaves alone: {told(foreign)}")
 
 

@@ -14,6 +14,7 @@ from jetlake.server.engine.batch.atomic_batches import AtomicBatches
 from jetlake.server.engine.batch.fast_batches import FastBatches
 from jetlake.server.engine.core.commit import Syncable
 from jetlake.server.engine.core.services import Services
+from jetlake.server.engine.core.sorted_names import SortedNames
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.advisories import Advisories
@@ -83,6 +84,9 @@ class Stream(Generic[ConsumerType]):
         self.visible_sequence = self.store.last_sequence
         self.consumers: dict[str, ConsumerType] = {}
         self.consumers_by_token: dict[bytes, ConsumerType] = {}
+        self.consumer_names = SortedNames(
+            lambda: [name for name, consumer in self.consumers.items() if not consumer.config.direct]
+        )
         self.caught_up: set[StreamConsumer] = set()
         self.copying: Copying = NoCopying()
         self.is_closed = False
@@ -311,6 +315,7 @@ class Stream(Generic[ConsumerType]):
         """Register a new consumer."""
         self.consumers[consumer.name] = consumer
         self.consumers_by_token[consumer.name.encode()] = consumer
+        self.consumer_names.changed()
         self._listen_for_removals()
         self.retention.on_consumers_changed()
 
@@ -318,6 +323,7 @@ class Stream(Generic[ConsumerType]):
         """Unregister a deleted consumer, and remove the messages that only it needed."""
         self.consumers.pop(consumer.name, None)
         self.consumers_by_token.pop(consumer.name.encode(), None)
+        self.consumer_names.changed()
         self.caught_up.discard(consumer)
         self.services.deliveries.make_unready(consumer)
         self._listen_for_removals()
