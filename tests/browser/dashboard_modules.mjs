@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { decoded, preview } from "./js/decode.js";
 import { bytes, count, duration, path, short } from "./js/format.js";
 import { decodeMessagePack } from "./js/msgpack.js";
+import { durationText, parseDuration, parseSize, sizeText } from "./js/units.js";
 import { roundUp, runs, timeTicks, top } from "./js/scale.js";
 
 const hex = (text) => Uint8Array.from(text.match(/../g) ?? [], (one) => parseInt(one, 16));
@@ -62,4 +63,12 @@ assert.equal(preview(new Uint8Array()), "");
 assert.deepEqual([count(33949), short(33949), short(3394.96), bytes(1536), bytes(0), duration(0.25), duration(90), duration(600), duration(90000)],
   ["33,949", "33.9K", "3,395", "1.5 KiB", "0 B", "250 ms", "90 s", "10 min", "25 h"]);
 assert.equal(path("streams", "a/b c"), "#/streams/a%2Fb%20c");
+
+// Durations and sizes as people type them.
+assert.deepEqual(["7d", "12h", "90s", "250ms", "5 m", "30", "1.5h"].map(parseDuration), [604800, 43200, 90, 0.25, 300, 30, 5400]);
+assert.deepEqual([0, 90e9, 3600e9, 604800e9, 25e7].map(durationText), ["", "90s", "1h", "7d", "250ms"]);
+assert.deepEqual(["1GB", "512 KiB", "10", "-1", "2m"].map(parseSize), [1073741824, 524288, 10, -1, 2097152]);
+assert.deepEqual([1073741824, 1536, 10, -1].map(sizeText), ["1GiB", "1536", "10", ""]);
+for (const bad of ["soon", "1x", "", "-5s", "1h30m"]) assert.ok(Number.isNaN(parseDuration(bad)), bad);
+for (const bad of ["much", "1XB", "-5"]) assert.ok(Number.isNaN(parseSize(bad)), bad);
 console.log("ok");

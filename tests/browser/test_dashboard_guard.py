@@ -12,44 +12,30 @@ from starlette.testclient import TestClient
 
 from jetlake.dashboard.app import build_app
 
-VIEW = "/api/view?page=none"
+ASKED = "/api/session"
 
 
-class QuietCollector:
-    """Stands where a collector would."""
-
-    board = None
-
-    def summary(self):
-        return {}
-
-
-@pytest.fixture
-def collector():
-    return QuietCollector()
-
-
-def page(collector, **options):
-    return TestClient(build_app(collector, **options), base_url="http://127.0.0.1")
+def page(**options):
+    return TestClient(build_app(None, **options), base_url="http://127.0.0.1")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]:8222", "10.1.2.3:8222"])
-def test_addresses_of_the_machine_are_served(collector, host):
-    assert page(collector).get(VIEW, headers={"Host": host}).status_code == 200
+def test_addresses_of_the_machine_are_served(host):
+    assert page().get(ASKED, headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8222", "127.0.0.1.evil.example", ""])
-def test_a_name_that_was_made_to_point_here_is_refused(collector, host):
-    assert page(collector).get(VIEW, headers={"Host": host}).status_code == 403
+def test_a_name_that_was_made_to_point_here_is_refused(host):
+    assert page().get(ASKED, headers={"Host": host}).status_code == 403
 
 
-def test_a_name_that_was_allowed_is_served(collector):
-    client = page(collector, hosts=frozenset({"board.example"}))
-    assert client.get(VIEW, headers={"Host": "board.example"}).status_code == 200
+def test_a_name_that_was_allowed_is_served():
+    client = page(hosts=frozenset({"board.example"}))
+    assert client.get(ASKED, headers={"Host": "board.example"}).status_code == 200
 
 
-def test_a_browser_is_told_to_be_strict(collector):
-    answer = page(collector).get("/")
+def test_a_browser_is_told_to_be_strict():
+    answer = page().get("/")
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
 

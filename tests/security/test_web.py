@@ -10,17 +10,7 @@ from jetlake.server.config.options import Options
 from jetlake.server.shell.monitoring import http as monitoring
 from jetlake.server.shell.monitoring.http import Monitoring
 
-
-class Collector:
-    """What the routes ask."""
-
-    board = None
-
-    def summary(self):
-        return {}
-
-
-VIEW = "/api/view"
+ASKED = "/api/session"
 
 
 async def ask(app, method, path, headers):
@@ -39,7 +29,7 @@ async def ask(app, method, path, headers):
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": b"page=none",
+        "query_string": b"",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "http_version": "1.1",
         "scheme": "http",
@@ -68,14 +58,14 @@ HOME = {"host": "127.0.0.1:8222"}
     ],
 )
 async def test_other_sites_are_refused(headers):
-    app = build_app(Collector())
-    assert (await ask(app, "GET", VIEW, headers))[0] == 403
+    app = build_app(None)
+    assert (await ask(app, "GET", ASKED, headers))[0] == 403
 
 
 async def test_our_own_page_is_served_strictly():
-    app = build_app(Collector(), hosts=frozenset({"lake.example"}))
+    app = build_app(None, hosts=frozenset({"lake.example"}))
     for headers in (HOME, {"host": "localhost"}, {"host": "[::1]:8222"}, {"host": "lake.example"}):
-        status, sent, _ = await ask(app, "GET", VIEW, {**headers, "origin": f"http://{headers['host']}"})
+        status, sent, _ = await ask(app, "GET", ASKED, {**headers, "origin": f"http://{headers['host']}"})
         assert status == 200
         assert b"default-src 'self'" in sent[b"content-security-policy"]
         assert sent[b"x-content-type-options"] == b"nosniff"

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jetlake.client import Client
+    from jetlake.dashboard.access.sessions import Credentials
     from jetlake.dashboard.watching.collector import Collector
     from jetlake.server.shell.monitoring.pages import Pages
     from jetlake.server.shell.server import Server
@@ -30,6 +32,7 @@ class _ServedDashboard:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._app: Any = None
+        self._made_for = (False, True)
         self._collector: Collector | None = None
         self._making = asyncio.Lock()
         self._beginning: asyncio.Task[None] | None = None
@@ -46,22 +49,39 @@ class _ServedDashboard:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with self._making:
-            if self._app is None:
+            if self._app is None or self._made_for != self._access():
                 self._app = await self._make()
         await self._app(scope, receive, send)
 
+    def _access(self) -> tuple[bool, bool]:
+        """Whether the server has users, and whether clients without credentials are let in; a reload may change it."""
+        authenticator = self._server.settings.authenticator
+        return authenticator.required, authenticator.default is not None
+
     async def _make(self) -> Any:
+        self._made_for = has_users, _ = self._access()
         collector = await self._collect()
-        if collector is None:
-            return _explain
         from jetlake.dashboard.app import build_app
 
-        return build_app(collector)
+        # Users log in with the names and passwords of the server. One that has no users is only shown: whoever
+        # reaches its pages need not reach its clients' port.
+        return build_app(collector, connect=self._connect if has_users else None)
+
+    async def _connect(self, credentials: Credentials) -> Client:
+        """A connection as a user of this server."""
+        import jetlake
+
+        return await jetlake.connect(self._server.url, name="jetlake dashboard", **credentials.given())
 
     async def _collect(self) -> Collector | None:
         """A connection and a collector; None when the server asks for credentials."""
+        if not self._access()[1]:
+            return None
         if self._collector is not None:
-            return self._collector
+            if not self._collector.api.client.is_closed:
+                return self._collector
+            await self._collector.stop()
+            self._collector = None
         await asyncio.to_thread(_import)  # others are served meanwhile
         import jetlake
         from jetlake.dashboard.watching.collector import Collector
@@ -97,10 +117,3 @@ class _ServedDashboard:
 def _import() -> None:
     import jetlake.client
     import jetlake.dashboard.watching.collector  # noqa: F401
-
-
-async def _explain(_scope: Any, _receive: Any, send: Any) -> None:
-    """The page for a server whose users the dashboard does not know."""
-    text = b"This server asks for credentials. Start the dashboard as: jetlake --user NAME --password TEXT dashboard\n"
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": text})

@@ -28,6 +28,7 @@ from jetlake.errors import (
 
 if TYPE_CHECKING:
     from jetlake.client import Client, JetStream
+    from jetlake.dashboard.access.sessions import Credentials
 
 __all__ = [
     "EXIT_FAILED",
@@ -113,6 +114,21 @@ class Session:
             reconnect=stay,
             **{key: value for key, value in options.items() if value is not None},
         )
+
+    async def connect_as(self, credentials: Credentials) -> Client:
+        """A connection to the same servers as another user: nothing that logs this session in goes along.
+
+        Neither its password, which may stand in an address, nor its key, nor its certificate.
+        """
+        import jetlake
+
+        options = credentials.given()
+        if self.target.tls_ca:
+            from jetlake.client.settings.tls_files import tls_from_files
+
+            options["tls"] = tls_from_files(self.target.tls_ca, "", "")
+        servers = self.target.shown.split(",")
+        return await jetlake.connect(servers, name="jetlake dashboard", connect_timeout=self.timeout_s, **options)
 
 
 def typed_settings(ctx: click.Context) -> dict[str, Any]:

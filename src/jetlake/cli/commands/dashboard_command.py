@@ -16,13 +16,14 @@ __all__ = ["dashboard"]
 @click.command(cls=SharedCommand, example="jetlake dashboard --listen 127.0.0.1:8780")
 @click.option("--listen", default="127.0.0.1:8780", show_default=True, metavar="HOST:PORT", help="Where the page is.")
 @click.option("--monitor", metavar="URL", help="The server's monitoring address, to show connections and health.")
+@click.option("--login", is_flag=True, help="Let users of the server log in, and change what their permissions allow.")
 @click.option("--host-name", "hosts", multiple=True, help="A name under which the page may be asked for.")
 @click.option(
     "--history", type=click.Path(path_type=Path, dir_okay=False), help="Keep what the charts show in this file."
 )
 @command
 async def dashboard(
-    session: Session, listen: str, monitor: str | None, hosts: tuple[str, ...], history: Path | None
+    session: Session, listen: str, monitor: str | None, login: bool, hosts: tuple[str, ...], history: Path | None
 ) -> None:
     """Show streams and consumers of a server on a web page."""
     import uvicorn
@@ -43,7 +44,8 @@ async def dashboard(
             history=HistoryFile(history) if history else None,
         )
         await collector.start()
-        app = build_app(collector, hosts=frozenset(hosts))
+        connect = session.connect_as if login else None
+        app = build_app(collector, connect=connect, domain=session.target.domain, hosts=frozenset(hosts))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         host, port = listening.getsockname()[:2]
         address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from jetlake.client.streams.stream import Stream
+from jetlake.dashboard.access.viewers import Viewers
 from jetlake.dashboard.browsing.messages import MESSAGES_MAX, MessagePages, shown_message
 from jetlake.dashboard.browsing.search import Search, search
 from jetlake.dashboard.browsing.tail import tail
-from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import checked_name
 from jetlake.dashboard.web.answers import events, json_answer, whole_number
 from jetlake.errors import InvalidOptionError
@@ -23,16 +21,12 @@ __all__ = ["message_routes"]
 _SEQUENCE_MAX = 1 << 63
 
 
-def message_routes(collector_of: Callable[[Request], Collector]) -> list[Route]:
-    """The routes.
-
-    Args:
-        collector_of: through whose connection a request reads.
-    """
+def message_routes(viewers: Viewers) -> list[Route]:
+    """The routes."""
 
     async def stream_of(request: Request) -> Stream:
         name = checked_name(request.path_params["stream"])
-        return await collector_of(request).api.jetstream.stream(name)
+        return await (await viewers.viewer(request)).api.jetstream.stream(name)
 
     async def messages(request: Request) -> Response:
         query, subject = request.query_params, _subject(request)
@@ -80,7 +74,8 @@ def message_routes(collector_of: Callable[[Request], Collector]) -> list[Route]:
 
     async def tailing(request: Request) -> Response:
         stream, subject = await stream_of(request), _subject(request)
-        return events(tail(stream, subject, collector_of(request).samples()), request)
+        steps = (await viewers.viewer(request)).collector.samples()
+        return events(tail(stream, subject, steps), request)
 
     base = "/api/streams/{stream}"
     return [

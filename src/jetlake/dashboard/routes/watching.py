@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from jetlake.dashboard.access.viewers import Viewers
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.timeline import RANGES
@@ -19,22 +20,21 @@ from jetlake.errors import InvalidOptionError
 __all__ = ["watching_routes"]
 
 
-def watching_routes(collector_of: Callable[[Request], Collector]) -> list[Route]:
-    """The routes.
-
-    Args:
-        collector_of: whose samples a request sees.
-    """
+def watching_routes(viewers: Viewers) -> list[Route]:
+    """The routes."""
 
     async def view(request: Request) -> Response:
-        return json_answer(await _view(collector_of(request), request))
+        return json_answer(await _view((await viewers.viewer(request)).collector, request))
 
     async def live(request: Request) -> Response:
-        collector = collector_of(request)
+        viewer = await viewers.viewer(request)
+        collector = viewer.collector
         await _view(collector, request)  # a bad question is answered as such
 
         async def views() -> AsyncIterator[Any]:
             async for _ in collector.samples():
+                if viewer.is_over():
+                    return
                 yield await _view(collector, request)
 
         return events(views(), request)

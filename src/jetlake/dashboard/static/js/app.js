@@ -1,7 +1,8 @@
 // The page: reads the address, asks for what it names, and draws it, at most once a frame.
 
-import { make, patch } from "./elements.js";
-import { ask, state } from "./live.js";
+import { actions, drawWho } from "./actions.js";
+import { make, own, patch } from "./elements.js";
+import { ask, forget, onRefused, state } from "./live.js";
 import { absence, failed } from "./parts.js";
 import consumer from "./pages/consumer.js";
 import consumers from "./pages/consumers.js";
@@ -9,10 +10,9 @@ import { connections, events, pipelines } from "./pages/lists.js";
 import messages from "./pages/messages.js";
 import stream from "./pages/stream.js";
 import streams from "./pages/streams.js";
+import { loadSession, loginForm, session } from "./session.js";
 
 const pages = { streams, consumers, pipelines, connections, events };
-const none = () => null;
-const actions = { createStream: none, stream: none, consumer: none, publish: none, publishAgain: none };
 
 function route() {
   try {
@@ -42,12 +42,20 @@ function redraw() {
 }
 
 function changed() {
+  if (session.needs_login) { redraw(); return; }
   ask(open.query(route()), redraw, { soon: document.activeElement?.type === "search" });
   redraw();
 }
 
 function render() {
   drawServer();
+  if (session.needs_login) {
+    if (!document.getElementById("login")) {
+      patch(document.getElementById("main"), [own(make("section", { id: "login", class: "card" }, make("h1", {}, "Log in"),
+        make("p", { class: "soft" }, "With a user of the NATS server. What you see and may change is what its permissions allow."), loginForm(entered)))]);
+    }
+    return;
+  }
   const context = { route: route(), changed, redraw, actions };
   const content = state.board ? open.draw(context) : state.isLost ? failed("jetlake", "The dashboard does not answer; trying again.") : [make("h1", {}, "connecting …")];
   patch(document.getElementById("main"), [absence(), ...content].flat(4).filter(Boolean));
@@ -58,7 +66,7 @@ function drawServer() {
   const server = state.board?.server;
   const isUp = server?.connected && !state.isLost;
   const name = server?.name && server.name.length < 40 ? server.name : server?.url;
-  const text = state.isLost ? "the dashboard does not answer" : !server ? "connecting …"
+  const text = session.needs_login ? "" : state.isLost ? "the dashboard does not answer" : !server ? "connecting …"
     : isUp ? `${name} · ${server.version ?? ""}${server.cluster ? ` · cluster ${server.cluster}` : ""}` : `not connected to ${server.url ?? "the server"}`;
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("down", Boolean(server) && !isUp || state.isLost);
@@ -76,9 +84,27 @@ function navigate() {
   changed();
 }
 
+/** Somebody else uses the page from now on, or nobody any more. */
+function entered() {
+  open.leave?.();
+  forget();
+  drawWho(entered);
+  navigate();
+}
+
+/** The server refuses what it gave before: a session ends one day. */
+onRefused(async () => {
+  const before = session.user;
+  await loadSession();
+  if (session.user !== before) entered();
+});
+
 addEventListener("hashchange", () => {
   navigate();
   scrollTo(0, 0);
   document.getElementById("main").focus({ preventScroll: true });
 });
+
+await loadSession();
+drawWho(entered);
 navigate();

@@ -37,16 +37,26 @@ function open(redraw) {
   };
   source.onopen = () => { clearTimeout(losing); losing = null; };
   source.onerror = () => {
-    // A refusal ends it for good.
-    if (source.readyState === EventSource.CLOSED) pending = setTimeout(() => open(redraw), 3000);
+    if (source.readyState === EventSource.CLOSED) {  // a refusal ends it for good
+      refused();
+      pending = setTimeout(() => { if (asked) open(redraw); }, 3000);
+    }
     losing ??= setTimeout(() => { state.isLost = true; redraw(); }, LOST_MS);
   };
 }
 
-/** Asks once more, at once. */
-export function refresh(redraw) {
-  if (asked) open(redraw);
+/** Forgets what came for whoever used the page before. */
+export function forget() {
+  source?.close();
+  clearTimeout(pending);
+  clearTimeout(losing);
+  asked = "";
+  losing = null;
+  Object.assign(state, { board: null, page: null, isLost: false });
 }
+
+let refused = () => {};
+export const onRefused = (handler) => { refused = handler; };
 
 /** The answer to one request; errors come as `{ error }`. */
 export async function get(path, query = {}) {

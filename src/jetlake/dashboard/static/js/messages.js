@@ -14,10 +14,10 @@ const field = (title, name, type, hint) => make("label", {}, make("span", {}, ti
 }));
 
 export class MessageBrowser {
-  /** again(message): gives a button that publishes a message again, or null. */
-  constructor(stream, again, subject = "") {
+  /** buttons(message): what can be done with a message. */
+  constructor(stream, buttons, subject = "") {
     this.stream = stream;
-    this.again = again;
+    this.buttons = buttons;
     this.messages = [];
     this.form = "auto";
     this.source = null;
@@ -168,6 +168,6 @@ export class MessageBrowser {
       make("pre", { tabindex: "0", "aria-label": `Payload as ${form}` }, text + (message.cut ? "\n… (cut: download it to see the whole)" : "")),
       make("p", { class: "tools" }, make("span", { class: "tag" }, form), copyButton(text),
         make("a", { class: "button", href: `${this.url(`messages/${message.seq}/payload`)}`, download: "" }, "Download"),
-        this.again(message)));
+        this.buttons(message)));
   }
 }

@@ -17,7 +17,7 @@ from jetlake.server.shell.log import Log
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.leaf_report import leafs_report
 from jetlake.server.shell.monitoring.metrics import METRICS_TYPE, metrics_text
-from jetlake.server.shell.monitoring.pages import Pages, answer_page
+from jetlake.server.shell.monitoring.pages import BODY_BYTES_MAX, Pages, answer_page
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.reports import (
     account_statistics_report,
@@ -38,6 +38,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _REQUEST_MAX = 16 * 1024
 _CONNECTIONS_MAX = 128
 _CONNECTIONS_OF_PEER_MAX = 32
+_LARGE_BODIES_MAX = 8
 _IDLE_S = 30.0
 # A request must be complete within this time.
 _REQUEST_S = 5.0
@@ -138,6 +139,11 @@ class Monitoring:
                 waiting.close()
         return True
 
+    def has_room_for_body(self) -> bool:
+        """Whether another large body is received: only so many at a time, whoever sends them."""
+        receiving = sum(exchange.unread is not None and exchange.unread[1] > _REQUEST_MAX for exchange in self.sockets)
+        return receiving < _LARGE_BODIES_MAX
+
     async def stop(self) -> None:
         """Stop listening, and close the open connections."""
         self._listener.close()
@@ -229,6 +235,7 @@ class _Exchange(asyncio.Protocol):
         self._page: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._is_answering = False
+        self.unread: tuple[list[str], int] | None = None  # the head of a page's request, and the length of its body
         self._has_begun = True  # the first request's deadline runs from the start, others' from their first byte
         self.peer = ""
 
@@ -236,6 +243,11 @@ class _Exchange(asyncio.Protocol):
     def is_waiting(self) -> bool:
         """Whether the connection waits for a request."""
         return self._page is None
+
+    @property
+    def is_receiving_body(self) -> bool:
+        """Whether the body of a page's request is not complete yet."""
+        return self.unread is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -256,10 +268,15 @@ class _Exchange(asyncio.Protocol):
         if self._page is not None:
             return  # the page's answer ends with the connection
         self._buffer += data
+        if self.is_receiving_body:
+            self._read_body()
+            return
         while not self._is_answering and (end := self._buffer.find(b"\r\n\r\n")) >= 0:
             head = bytes(self._buffer[:end])
             del self._buffer[: end + 4]
             self._request(head)
+            if not self.is_waiting or self.is_receiving_body:
+                return
         if len(self._buffer) > _REQUEST_MAX:
             self._respond(431, _TEXT, b"request too large", with_body=True, stays=False)
             self._buffer.clear()
@@ -286,7 +303,7 @@ class _Exchange(asyncio.Protocol):
             self._respond(403, _TEXT, b"403 this host is not served", with_body=True, stays=False)
             return
         if not self._monitoring.knows(target):
-            self._open_page(method, target, lines[1:])
+            self._request_page(lines, headers)
             return
         if method not in ("GET", "HEAD"):
             self._respond(405, _TEXT, b"405 method not allowed", with_body=True, stays=False)
@@ -303,15 +320,38 @@ class _Exchange(asyncio.Protocol):
         """Handle the requests that came in during a long answer."""
         self.data_received(b"")
 
-    def _open_page(self, method: str, target: str, lines: list[str]) -> None:
+    def _request_page(self, lines: list[str], headers: dict[str, str]) -> None:
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not (length.isascii() and length.isdigit() and len(length) < 12):
+            self._respond(411, _TEXT, b"411 length required", with_body=True, stays=False)
+        elif int(length) > BODY_BYTES_MAX:
+            self._respond(413, _TEXT, b"413 body too large", with_body=True, stays=False)
+        elif int(length) > _REQUEST_MAX and not self._monitoring.has_room_for_body():
+            self._respond(503, _TEXT, b"503 too many large requests", with_body=True, stays=False)
+        else:
+            self.unread = (lines, int(length))
+            self._wait(_REQUEST_S)
+            self._read_body()
+
+    def _read_body(self) -> None:
+        """Open the page when its body is complete; until then the deadline of the request runs on."""
+        if self.unread is not None and len(self._buffer) >= self.unread[1]:
+            (lines, length), self.unread = self.unread, None
+            body = bytes(self._buffer[:length])
+            self._buffer.clear()
+            self._open_page(lines, body)
+            self._wait(_IDLE_S)
+
+    def _open_page(self, lines: list[str], body: bytes) -> None:
         monitoring, transport = self._monitoring, self._transport
         if monitoring.pages is None or transport is None or self._page is not None:
             return
-        fields = (line.partition(":") for line in lines)
+        method, target, _ = lines[0].split(" ")
+        fields = (line.partition(":") for line in lines[1:])
         headers = [
             (name.strip().lower().encode("latin-1"), value.strip().encode("latin-1")) for name, _, value in fields
         ]
-        answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers)
+        answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers, body)
         self._page = asyncio.get_running_loop().create_task(answering)
         self._page.add_done_callback(self._page_done)
 

@@ -8,11 +8,13 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["Pages", "answer_page"]
+__all__ = ["BODY_BYTES_MAX", "Pages", "answer_page"]
 
 Pages = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 """An ASGI application."""
 
+BODY_BYTES_MAX = 2 * 1024 * 1024
+"""The largest body of a request for a page; a larger one is refused unread."""
 _OUTSTANDING_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -23,6 +25,7 @@ async def answer_page(
     method: str,
     target: str,
     headers: list[tuple[bytes, bytes]],
+    body: bytes,
 ) -> None:
     """Let the application answer one request; the end of the connection ends the answer, which may be a long stream.
 
@@ -35,7 +38,7 @@ async def answer_page(
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
         "method": method,
-        "scheme": "http",
+        "scheme": "http" if transport.get_extra_info("sslcontext") is None else "https",
         "path": unquote(path),
         "raw_path": path.encode("latin-1"),
         "query_string": query.encode("latin-1"),
@@ -50,7 +53,7 @@ async def answer_page(
         nonlocal asked
         if not asked:
             asked = True
-            return {"type": "http.request", "body": b"", "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
         await gone.wait()
         return {"type": "http.disconnect"}
 

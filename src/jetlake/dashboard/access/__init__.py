@@ -1,0 +1,1 @@
+"""Who uses the dashboard: logins, sessions, and how often somebody may try."""

@@ -1,0 +1,1 @@
+"""What can be changed: each change is prepared, shown with its command, and run when it is confirmed."""

@@ -1,0 +1,103 @@
+"""The `jetlake` command that does what a change does, as it is typed into a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["DURATIONS", "consumer_options", "jetlake", "stream_options"]
+
+DURATIONS = {
+    "max_age",
+    "duplicate_window",
+    "ack_wait",
+    "inactive_threshold",
+    "max_expires",
+    "priority_timeout",
+    "idle_heartbeat",
+    "subject_delete_marker_ttl",
+}
+"""The options that are durations."""
+
+# Option of a configuration -> flag of the command. What is not here goes into a file.
+_STREAM_FLAGS = {
+    "subjects": "--subjects",
+    "storage": "--storage",
+    "retention": "--retention",
+    "discard": "--discard",
+    "max_msgs": "--max-msgs",
+    "max_msgs_per_subject": "--max-msgs-per-subject",
+    "max_bytes": "--max-bytes",
+    "max_age": "--max-age",
+    "max_msg_size": "--max-msg-size",
+    "max_consumers": "--max-consumers",
+    "duplicate_window": "--dupe-window",
+    "num_replicas": "--replicas",
+    "compression": "--compression",
+    "description": "--description",
+}
+_STREAM_SWITCHES = {
+    "allow_direct": ("--allow-direct", "--no-allow-direct"),
+    "allow_rollup_hdrs": ("--allow-rollup", "--no-allow-rollup"),
+    "deny_delete": ("--deny-delete", None),
+    "deny_purge": ("--deny-purge", None),
+}
+_CONSUMER_FLAGS = {
+    "filter_subjects": "--filter",
+    "ack_policy": "--ack",
+    "deliver_policy": "--deliver",
+    "ack_wait": "--wait",
+    "max_deliver": "--max-deliver",
+    "max_ack_pending": "--max-pending",
+    "max_waiting": "--max-waiting",
+    "sample_freq": "--sample",
+    "deliver_subject": "--target",
+    "inactive_threshold": "--inactive-threshold",
+    "description": "--description",
+}
+_CONSUMER_SWITCHES = {"headers_only": ("--headers-only", None), "mem_storage": ("--memory", None)}
+_WORDS = {"last_per_subject": "subject"}
+
+
+def jetlake(*words: str) -> str:
+    """The command line, with what a shell would take apart in quotes."""
+    return shlex.join(["jetlake", *words])
+
+
+def stream_options(options: Mapping[str, Any]) -> list[str] | None:
+    """The options of `stream add` and `stream edit`; None when something has no option and needs a file."""
+    return _options(options, _STREAM_FLAGS, _STREAM_SWITCHES)
+
+
+def consumer_options(options: Mapping[str, Any]) -> list[str] | None:
+    """The options of `consumer add` and `consumer edit`; None when something has no option and needs a file."""
+    return _options(options, _CONSUMER_FLAGS, _CONSUMER_SWITCHES)
+
+
+def _options(
+    options: Mapping[str, Any], flags: Mapping[str, str], switches: Mapping[str, tuple[str, str | None]]
+) -> list[str] | None:
+    words: list[str] = []
+    for name, value in options.items():
+        if name in switches:
+            switch = switches[name][0 if value else 1]
+            if switch is None:
+                return None
+            words.append(switch)
+        elif name in flags:
+            if isinstance(value, list):
+                if not value:
+                    return None
+                words += [word for one in value for word in (flags[name], str(one))]
+            else:
+                words += [flags[name], _word(name, value)]
+        else:
+            return None
+    return words
+
+
+def _word(name: str, value: Any) -> str:
+    if name in DURATIONS:
+        return f"{value:g}s"
+    return _WORDS.get(str(value), str(value))

@@ -1,0 +1,205 @@
+"""Changes of consumers: create, edit, pause, resume, reset, unpin, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jetlake.client.api.config_options import configured, merged
+from jetlake.client.pull.consumer import Consumer
+from jetlake.dashboard.changes.commands import consumer_options, jetlake
+from jetlake.dashboard.changes.prepared import Done, Prepared, arguments, differences
+from jetlake.dashboard.watching.server_api import ServerApi, checked_name
+from jetlake.errors import InvalidOptionError
+from jetlake.model.consumer import ConsumerConfig
+
+__all__ = ["CONSUMER_CHANGES"]
+
+PAUSE_MAX_S = 366 * 86400.0
+
+
+class _Configured(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    consumer: str
+    options: dict[str, Any]
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    consumer: str
+
+
+class _Pause(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    consumer: str
+    seconds: float
+
+
+class _Reset(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    consumer: str
+    sequence: int = 0
+
+
+async def _found(api: ServerApi, stream: str, consumer: str) -> Consumer:
+    return await api.jetstream.consumer(checked_name(stream), checked_name(consumer))
+
+
+async def _create(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Configured, given)
+    stream, name = checked_name(wanted.stream), checked_name(wanted.consumer)
+    config = configured(ConsumerConfig, {"ack_policy": "explicit", **wanted.options, "durable_name": name})
+
+    async def run() -> Done:
+        await api.jetstream.create_consumer(stream, config)
+        return Done(f"Consumer {name} of {stream} was created.")
+
+    words, file = _options(wanted.options, config)
+    return Prepared(
+        f"Create consumer {name} on {stream}",
+        jetlake("consumer", "add", stream, name, *words, "--defaults"),
+        run,
+        differences(ConsumerConfig(), config),
+        file=file,
+    )
+
+
+async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Configured, given)
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+    before = consumer.config
+    after = merged(before, wanted.options)
+    changes = differences(before, after)
+    if not changes:
+        raise InvalidOptionError(f"{consumer.name} is as you want it: nothing changes")
+
+    async def run() -> Done:
+        if (await consumer.info()).config != before:
+            raise InvalidOptionError(f"{consumer.name} was changed meanwhile: look at it again")
+        stream = await api.jetstream.stream(consumer.stream_name)
+        await stream.update_consumer(after)
+        return Done(f"Consumer {consumer.name} of {consumer.stream_name} was changed.")
+
+    changed = {name: value for name, value in wanted.options.items() if getattr(before, name) != getattr(after, name)}
+    words, file = _options(changed, after)
+    return Prepared(
+        f"Edit consumer {consumer.name} of {consumer.stream_name}",
+        jetlake("consumer", "edit", consumer.stream_name, consumer.name, *words),
+        run,
+        changes,
+        file=file,
+    )
+
+
+def _options(options: dict[str, Any], config: ConsumerConfig) -> tuple[list[str], str]:
+    """The options of the command, or a file for what has no option."""
+    words = consumer_options(options)
+    if words is not None:
+        return words, ""
+    return ["--config", "consumer.json"], msgspec.json.format(msgspec.json.encode(config)).decode()
+
+
+async def _pause(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Pause, given)
+    if not 0 < wanted.seconds <= PAUSE_MAX_S:
+        raise InvalidOptionError("a pause lasts between a second and a year")
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+
+    async def run() -> Done:
+        await consumer.pause(wanted.seconds)
+        return Done(f"Consumer {consumer.name} is paused.")
+
+    return Prepared(
+        f"Pause consumer {consumer.name} of {consumer.stream_name}",
+        jetlake("consumer", "pause", consumer.stream_name, consumer.name, f"{wanted.seconds:.0f}s"),
+        run,
+        [("delivers", "now", f"nothing for {wanted.seconds:,.0f} s")],
+    )
+
+
+async def _resume(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Named, given)
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+
+    async def run() -> Done:
+        await consumer.resume()
+        return Done(f"Consumer {consumer.name} goes on.")
+
+    return Prepared(
+        f"Resume consumer {consumer.name} of {consumer.stream_name}",
+        jetlake("consumer", "resume", consumer.stream_name, consumer.name),
+        run,
+        [("delivers", "nothing", "now")],
+    )
+
+
+async def _reset(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Reset, given)
+    if wanted.sequence < 0:
+        raise InvalidOptionError("a sequence is at least 1")
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+
+    async def run() -> Done:
+        reply = await consumer.reset(wanted.sequence)
+        return Done(f"Consumer {consumer.name} goes on at sequence {reply.reset_seq:,}.")
+
+    words = ["--seq", str(wanted.sequence)] if wanted.sequence else []
+    info = consumer.cached_info
+    after = f"{wanted.sequence:,}" if wanted.sequence else f"{info.ack_floor.stream_seq + 1:,}, after its ack floor"
+    return Prepared(
+        f"Reset consumer {consumer.name} of {consumer.stream_name}",
+        jetlake("consumer", "reset", consumer.stream_name, consumer.name, *words, "--force"),
+        run,
+        [("goes on at", f"{info.delivered.stream_seq + 1:,}", after)],
+        "Messages from there on are delivered again, also those that were acknowledged.",
+    )
+
+
+async def _unpin(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Named, given)
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+    groups = consumer.cached_info.priority_groups
+    if not groups:
+        raise InvalidOptionError(f"{consumer.name} has no priority group")
+    group = groups[0]
+
+    async def run() -> Done:
+        await consumer.unpin(group.group)
+        return Done(f"The pin of {consumer.name} goes to another client.")
+
+    return Prepared(
+        f"Unpin group {group.group} of consumer {consumer.name}",
+        jetlake("consumer", "unpin", consumer.stream_name, consumer.name, group.group, "--force"),
+        run,
+        [("pinned client", group.pinned_client_id or "nobody", "whoever pulls next")],
+    )
+
+
+async def _delete(api: ServerApi, given: dict[str, Any]) -> Prepared:
+    wanted = arguments(_Named, given)
+    consumer = await _found(api, wanted.stream, wanted.consumer)
+
+    async def run() -> Done:
+        await consumer.delete()
+        return Done(f"Consumer {consumer.name} of {consumer.stream_name} was deleted.")
+
+    info = consumer.cached_info
+    return Prepared(
+        f"Delete consumer {consumer.name} of {consumer.stream_name}",
+        jetlake("consumer", "rm", consumer.stream_name, consumer.name, "--force"),
+        run,
+        [("acknowledged up to", f"{info.ack_floor.stream_seq:,}", "forgotten")],
+        "How far the consumer is does not come back; the messages stay where their stream keeps them.",
+    )
+
+
+CONSUMER_CHANGES = {
+    "consumer.create": _create,
+    "consumer.edit": _edit,
+    "consumer.pause": _pause,
+    "consumer.resume": _resume,
+    "consumer.reset": _reset,
+    "consumer.unpin": _unpin,
+    "consumer.delete": _delete,
+}

@@ -1,0 +1,129 @@
+// The buttons that change something. Without a login that allows changes there are none.
+
+import { change, show } from "./dialog.js";
+import { make } from "./elements.js";
+import { streamPath } from "./format.js";
+import { loginForm, logout, session } from "./session.js";
+
+const encode = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+const button = (title, onclick, kind) => (session.may_change ? make("button", { type: "button", class: kind, onclick }, title) : null);
+
+/** Options in JSON, for everything that has no field of its own. */
+function withMore({ more, ...options }) {
+  if (!more?.trim()) return options;
+  try { return { ...options, ...JSON.parse(more) }; } catch { throw new Error("More options: not JSON"); }
+}
+
+const streamFields = (isNew) => [
+  isNew && { name: "stream", label: "Name", required: true, hint: "ORDERS" },
+  { name: "subjects", label: "Subjects, separated by commas", kind: "list", hint: "orders.>" },
+  isNew && { name: "storage", label: "Storage", kind: "choice", choices: ["file", "memory"] },
+  isNew && { name: "retention", label: "Retention", kind: "choice", choices: ["limits", "interest", "workqueue"] },
+  { name: "discard", label: "When full, discard", kind: "choice", choices: ["old", "new"] },
+  { name: "max_age", label: "Longest life of a message", kind: "duration", hint: "unlimited, or 7d" },
+  { name: "max_msgs", label: "Most messages", kind: "number", hint: "unlimited" },
+  { name: "max_bytes", label: "Most bytes", kind: "size", hint: "unlimited, or 1GB" },
+  { name: "max_msgs_per_subject", label: "Most messages of a subject", kind: "number", hint: "unlimited" },
+  { name: "num_replicas", label: "Replicas", kind: "number", hint: "1" },
+  { name: "description", label: "Description" },
+  { name: "allow_direct", label: "Answer direct gets", kind: "check" },
+  { name: "more", label: "More options, as JSON (durations in seconds)", kind: "lines", rows: 3, hint: '{"duplicate_window": 60}' },
+].filter(Boolean);
+
+const consumerFields = (isNew) => [
+  isNew && { name: "consumer", label: "Name", required: true, hint: "worker" },
+  { name: "filter_subjects", label: "Only these subjects, separated by commas", kind: "list", hint: "all" },
+  isNew && { name: "deliver_policy", label: "Begin with", kind: "choice", choices: ["all", "new", "last"] },
+  isNew && { name: "ack_policy", label: "Acknowledgements", kind: "choice", choices: ["explicit", "all", "none"] },
+  { name: "ack_wait", label: "Deliver again after", kind: "duration", hint: "30s" },
+  { name: "max_deliver", label: "Most deliveries of a message", kind: "number", hint: "unlimited" },
+  { name: "max_ack_pending", label: "Most messages awaiting an ack", kind: "number", hint: "1000" },
+  { name: "sample_freq", label: "Percentage of acks to measure", hint: "none, or 100" },
+  { name: "description", label: "Description" },
+  { name: "more", label: "More options, as JSON (durations in seconds)", kind: "lines", rows: 3, hint: '{"max_waiting": 64}' },
+].filter(Boolean);
+
+/** What a new thing has when nothing is typed: options that say nothing are not sent. */
+const said = (options) => Object.fromEntries(Object.entries(options).filter(([, value]) => value !== "" && value !== -1 && value !== 0 && value !== false && !(Array.isArray(value) && !value.length)));
+
+function headersOf(text) {
+  return text.split("\n").filter((line) => line.trim()).map((line) => {
+    const at = line.indexOf(":");
+    if (at < 1) throw new Error(`Headers: ${line} is not Name: value`);
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  });
+}
+
+export const actions = {
+  createStream: () => button("Create stream", () => change({
+    title: "Create stream", kind: "stream.create", fields: streamFields(true), values: { storage: "file", retention: "limits", discard: "old" },
+    wanted: ({ stream, ...options }) => ({ stream, options: withMore(said(options)) }),
+  }), "primary"),
+
+  stream(page) {
+    const { name, config } = page;
+    const simple = (title, kind, extra = {}) => button(title, () => change({ title: `${title} ${name}`, kind, wanted: () => ({ stream: name }), ...extra }), kind === "stream.delete" ? "danger" : "");
+    return session.may_change && [
+      button("Edit", () => change({
+        title: `Edit stream ${name}`, kind: "stream.edit", fields: streamFields(false), values: config,
+        wanted: (_, changed) => ({ stream: name, options: withMore(changed) }),
+      })),
+      button("Add consumer", () => change({
+        title: `Create consumer on ${name}`, kind: "consumer.create", fields: consumerFields(true), values: { ack_policy: "explicit", deliver_policy: "all" },
+        wanted: ({ consumer, ...options }) => ({ stream: name, consumer, options: withMore(said(options)) }),
+      })),
+      button("Purge", () => change({
+        title: `Purge stream ${name}`, kind: "stream.purge",
+        fields: [{ name: "subject", label: "Only this subject", hint: "all" }, { name: "before", label: "Only messages before sequence", kind: "number", hint: "all" }, { name: "keep", label: "Keep the newest", kind: "number", hint: "none" }],
+        wanted: (values) => ({ stream: name, ...said(values) }),
+      })),
+      simple("Seal", "stream.seal"),
+      simple("Back up", "stream.backup"),
+      simple("Delete", "stream.delete", { done: () => { location.hash = "#/"; } }),
+    ];
+  },
+
+  consumer(page) {
+    const { stream, name, config } = page;
+    const where = { stream, consumer: name };
+    const simple = (title, kind, extra = {}) => button(title, () => change({ title: `${title} ${name}`, kind, wanted: () => where, ...extra }), kind === "consumer.delete" ? "danger" : "");
+    return session.may_change && [
+      button("Edit", () => change({
+        title: `Edit consumer ${name}`, kind: "consumer.edit", fields: consumerFields(false),
+        values: { ...config, filter_subjects: config.filter_subjects?.length ? config.filter_subjects : [config.filter_subject].filter(Boolean) },
+        wanted: (_, { filter_subjects: filters, ...changed }) => ({ ...where, options: withMore({ ...changed, ...(filters && { filter_subjects: filters, ...(config.filter_subject && { filter_subject: "" }) }) }) }),
+      })),
+      page.paused ? simple("Resume", "consumer.resume") : button("Pause", () => change({
+        title: `Pause ${name}`, kind: "consumer.pause", fields: [{ name: "seconds", label: "For how long", kind: "duration", required: true, hint: "1h" }], values: { seconds: 3600e9 },
+        wanted: ({ seconds }) => ({ ...where, seconds }),
+      })),
+      button("Reset", () => change({
+        title: `Reset ${name}`, kind: "consumer.reset", fields: [{ name: "sequence", label: "Go on at sequence", kind: "number", hint: "after the ack floor" }],
+        wanted: (values) => ({ ...where, ...said(values) }),
+      })),
+      page.priority_groups.length > 0 && simple("Unpin", "consumer.unpin"),
+      simple("Delete", "consumer.delete", { done: () => { location.hash = streamPath(stream); } }),
+    ];
+  },
+
+  publish: (stream, subject = "") => button("Publish", () => change({
+    title: "Publish a message", kind: "message.publish", values: { subject },
+    fields: [{ name: "subject", label: "Subject", required: true, hint: "orders.new" }, { name: "headers", label: "Headers, one a line", kind: "lines", rows: 2, hint: "Kind: order" }, { name: "payload", label: "Payload", kind: "lines", rows: 6 }],
+    wanted: (values) => ({ subject: values.subject, payload: encode(values.payload), headers: headersOf(values.headers) }),
+  }), "primary"),
+
+  message: (stream, message) => session.may_change && [
+    button("Publish again", () => change({ title: "Publish again", kind: "message.again", wanted: () => ({ stream, sequence: message.seq }) })),
+    button("Delete", () => change({ title: "Delete message", kind: "message.delete", wanted: () => ({ stream, sequence: message.seq }) }), "danger"),
+  ],
+};
+
+/** Who is logged in, in the header. changed: called when that is somebody else. */
+export function drawWho(changed) {
+  const who = document.getElementById("who");
+  who.replaceChildren(...(session.user !== null
+    ? [make("span", {}, session.user, " ", make("span", { class: "tag" }, session.may_change ? "may change" : "reads")),
+      make("button", { type: "button", onclick: async () => { await logout(); changed(); } }, "Log out")]
+    : session.needs_login ? [] : session.can_login ? [make("button", { type: "button", onclick: () => show("Log in", (close) => loginForm(() => { close(); changed(); })) }, "Log in")]
+      : [make("span", { class: "tag", title: "Start with jetlake dashboard --login, or give the server users, to change things here." }, "read-only")]));
+}

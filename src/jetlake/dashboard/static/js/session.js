@@ -1,0 +1,55 @@
+// Who uses the page: logging in and out, and requests that change something.
+
+import { make } from "./elements.js";
+
+export const session = { user: null, may_change: false, csrf: "", can_login: false, needs_login: false };
+
+/** Sends JSON; errors come as `{ error }`. The token proves that it is this page that asks. */
+export async function post(path, body) {
+  try {
+    const answer = await fetch(path, {
+      method: "POST", headers: { "Content-Type": "application/json", "X-Jetlake-Csrf": session.csrf }, body: JSON.stringify(body ?? null),
+    });
+    return await answer.json();
+  } catch {
+    return { error: "The dashboard does not answer." };
+  }
+}
+
+export async function loadSession() {
+  try { Object.assign(session, await (await fetch("api/session")).json()); } catch { /* the live connection says so */ }
+}
+
+/** A form to log in. done: called when somebody is in. */
+export function loginForm(done) {
+  const said = make("p", { class: "bad", role: "alert" });
+  const field = (label, name, type, complete) => make("label", {}, make("span", {}, label), make("input", { name, type, autocomplete: complete }));
+  const form = make("form", {
+    class: "login",
+    onsubmit: async (event) => {
+      event.preventDefault();
+      const data = new FormData(form);
+      button.disabled = true;
+      const answer = await post("api/login", {
+        user: data.get("user"), password: data.get("password"), token: data.get("token"), change: data.get("change") === "on",
+      });
+      button.disabled = false;
+      if (answer.error) { said.textContent = answer.error; return; }
+      Object.assign(session, answer);
+      form.reset();
+      done();
+    },
+  });
+  const button = make("button", { type: "submit", class: "primary" }, "Log in");
+  form.append(
+    field("User", "user", "text", "username"), field("Password", "password", "password", "current-password"),
+    make("details", {}, make("summary", {}, "With a token instead"), field("Token", "token", "password", "off")),
+    make("label", { class: "check" }, make("input", { name: "change", type: "checkbox" }), make("span", {}, "Allow changes, as far as my permissions on the server go")),
+    said, make("div", { class: "actions" }, button));
+  return form;
+}
+
+export async function logout() {
+  const answer = await post("api/logout");
+  if (!answer.error) Object.assign(session, answer);
+}

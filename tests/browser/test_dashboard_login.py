@@ -1,0 +1,303 @@
+"""Logging in: sessions, their cookies and tokens, what is refused, and that the server's own permissions decide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from http.cookies import SimpleCookie
+
+import httpx2 as httpx
+import pytest
+
+import jetlake
+from jetlake.cli.served_dashboard import pages
+from jetlake.cli.session import Session
+from jetlake.dashboard.access import sessions as sessions_module
+from jetlake.dashboard.access.login_limit import PEER_FAILURES_MAX
+from jetlake.dashboard.access.sessions import Credentials
+from jetlake.errors import AuthorizationError
+from jetlake.server import Server
+from jetlake.server.config.assemble import assemble
+
+CONFIG = """
+listen: "127.0.0.1:-1"
+http: "127.0.0.1:-1"
+jetstream {{ store_dir: "{folder}" }}
+accounts {{
+  SHOP {{
+    jetstream: enabled
+    users: [
+      {{ user: boss, password: secret }}
+      {{ user: clerk, password: pen, permissions: {{
+        publish: {{ allow: ["$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.LIST.>",
+                            "$JS.API.STREAM.MSG.GET.>", "$SYS.REQ.USER.INFO"] }}
+        subscribe: {{ allow: ["_INBOX.>", "$JS.EVENT.>", "jetlake.>"] }} }} }}
+    ]
+  }}
+  OTHER {{ jetstream: enabled, users: [ {{ user: else, password: where }} ] }}
+}}
+"""
+
+
+@pytest.fixture
+async def shop(tmp_path):
+    """A server with users, its dashboard, and a stream."""
+    file = tmp_path / "server.conf"
+    file.write_text(CONFIG.format(folder=tmp_path / "store"))
+    server = Server(options=assemble({"config": str(file)}).options)
+    server.pages = pages(server)
+    async with server:
+        async with await jetlake.connect(server.url, user="boss", password="secret") as client:
+            await client.jetstream().create_stream("ORDERS", subjects=["orders.>"])
+        yield server
+
+
+class Page:
+    """A browser's tab, as far as the server can tell."""
+
+    def __init__(self, server):
+        self.base = f"http://127.0.0.1:{server.monitoring.port}"
+        self.client = httpx.AsyncClient(base_url=self.base, timeout=30)
+        self.csrf = ""
+
+    async def get(self, path, **options):
+        return await self.client.get(path, **options)
+
+    async def post(self, path, body=None, **headers):
+        given = {"origin": self.base, "x-jetlake-csrf": self.csrf, **headers}
+        return await self.client.post(path, json=body, headers={name: value for name, value in given.items() if value})
+
+    async def login(self, user, password, change=True):
+        answer = await self.post("/api/login", {"user": user, "password": password, "change": change})
+        self.csrf = answer.json().get("csrf", "")
+        return answer
+
+    async def change(self, kind, **arguments):
+        """Prepare a change and confirm it."""
+        prepared = await self.post("/api/changes", {"kind": kind, "arguments": arguments})
+        if prepared.status_code != 200:
+            return prepared
+        return await self.post(f"/api/changes/{prepared.json()['id']}")
+
+
+@pytest.fixture
+async def page(shop):
+    page = Page(shop)
+    async with page.client:
+        yield page
+
+
+async def test_without_a_login_a_server_with_users_shows_nothing(page):
+    assert (await page.get("/")).status_code == 200
+    said = (await page.get("/api/session")).json()
+    assert (said["can_login"], said["needs_login"], said["user"]) == (True, True, None)
+    for path in ("/api/view", "/api/live", "/api/streams/ORDERS/messages", "/api/streams/ORDERS/search?text=x"):
+        assert (await page.get(path)).status_code == 401
+    assert (await page.change("stream.delete", stream="ORDERS")).status_code == 403
+
+
+async def test_a_session_is_a_cookie_that_scripts_and_other_sites_never_see(page):
+    answer = await page.login("boss", "secret")
+    assert answer.status_code == 200
+    (cookie,) = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert cookie["httponly"] and cookie["samesite"].lower() == "strict" and cookie["path"] == "/"
+    assert len(cookie.value) >= 43
+    assert "secret" not in answer.text and cookie.value not in answer.text
+    view = (await page.get("/api/view")).json()
+    assert [row["name"] for row in view["page"]["rows"]] == ["ORDERS"]
+    first = cookie.value
+    (cookie,) = SimpleCookie((await page.login("boss", "secret")).headers["set-cookie"]).values()
+    assert cookie.value != first  # and the one before is over
+    page.client.cookies.clear()
+    page.client.cookies.set(cookie.key, first)
+    assert (await page.get("/api/session")).json()["user"] is None
+
+
+async def test_a_login_without_changes_only_reads(page):
+    await page.login("boss", "secret", change=False)
+    assert (await page.get("/api/session")).json()["may_change"] is False
+    assert (await page.get("/api/view")).status_code == 200
+    refused = await page.change("stream.delete", stream="ORDERS")
+    assert refused.status_code == 403 and "allow changes" in refused.json()["error"]
+
+
+async def test_wrong_passwords_are_refused_alike_and_not_for_ever(page):
+    texts = set()
+    for user, password in (("boss", "x"), ("nobody", "x"), ("", ""), ("boss", ""), ("clerk", "secret")):
+        answer = await page.login(user, password)
+        assert answer.status_code == 401 and "set-cookie" not in answer.headers
+        texts.add(answer.json()["error"])
+    assert len(texts) == 1
+    # Now the right one has to wait too, and is told so.
+    answer = await page.login("boss", "secret")
+    assert answer.status_code == 429 and int(answer.headers["retry-after"]) > 30
+
+
+async def test_many_logins_at_once_are_no_way_around_the_limit(page):
+    answers = await asyncio.gather(*(page.login("boss", f"guess {number}") for number in range(20)))
+    assert sorted(answer.status_code for answer in answers) == [401] * PEER_FAILURES_MAX + [429] * 15
+
+
+async def test_a_change_needs_the_cookie_the_token_and_the_own_origin(page, shop):
+    await page.login("boss", "secret")
+    wanted = {"kind": "stream.delete", "arguments": {"stream": "ORDERS"}}
+    other_port = f"http://127.0.0.1:{shop.monitoring.port + 1}"
+    for headers in (
+        {"x-jetlake-csrf": ""},
+        {"x-jetlake-csrf": "x" + page.csrf},
+        {"origin": ""},
+        {"origin": "null"},
+        {"origin": "http://evil.example"},
+        {"origin": other_port},
+    ):
+        assert (await page.post("/api/changes", wanted, **headers)).status_code == 403, headers
+    prepared = (await page.post("/api/changes", wanted)).json()
+    for headers in ({"x-jetlake-csrf": ""}, {"origin": other_port}):
+        assert (await page.post(f"/api/changes/{prepared['id']}", **headers)).status_code == 403
+        assert (await page.post("/api/logout", **headers)).status_code == 403
+    assert (await page.post("/api/login", {"user": "boss"}, origin=other_port)).status_code == 403
+    # A form of another site can send text, not JSON; nor is anything changed by a link.
+    form = await page.client.post(
+        "/api/changes", content=json.dumps(wanted), headers={"origin": page.base, "x-jetlake-csrf": page.csrf}
+    )
+    assert form.status_code == 400
+    assert (await page.get("/api/changes")).status_code == 405
+    page.client.cookies.clear()
+    assert (await page.post("/api/changes", wanted)).status_code == 403
+
+
+async def test_what_is_confirmed_is_what_was_shown_once_and_by_the_same_session(page, shop):
+    await page.login("boss", "secret")
+    shown = (await page.post("/api/changes", {"kind": "stream.purge", "arguments": {"stream": "ORDERS"}})).json()
+    assert shown["command"] == "jetlake stream purge ORDERS --force"
+    stranger = Page(shop)
+    async with stranger.client:
+        await stranger.login("boss", "secret")
+        assert (await stranger.post(f"/api/changes/{shown['id']}")).status_code == 400
+    assert (await page.post(f"/api/changes/{shown['id']}")).json()["done"] == "0 messages of ORDERS were removed."
+    assert (await page.post(f"/api/changes/{shown['id']}")).status_code == 400
+    assert (await page.post("/api/changes/nonsense")).status_code == 400
+
+
+async def test_the_servers_permissions_decide(page):
+    await page.login("clerk", "pen")
+    assert [row["name"] for row in (await page.get("/api/view")).json()["page"]["rows"]] == ["ORDERS"]
+    refused = await page.change("stream.delete", stream="ORDERS")
+    assert refused.status_code in (403, 502)
+    assert "permission" in refused.json()["error"].lower()
+    refused = await page.change("message.publish", subject="orders.new", payload=b64encode(b"x").decode())
+    assert "permission" in refused.json()["error"].lower()
+    await page.login("boss", "secret")
+    assert (await page.get("/api/view")).json()["page"]["rows"][0]["messages"] == 0
+
+
+async def test_users_see_their_own_account(page):
+    await page.login("else", "where")
+    assert (await page.get("/api/view")).json()["page"]["rows"] == []
+    assert (await page.get("/api/streams/ORDERS/messages")).status_code == 502
+
+
+async def test_sessions_end_by_logging_out_by_idleness_by_age_and_by_number(page, shop, monkeypatch):
+    await page.login("boss", "secret")
+    assert (await page.post("/api/logout")).status_code == 200
+    assert (await page.get("/api/view")).status_code == 401
+    for limit in ("IDLE_S", "LIFE_S"):
+        await page.login("boss", "secret")
+        with monkeypatch.context() as patched:
+            patched.setattr(sessions_module, limit, -1.0)
+            assert (await page.get("/api/view")).status_code == 401
+        assert (await page.get("/api/view")).status_code == 401
+    monkeypatch.setattr(sessions_module, "SESSIONS_MAX", 1)
+    await page.login("boss", "secret")
+    other = Page(shop)
+    async with other.client:
+        await other.login("boss", "secret")
+        assert (await page.get("/api/view")).status_code == 401
+        assert (await other.get("/api/view")).status_code == 200
+    # What is over leaves no connection behind.
+    async with asyncio.timeout(30):
+        while sum(one["name"] == "jetlake dashboard" for one in (await page.get("/connz")).json()["connections"]) > 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_bodies_are_bounded_and_must_be_what_is_wanted(page):
+    await page.login("boss", "secret")
+    for body in (
+        {"kind": 7},
+        {"kind": "stream.burn"},
+        {"kind": "stream.purge"},
+        {"kind": "stream.purge", "other": 1},
+        [],
+    ):
+        assert (await page.post("/api/changes", body)).status_code == 400
+    big = {"kind": "message.publish", "arguments": {"subject": "orders.new", "payload": "A" * 3_000_000}}
+    assert (await page.post("/api/changes", big)).status_code == 413
+    payload = b64encode(b"x" * 1_000_000).decode()
+    assert (await page.change("message.publish", subject="orders.big", payload=payload)).status_code == 200
+
+
+async def test_a_server_without_users_is_only_shown(server):
+    page = Page(server)
+    async with page.client:
+        said = (await page.get("/api/session")).json()
+        assert (said["can_login"], said["needs_login"]) == (False, False)
+        assert (await page.login("anybody", "anything")).status_code == 403
+        assert (await page.change("stream.create", stream="X", options={})).status_code == 403
+
+
+async def test_nothing_that_logs_the_dashboard_in_logs_its_users_in(shop):
+    watching = {"server": f"nats://boss:secret@127.0.0.1:{shop.port}"}
+    for settings in (watching, {"server": shop.url, "user": "boss", "password": "secret"}):
+        session = Session(settings, context=None)
+        await (await session.connect()).close()
+        for credentials in (Credentials(), Credentials(user="boss"), Credentials(token="secret")):
+            with pytest.raises(AuthorizationError):
+                await session.connect_as(credentials)
+        await (await session.connect_as(Credentials("boss", "secret"))).close()
+
+
+async def test_a_person_logs_in_creates_a_stream_publishes_and_deletes_it(shop, browser):
+    """In a real browser: every change is shown with its command, and confirmed."""
+    tab = await browser.new_page()
+    tab.set_default_timeout(20_000)
+    errors = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    await tab.goto(f"http://127.0.0.1:{shop.monitoring.port}/")
+    await tab.get_by_label("User").fill("boss")
+    await tab.get_by_label("Password").fill("secret")
+    await tab.get_by_label("Allow changes").check()
+    await tab.get_by_role("button", name="Log in").click()
+    await tab.get_by_role("button", name="Create stream").click()
+    await tab.get_by_label("Name").fill("PAYMENTS")
+    await tab.get_by_label("Subjects, separated").fill("payments.>")
+    await tab.get_by_label("Longest life").fill("soon")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_text("is not a duration").wait_for()
+    await tab.get_by_label("Longest life").fill("7d")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_text("jetlake stream add PAYMENTS --subjects 'payments.>'").wait_for()
+    await tab.get_by_role("button", name="Confirm").click()
+    await tab.get_by_text("Stream PAYMENTS was created.").wait_for()
+    await tab.get_by_role("button", name="Close").click()
+    await tab.get_by_role("link", name="PAYMENTS").click()
+    await tab.get_by_role("link", name="Messages").click()
+    await tab.get_by_role("button", name="Publish").click()
+    await tab.get_by_role("textbox", name="Subject").last.fill("payments.new")
+    await tab.get_by_label("Headers, one a line").fill("Kind: first")
+    await tab.get_by_label("Payload", exact=True).fill("Grüße")
+    await tab.get_by_role("button", name="Preview").click()
+    await tab.get_by_role("button", name="Confirm").click()
+    await tab.get_by_text("Stored in PAYMENTS at sequence 1.").wait_for()
+    await tab.get_by_role("button", name="Close").click()
+    await tab.go_back()
+    await tab.get_by_role("button", name="Delete").click()
+    await tab.get_by_role("button", name="Delete stream PAYMENTS").click()
+    await tab.get_by_text("Stream PAYMENTS was deleted.").wait_for()
+    await tab.get_by_role("button", name="Close").click()
+    async with await jetlake.connect(shop.url, user="boss", password="secret") as client:
+        assert await client.jetstream().stream_names() == ["ORDERS"]
+    await tab.get_by_role("button", name="Log out").click()
+    await tab.get_by_label("User").wait_for()
+    assert await tab.evaluate("document.cookie") == ""
+    assert errors == []
