@@ -11,6 +11,7 @@ import pytest
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
+from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/streams/S/msgs")
@@ -59,6 +60,7 @@ class Day:
             segment_bytes=self.random.choice([300, 1500, 6000]),
             tail_bytes=200,
             snapshot_bytes=3000,
+            index_cache=IndexCache(self.random.choice([100, 3000])),
             random_bytes=self.random.randbytes,
         )
         self.store.compresses = self.compresses

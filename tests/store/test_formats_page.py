@@ -8,6 +8,7 @@ from pathlib import Path
 from jetlake.store import meta_folder
 from jetlake.store.journal import journal_format
 from jetlake.store.log import index_snapshot, mark, segment_header, segment_list
+from jetlake.store.log.pieces import index_piece
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
 
@@ -53,11 +54,12 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
     versions = {
         segment_header.FORMAT_VERSION,
         mark.FORMAT_VERSION,
-        index_snapshot.FORMAT_VERSION,
+        index_piece.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
         segment_list.FORMAT_VERSION,
         meta_folder.META_VERSION,
     }
     assert versions == {1}
-    for magic in ("JLSG", "JLMK", "JLIX", "JLCJ", "JLSL"):
+    assert index_snapshot.FORMAT_VERSION == 2
+    for magic in ("JLSG", "JLMK", "JLIP", "JLIX", "JLCJ", "JLSL"):
         assert f"`{magic}`" in PAGE

@@ -55,6 +55,8 @@ def test_removals_syncs_and_crashes_between_the_steps(seed):
         fill(store)
         for _ in range(3):
             remove(store, random)
+        while store._filing.go_on():
+            pass
         for _ in range(random.randint(0, 120)):
             generations = sum(segment.generation for segment in store._index.blocks)
             store.compact_step(sync_here=False)

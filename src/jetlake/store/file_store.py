@@ -16,12 +16,14 @@ from jetlake.store.interface import StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
+from jetlake.store.log.filing import Filing
 from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.index_snapshot import IndexSnapshot
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
 from jetlake.store.log.mark import MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
+from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.recovery import Recovered, recover
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
@@ -55,6 +57,8 @@ class FileStore(IndexedStore[Segment]):
         tail_bytes: how much of the newest data stays in memory.
         snapshot_bytes: how much is written before house-keeping writes the index down.
         open_files: which of its files are open, and those of the stores that share it; None for a store alone.
+        index_cache: what bounds the memory that the index of full segments takes, in this store and in those that share
+            it; None for a store alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
         note: told of what recovery removed, and of what is not the store's.
@@ -82,6 +86,7 @@ class FileStore(IndexedStore[Segment]):
         tail_bytes: int = TAIL_BYTES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
         open_files: OpenFiles | None = None,
+        index_cache: IndexCache | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
         segment_list: Path | None = None,
         note: Callable[[str], None] = lambda _text: None,
@@ -129,9 +134,10 @@ class FileStore(IndexedStore[Segment]):
         """The stream's, in all its files."""
         self._segments = segments
         self._snapshot_bytes = snapshot_bytes
+        self._filing = Filing(disk, index, log, self._lost, index_cache or IndexCache())
         self._index_file = IndexFile(disk, folder / _INDEX_NAME, snapshot_bytes // _SNAPSHOT_STEPS)
         self._compactor = Compactor(
-            disk, index, log, self._lost, segments, self._index_file, open_files, segment_bytes // 64
+            disk, index, log, self._lost, segments, self._index_file, self._filing, open_files, segment_bytes // 64
         )
         self._compressor = Compressor(disk, index, log)
         self._closed = False
@@ -152,6 +158,7 @@ class FileStore(IndexedStore[Segment]):
         index.blocks = found.segments
         index.starts = [segment.first for segment in found.segments]
         index.subjects = found.subjects
+        self._filing.begin(found.segments)
         index.messages = sum(segment.live_count for segment in found.segments)
         index.bytes = sum(segment.live_bytes for segment in found.segments)
         index.last_time_ns = found.last_time_ns
@@ -244,6 +251,8 @@ class FileStore(IndexedStore[Segment]):
         self.flush()
         if self._index_file.go_on():
             return True
+        if self._filing.go_on():
+            return True
         if self._compactor.waits_for_sync() or self._waits_for_write():
             if sync_here:
                 self.sync()
@@ -261,6 +270,9 @@ class FileStore(IndexedStore[Segment]):
                 return True
         if self.compresses and self._compressor.go_on():
             return True
+        if not sync_here and log.durability.needs_sync():
+            # Index pieces will do: a busy store is not made to wait.
+            return False
         if log.written_bytes > max(self._snapshot_bytes, self._index.bytes // 2) and not log.removals.held_back:
             log.sync()
             self._index_file.begin(self._snapshot())
@@ -277,7 +289,10 @@ class FileStore(IndexedStore[Segment]):
         snapshot.lost = self._lost.sequences
         snapshot.lost_bytes = self._lost.bytes
         snapshot.segments = [segment for segment in self._index.blocks if segment.size]
-        snapshot.subjects = self._index.subjects
+        subjects = self._index.subjects
+        snapshot.names = subjects.names
+        snapshot.filed_end, snapshot.dead_high = subjects.filed.end, subjects.filed.dead_high
+        snapshot.totals = [subjects.filed.counts, subjects.filed.filed, subjects.filed.lows, subjects.filed.highs]
         return snapshot
 
     # The end
@@ -300,6 +315,7 @@ class FileStore(IndexedStore[Segment]):
 
     def _close_files(self) -> None:
         self._index_file.cancel()
+        self._filing.close()
         self._compactor.cancel()
         self._compressor.cancel()
         self._log.close_files()

@@ -59,7 +59,7 @@ class StoreHooks(msgspec.Struct):
         on_purged: called once after many messages went in one go.
         may_forget: asked before a file goes that holds the records of removed messages between two sequences, for good
             or by a rewrite without them; it is asked again after False.
-        on_full: called when a file is full, so that house-keeping can compress it.
+        on_full: called when a file is full, so that house-keeping can file its index and compress it.
         on_undone: called with the reason when the disk refused what was appended since the last flush, whoever flushed.
     """
 

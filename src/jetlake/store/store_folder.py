@@ -14,8 +14,9 @@ from jetlake.store.files.own_files import ACCOUNT, STREAMS
 from jetlake.store.files.removal import Remover
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.log.open_files import OpenFiles, files_max
+from jetlake.store.log.pieces.index_cache import INDEX_CACHE_BYTES, IndexCache
 from jetlake.store.meta_folder import ignore
-from jetlake.store.stream_folder import StreamFolder
+from jetlake.store.stream_folder import SharedResources, StreamFolder
 
 __all__ = ["StoreFolder"]
 
@@ -25,14 +26,15 @@ class StoreFolder:
 
     Args:
         store_dir: as the server was told; nothing is made before the first stream.
+        index_cache_bytes: how much of the index of full segments stays in memory, of all streams together.
     """
 
-    def __init__(self, disk: Disk, store_dir: Path) -> None:
+    def __init__(self, disk: Disk, store_dir: Path, index_cache_bytes: int = INDEX_CACHE_BYTES) -> None:
         self.disk = disk
         self.path = store_dir / "jetstream"
         self.names = UnsyncedNames(disk)
         self.remover = Remover(disk)
-        self._open_files = OpenFiles(files_max())
+        self._shared = SharedResources(OpenFiles(files_max()), IndexCache(index_cache_bytes))
         self._lists: dict[str, NameList] = {}
 
     def accounts(self) -> list[str]:
@@ -42,7 +44,7 @@ class StoreFolder:
     def stream(self, account: str, name: str) -> StreamFolder:
         """The place of a stream, which may not be there yet."""
         path = self._streams(account) / folder_name(name)
-        return StreamFolder(self.disk, path, self._open_files, self.names, self._list(account))
+        return StreamFolder(self.disk, path, self._shared, self.names, self._list(account))
 
     def streams(self, account: str, note: Callable[[str], None] = ignore) -> list[StreamFolder]:
         """The places of all streams of an account; what a crash left half removed goes.
@@ -57,7 +59,7 @@ class StoreFolder:
         list_folders(self.disk, path.parent, ACCOUNT, note)
         paths = list_folders(self.disk, path, STREAMS, note) if is_there(self.disk, path.parent) else []
         listed = self._list(account)
-        folders = [StreamFolder(self.disk, path, self._open_files, self.names, listed) for path in paths]
+        folders = [StreamFolder(self.disk, path, self._shared, self.names, listed) for path in paths]
         if folders:
             self.names.changed(path.parent)
             self.names.changed(self.path)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from jetlake.store.file_store import SEGMENT_BYTES, TAIL_BYTES, FileStore
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import folder_name, list_folders
@@ -24,9 +26,10 @@ from jetlake.store.files.removal import Removal
 from jetlake.store.files.unsynced_names import UnsyncedNames
 from jetlake.store.journal.file_journal import FileJournal
 from jetlake.store.log.open_files import OpenFiles
+from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.meta_folder import CONSUMERS_NAME, MetaFolder, ignore
 
-__all__ = ["ConsumerFolder", "StreamFolder"]
+__all__ = ["ConsumerFolder", "SharedResources", "StreamFolder"]
 
 _MESSAGES = "msgs"
 
@@ -81,11 +84,18 @@ class ConsumerFolder(MetaFolder):
         return f"{self.path.parents[1].name}/{self.path.name}"
 
 
+class SharedResources(msgspec.Struct, gc=False, frozen=True):
+    """What the stores of a server share; None for a store's own."""
+
+    open_files: OpenFiles | None = None
+    index_cache: IndexCache | None = None
+
+
 class StreamFolder(MetaFolder):
     """The files of one stream.
 
     Args:
-        open_files: shared by all streams of a server; None for a stream alone.
+        shared: what all streams of a server share; None for a stream alone.
         listed: the list of the account's streams; None for a stream alone.
     """
 
@@ -96,12 +106,12 @@ class StreamFolder(MetaFolder):
         self,
         disk: Disk,
         path: Path,
-        open_files: OpenFiles | None = None,
+        shared: SharedResources | None = None,
         names: UnsyncedNames | None = None,
         listed: NameList | None = None,
     ) -> None:
         super().__init__(disk, path, names)
-        self._open_files = open_files
+        self._shared = shared or SharedResources()
         self.listed = listed
 
     def sync(self) -> None:
@@ -153,7 +163,8 @@ class StreamFolder(MetaFolder):
             self.path / _MESSAGES,
             segment_bytes=segment_bytes,
             tail_bytes=tail_bytes,
-            open_files=self._open_files,
+            open_files=self._shared.open_files,
+            index_cache=self._shared.index_cache,
             segment_list=self.path / "segments",
             note=note,
             report=report,

@@ -15,6 +15,7 @@ from jetlake.protocol.subjects import matches
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import MessageStore, StoreLimits
+from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.memory_store import MemoryStore
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -283,8 +284,18 @@ class FileMachine(StoreMachine):
 
     def open(self) -> MessageStore:
         return FileStore(
-            RealDisk(), self.folder / "msgs", segment_bytes=self.segment_bytes, tail_bytes=500, snapshot_bytes=5000
+            RealDisk(),
+            self.folder / "msgs",
+            segment_bytes=self.segment_bytes,
+            tail_bytes=500,
+            snapshot_bytes=5000,
+            index_cache=IndexCache(500),
         )
+
+    @rule()
+    def file_segments(self) -> None:
+        while self.store.compact_step():
+            pass
 
     @rule()
     def restart(self) -> None:

@@ -13,6 +13,7 @@ from jetlake.server.config.secret import Secret
 from jetlake.server.config.sharing import ExportOptions, ImportOptions, check_sharing
 
 __all__ = [
+    "DEFAULT_INDEX_CACHE",
     "DEFAULT_STORE_DIR",
     "GLOBAL_ACCOUNT",
     "SYSTEM_ACCOUNT",
@@ -33,6 +34,7 @@ __all__ = [
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
 DEFAULT_STORE_DIR = "jetlake-data"
+DEFAULT_INDEX_CACHE = 64 * 1024 * 1024
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -208,6 +210,8 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
     domain: str = ""
     sync_interval_s: float | None = None
     """None = always: an acknowledgement waits for the disk; a number = the disk is synced that often."""
+    index_cache: int = DEFAULT_INDEX_CACHE
+    """Bytes of memory for the index of full segments, of all streams together; the rest is read when it is needed."""
     strict: bool = True
     """API requests with unknown fields are refused."""
     max_ack_pending: int = -1
@@ -234,6 +238,8 @@ class JetStreamOptions(Struct, frozen=True, kw_only=True):
             raise ConfigError("jetstream store_dir must not be empty")
         if self.sync_interval_s is not None and self.sync_interval_s <= 0:
             raise ConfigError("sync_interval must be 'always' or a duration above zero")
+        if self.index_cache < 0:
+            raise ConfigError("index_cache must not be negative")
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from jetlake.server.config.conf import Value, parse_file
 from jetlake.server.config.leaf_section import read_leafnodes
 from jetlake.server.config.mappings_reader import read_mappings
 from jetlake.server.config.options import (
+    DEFAULT_INDEX_CACHE,
     DEFAULT_STORE_DIR,
     SYSTEM_ACCOUNT,
     JetStreamOptions,
@@ -299,6 +300,7 @@ def _read_jetstream_map(section: Section, store_dir: str) -> JetStreamOptions | 
         "domain": section.string("domain"),
         "strict": section.boolean("strict", default=True),
         "sync_interval_s": _read_sync_interval(section),
+        "index_cache": section.size("index_cache", default=DEFAULT_INDEX_CACHE),
     }
     section.refuse(
         "the data would lie on the disk in the clear",

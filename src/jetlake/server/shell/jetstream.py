@@ -108,7 +108,8 @@ class JetStreamService:
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:
         folder = jetstream_folder(jetstream)
         log, accounts = self._log, self._accounts
-        storage = FolderStorage(StoreFolder(RealDisk(), Path(jetstream.store_dir)), log.error, log.warn)
+        store_folder = StoreFolder(RealDisk(), Path(jetstream.store_dir), jetstream.index_cache)
+        storage = FolderStorage(store_folder, log.error, log.warn)
         engine = Engine(self._clock, _engine_options(server_name, options, jetstream, folder), storage)
         engine.report = log.error
         _log_start(log, engine, folder)

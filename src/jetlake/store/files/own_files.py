@@ -49,7 +49,7 @@ class Layout:
         return self._folders.get("*") if "*" in self._folders and _FOLDER.fullmatch(name) else self._folders.get(name)
 
 
-MESSAGE_FILES = Layout(r"([0-4]\d{9}\.seg(\.2\.tmp)?|([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?)")
+MESSAGE_FILES = Layout(r"([0-4]\d{9}\.(idx|seg(\.2\.tmp)?)|([0-4]\d{9}\.seg|mark|index|segments)(\.tmp)?)")
 """A stream's `msgs`."""
 CONSUMER_FILES = Layout(r"(meta\.json(\.2)?|meta\.copy\.json|\d{10}\.journal)(\.tmp)?|begun")
 """The folder of one consumer."""

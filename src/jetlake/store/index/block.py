@@ -8,11 +8,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import compress
 
+import msgspec
+
+from jetlake.store.index.postings import Postings, subject_mask
 from jetlake.store.message import StoredMessage
 
-__all__ = ["Block"]
+__all__ = ["Block", "Filed"]
+
+
+class Filed(msgspec.Struct, gc=False, frozen=True):
+    """What stays in memory of a block whose columns may be released.
+
+    Attributes:
+        rows: how many rows there are.
+        last_sequence: that of the last row.
+        first_time_ns, last_time_ns: the times of the first and the last row.
+        mask: of the subjects that the rows have, see `postings.subject_mask`.
+    """
+
+    rows: int
+    last_sequence: int
+    first_time_ns: int
+    last_time_ns: int
+    mask: bytes
 
 
 class Block(ABC):
@@ -26,9 +47,10 @@ class Block(ABC):
         sequences: the sequence of each row when the block is sparse, else None.
         live_count: how many rows live.
         live_bytes: the sum of their sizes.
+        filed: what stays in memory of a block whose columns may be released; None for a block that has them.
     """
 
-    __slots__ = ("first", "live", "live_bytes", "live_count", "sequences", "sizes", "subject_ids", "times")
+    __slots__ = ("filed", "first", "live", "live_bytes", "live_count", "sequences", "sizes", "subject_ids", "times")
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -39,6 +61,65 @@ class Block(ABC):
         self.live = bytearray()
         self.live_count = 0
         self.live_bytes = 0
+        self.filed: Filed | None = None
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self.live) if self.filed is None else self.filed.rows
+
+    @property
+    def last_row_sequence(self) -> int:
+        """The sequence of the last row; 0 without one."""
+        if self.filed is not None:
+            return self.filed.last_sequence
+        return self.sequence_of(len(self.live) - 1) if self.live else 0
+
+    @property
+    def newest_time_ns(self) -> int:
+        """The time of the last row; 0 without one."""
+        if self.filed is not None:
+            return self.filed.last_time_ns
+        return self.times[-1] if self.times else 0
+
+    @property
+    def oldest_time_ns(self) -> int:
+        """The time of the first row; 0 without one."""
+        if self.filed is not None:
+            return self.filed.first_time_ns
+        return self.times[0] if self.times else 0
+
+    @property
+    def mask(self) -> bytes:
+        """The mask of the subjects in a filed block."""
+        assert self.filed is not None
+        return self.filed.mask
+
+    def living_subjects(self) -> set[int]:
+        """The numbers of the subjects that living rows have."""
+        return set(self.subject_ids if self.live_count == len(self.live) else compress(self.subject_ids, self.live))
+
+    def become_filed(self, numbers: Iterable[int]) -> Filed:
+        """Note what stays in memory when the columns are released, which must be there now.
+
+        Args:
+            numbers: of the subjects that living rows have.
+        """
+        self.filed = Filed(
+            len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, subject_mask(numbers)
+        )
+        return self.filed
+
+    def postings(self) -> Postings:
+        """The living sequences of each subject."""
+        live = self.live
+        sequences = compress(self.sequence_slice(0, len(live)), live)
+        return Postings.of_rows(zip(compress(self.subject_ids, live), sequences, strict=True))
+
+    def lives(self, sequence: int) -> bool:
+        """Whether a message of this sequence is here."""
+        row = self.row_of(sequence)
+        return row >= 0 and bool(self.live[row])
 
     def row_of(self, sequence: int) -> int:
         """The row of a sequence, or -1 when the block has none for it."""
@@ -51,7 +132,7 @@ class Block(ABC):
     def row_at_or_after(self, sequence: int) -> int:
         """The first row whose sequence is not below this one; the number of rows when there is none."""
         if self.sequences is None:
-            return min(max(sequence - self.first, 0), len(self.live))
+            return min(max(sequence - self.first, 0), self.row_count)
         return bisect_left(self.sequences, sequence)
 
     def sequence_of(self, row: int) -> int:
@@ -64,13 +145,13 @@ class Block(ABC):
 
     def live_rows(self, start: int, end: int) -> list[int]:
         """The living rows between two rows."""
-        if self.live_count == len(self.live):
+        if self.live_count == self.row_count:
             return list(range(start, end))
         return list(compress(range(start, end), self.live[start:end]))
 
     def count_live(self, start: int, end: int) -> int:
         """How many rows live between two rows."""
-        if start <= 0 and end >= len(self.live):
+        if start <= 0 and end >= self.row_count:
             return self.live_count
         return self.live.count(1, start, end)
 

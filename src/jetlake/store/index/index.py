@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import compress
 from typing import Generic, TypeVar
 
+from jetlake.errors import StoreError
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.index.block import Block
+from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.interface import StoreHooks
 from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
@@ -28,6 +32,7 @@ class Index(Generic[BlockType]):
         blocks: in the order of their sequences; the last one is `active`, to which rows are appended.
         starts: the first sequence of each block.
         hooks: told of each message that is taken out.
+        unread: rows that were taken out though the disk did not tell their sizes and subjects, which still count.
         on_emptied: called with a block whose last living row has died.
     """
 
@@ -42,6 +47,7 @@ class Index(Generic[BlockType]):
         self.starts: list[int] = [first_block.first]
         self.active = first_block
         self.hooks = hooks
+        self.unread: dict[BlockType, list[int]] = {}
         self.on_emptied: Callable[[BlockType], None] = lambda _block: None
 
     # Blocks
@@ -57,6 +63,8 @@ class Index(Generic[BlockType]):
         place = self.blocks.index(block)
         del self.blocks[place], self.starts[place]
         self.active = self.blocks[-1]
+        if block.filed is not None:
+            self.subjects.filed.drop(block)
 
     def move_active(self, first: int) -> None:
         """Let the active block, which has no row yet, begin with this sequence."""
@@ -83,13 +91,44 @@ class Index(Generic[BlockType]):
         row = block.row_of(sequence)
         return (block, row) if row >= 0 and block.live[row] else None
 
+    def file(self, block: BlockType, postings: Postings) -> None:
+        """Let the sequences of the oldest block that is not filed be found by its postings from now on."""
+        self.subjects.file(block, postings, self.last_of(block) + 1)
+
+    def lose_unread(self, block: BlockType, rows: list[int], live_bytes: int) -> None:
+        """Take out rows of a filed block of which nothing is known but that they lived.
+
+        Args:
+            live_bytes: what the other living rows of the block take.
+        """
+        for row in rows:
+            block.live[row] = 0
+        self.messages -= len(rows)
+        self.bytes -= block.live_bytes - live_bytes
+        block.live_count -= len(rows)
+        block.live_bytes = live_bytes
+        self.subjects.recount_filed()
+        self.settle_first()
+        if not block.live_count:
+            self.on_emptied(block)
+
     # Sequences and times
 
     @property
     def first_time_ns(self) -> int:
         """The time of the oldest message; 0 when there is none."""
-        found = self.locate(self.first_sequence)
-        return found[0].times[found[1]] if found is not None else 0
+        return self.time_of(self.first_sequence)
+
+    def time_of(self, sequence: int) -> int:
+        """The time of a message, or that of its block where the disk does not tell; 0 when it is not there."""
+        found = self.locate(sequence)
+        if found is None:
+            return 0
+        block, row = found
+        if row:
+            with suppress(StoreError):
+                return block.times[row]
+        return block.oldest_time_ns
 
     @property
     def deleted_count(self) -> int:
@@ -103,7 +142,7 @@ class Index(Generic[BlockType]):
     def first_at_or_after(self, time_ns: int) -> int:
         """The first sequence with a message of that time or later; the one after the last when there is none."""
         for block in self.blocks:
-            if block.live_count and block.times[-1] >= time_ns:
+            if block.live_count and block.newest_time_ns >= time_ns:
                 row = block.next_live(bisect_left(block.times, time_ns))
                 if row >= 0:
                     return block.sequence_of(row)
@@ -129,7 +168,7 @@ class Index(Generic[BlockType]):
             if block.live_count <= excess:
                 excess -= block.live_count
                 continue
-            return block.sequence_of(block.live_rows(0, len(block.live))[excess])
+            return block.sequence_of(block.live_rows(0, block.row_count)[excess])
         return self.last_sequence + 1
 
     def newest_bytes(self, limit: int) -> int:
@@ -166,9 +205,9 @@ class Index(Generic[BlockType]):
             if not block.live_count:
                 continue
             row = block.row_at_or_after(at)
-            if block.live_count == len(block.live) and block.sequences is None:
+            if block.live_count == block.row_count and block.sequences is None:
                 gone.extend(range(at, block.first + row))
-                at = block.first + len(block.live)
+                at = block.first + block.row_count
                 continue
             for sequence in compress(block.sequence_slice(row, len(block.live)), block.live[row:]):
                 gone.extend(range(at, sequence))
@@ -253,7 +292,7 @@ class Index(Generic[BlockType]):
         place = self.block_index(first_sequence)
         block = self.blocks[place]
         later = sum(self.blocks[at].live_count for at in range(place + 1, len(self.blocks)))
-        return block.count_live(block.row_at_or_after(first_sequence), len(block.live)) + later
+        return block.count_live(block.row_at_or_after(first_sequence), block.row_count) + later
 
     def subjects_above(self, sequence: int) -> set[int]:
         """The numbers of the subjects of messages above a sequence."""
@@ -268,7 +307,14 @@ class Index(Generic[BlockType]):
 
     def kill(self, block: BlockType, row: int, sequence: int) -> None:
         """Take one living message out."""
-        size = block.sizes[row]
+        try:
+            size = block.sizes[row]
+        except StoreError:
+            self._kill_unread(block, row)
+            return
+        if not block.live[row]:
+            # The columns had to be read anew, and the message turned out to be lost.
+            return
         number = block.subject_ids[row]
         subject = self.subjects.names[number]
         block.live[row] = 0
@@ -289,12 +335,21 @@ class Index(Generic[BlockType]):
         keeps_some = sequence <= self.last_sequence
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
+            try:
+                # Read first: columns that have to be read anew may show that messages are lost.
+                sizes = block.sizes[:end] if keeps_some else None
+            except StoreError:
+                for row in block.live_rows(0, end):
+                    self._kill_unread(block, row)
+                continue
             start = min(block.next_live(0), end)
             live = block.live[start:end]
             count = block.count_live(0, end)
             is_emptied = count == block.live_count
-            size = block.live_bytes if is_emptied else sum(compress(block.sizes[start:end], live))
-            if keeps_some:
+            size = block.live_bytes if is_emptied or sizes is None else sum(compress(sizes[start:end], live))
+            if keeps_some and block.filed is not None:
+                self.subjects.remove_filed(Counter(compress(block.subject_ids[start:end], live)), sequence)
+            elif keeps_some:
                 numbers.update(compress(block.subject_ids[start:end], live))
             block.live[start:end] = bytes(end - start)
             block.live_count -= count
@@ -304,11 +359,39 @@ class Index(Generic[BlockType]):
             block.forget(start, end)
             if not block.live_count:
                 self.on_emptied(block)
-        if self.messages:
+        if self.messages or (self.unread and keeps_some):
             for number in numbers:
                 self.subjects.remove_below(number, sequence)
         else:
             self.subjects.clear()
+            self._forget_unread()
+
+    def _kill_unread(self, block: BlockType, row: int) -> None:
+        """Take a message out whose size and subject the disk does not tell: they are counted until it does."""
+        block.live[row] = 0
+        block.live_count -= 1
+        self.messages -= 1
+        block.forget(row, row + 1)
+        self.unread.setdefault(block, []).append(row)
+        if self.hooks.on_purged is not None:
+            self.hooks.on_purged()
+
+    def _forget_unread(self) -> None:
+        """Count nothing more of what was taken out unread: nothing else is there any more."""
+        unread, self.unread = self.unread, {}
+        for block in unread:
+            self.bytes -= block.live_bytes
+            block.live_bytes = 0
+            self.on_emptied(block)
+
+    def settle_unread(self, block: BlockType) -> None:
+        """Count sizes and subjects of messages no more that were taken out while the disk did not tell them."""
+        for row in self.unread.pop(block, ()):
+            block.live_bytes -= block.sizes[row]
+            self.bytes -= block.sizes[row]
+            self.subjects.remove(block.subject_ids[row], block.sequence_of(row))
+        if not block.live_count:
+            self.on_emptied(block)
 
     def kill_range(self, first: int, last: int) -> None:
         """Take the messages between two sequences out, as a tombstone says."""

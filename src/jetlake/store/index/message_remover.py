@@ -106,11 +106,8 @@ class MessageRemover(Generic[BlockType]):
         end = index.last_sequence + 1
         count = 0
         if subject_filter is not None:
-            found = yield from self._purgeable(subject_filter, end if below is None else min(below, end), end, keep)
-            for group in in_groups(found, step):
-                count += self._remove_many(group, follows_append)
-                yield
-            return count
+            limit = end if below is None else min(below, end)
+            return (yield from self._purge_matching(subject_filter, limit, end, keep, step, follows_append))
         if index.last_sequence and not index.messages:
             index.first_sequence = end
         if below is not None:
@@ -160,9 +157,7 @@ class MessageRemover(Generic[BlockType]):
         index = self._index
         if self._aged_below <= index.first_sequence:
             return index.first_time_ns
-        sequence = next(index.live_between(self._aged_below, index.last_sequence + 1), 0)
-        found = index.locate(sequence)
-        return found[0].times[found[1]] if found is not None else 0
+        return index.time_of(next(index.live_between(self._aged_below, index.last_sequence + 1), 0))
 
     def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         """Remove the oldest messages until the limits hold, and return how many went."""
@@ -208,23 +203,56 @@ class MessageRemover(Generic[BlockType]):
         over.sort()
         return over
 
-    def _purgeable(self, subject_filter: SubjectFilter, below: int, end: int, keep: int | None) -> Steps[list[int]]:
-        """The sequences that a purge by subject removes, ascending; from `end` on there was nothing at its start."""
+    def _purge_matching(
+        self, subject_filter: SubjectFilter, below: int, end: int, keep: int | None, step: int, follows_append: bool
+    ) -> Steps[int]:
+        """Remove the messages below a sequence that pass the filter; from `end` on there was nothing at the start."""
         subjects = self._index.subjects
         yield from subjects.prepare(subject_filter)
+        numbers = set(subjects.passing(subject_filter))
+        if keep:
+            below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
+        count = 0
+        at = 0
+        # Block by block, so that what is found does not grow with the stream; the newest, which are not filed, at last.
+        while (block := subjects.filed.block_from(at)) is not None and block.first < below:
+            found = subjects.filed.sequences_in(block, numbers, below) if block.live_count else []
+            at = block.first + 1
+            for group in in_groups(found, step):
+                count += self._remove_many(group, follows_append)
+                yield
+            yield
+        found = yield from self._matching_here(numbers, below)
+        # Blocks that were filed meanwhile.
+        while (block := subjects.filed.block_from(at)) is not None:
+            found += subjects.filed.sequences_in(block, numbers, below)
+            at = block.first + 1
+        for group in in_groups(sorted(set(found)), step):
+            count += self._remove_many(group, follows_append)
+            yield
+        return count
+
+    def _oldest_kept(self, numbers: set[int], end: int, keep: int) -> Steps[int]:
+        """The oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
+        filed = self._index.subjects.filed
+        newest = yield from self._matching_here(numbers, end)
+        for block in reversed(filed.blocks[:]):
+            if len(newest) >= keep:
+                break
+            newest[:0] = filed.sequences_in(block, numbers, end)
+            yield
+        return newest[-keep] if len(newest) >= keep else 0
+
+    def _matching_here(self, numbers: set[int], below: int) -> Steps[list[int]]:
+        """The sequences of these subjects below a sequence that are not in filed blocks, ascending."""
+        subjects = self._index.subjects
         found: list[int] = []
-        total = 0
-        for group in in_groups(list(subjects.passing(subject_filter)), _STEP_SUBJECTS):
+        for group in in_groups(numbers, _STEP_SUBJECTS):
             for number in group:
                 if subjects.has(number):
-                    count = subjects.count(number)
-                    total += count - subjects.count_from(number, end)
-                    found += subjects.from_(number, 0, count - subjects.count_from(number, below))
+                    found += subjects.below_here(number, below)
             yield
-        found = yield from sort_in_steps(found)
-        if keep:
-            del found[max(total - keep, 0) :]
-        return found
+        return (yield from sort_in_steps(found))
 
     def _remove_many(self, sequences: list[int], follows_append: bool) -> int:
         """Remove these messages, given in ascending order."""

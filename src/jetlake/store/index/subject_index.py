@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from jetlake.protocol.subjects import has_wildcards
+from jetlake.store.index.block import Block
+from jetlake.store.index.filed_subjects import FiledSubjects
+from jetlake.store.index.postings import Postings
 from jetlake.store.index.sequence_list import CHUNK, SequenceList
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
@@ -33,15 +35,15 @@ class SubjectIndex:
     """Subjects by number and the ascending sequences of each.
 
     A subject has a number while it has messages; numbers are used again. The newest sequences of a subject are its
-    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`. After
-    a start a tail is only a place, as a negative number, in the column of all sequences that was read; it becomes a
-    proper one when it is first asked for, since a million small arrays take their time to make.
+    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`.
+    Sequences of filed blocks are in neither: `filed` tells of them. A subject that has only such has 0 for a tail.
 
     Attributes:
         ids: the number of each subject.
         names: the subject of each number; b"" for one that is free.
         tails: the newest sequences of each number.
         older: the sequences before the tail, for subjects with many.
+        filed: the sequences in filed blocks.
     """
 
     __slots__ = (
@@ -50,8 +52,7 @@ class SubjectIndex:
         "_changes_base",
         "_free",
         "_matching",
-        "_stored",
-        "_stored_counts",
+        "filed",
         "ids",
         "names",
         "older",
@@ -63,10 +64,9 @@ class SubjectIndex:
         self.names: list[bytes] = []
         self.tails: list[int | array[int]] = []
         self.older: dict[int, SequenceList] = {}
+        self.filed = FiledSubjects()
         self._free: list[int] = []
-        self._stored: array[int] = array("Q")
-        self._stored_counts: array[int] = array("I")
-        # What happened to the numbers, for the cached filters: n came into use, ~n went out of use.
+        # Every change of the subjects since `_changes_base`: n came into use, ~n went out of use.
         self._changes: list[int] = []
         self._changes_base = 0
         self._matching: dict[SubjectFilter, _Matching] = {}
@@ -94,10 +94,8 @@ class SubjectIndex:
     def grow(self, number: int, sequence: int) -> None:
         """Append a sequence to a tail that is a bare number or full."""
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
-            self.tails[number] = array("Q", (tail, sequence))
+            self.tails[number] = array("Q", (tail, sequence)) if tail else sequence
         elif len(tail) < CHUNK:
             tail.append(sequence)
         else:
@@ -138,11 +136,14 @@ class SubjectIndex:
     def remove(self, number: int, sequence: int) -> None:
         """Take out one sequence; a subject without sequences goes."""
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
+        if sequence < self.filed.end:
+            self.filed.remove(number, sequence)
+            if not tail:
+                self._release_unused(number)
+            return
         if isinstance(tail, int):
             if tail == sequence:
-                self._release(number)
+                self._release_unused(number)
             return
         if sequence < tail[0]:
             older = self.older.get(number)
@@ -157,21 +158,33 @@ class SubjectIndex:
             self._settle(number, tail)
 
     def remove_below(self, number: int, sequence: int) -> None:
-        """Take out all sequences of a subject below this one."""
+        """Take out all sequences of a subject below this one, but for those in filed blocks."""
+        self._cut_below(number, sequence)
+        if not self.tails[number]:
+            self._release_unused(number)
+
+    def remove_filed(self, counts: Mapping[int, int], below: int) -> None:
+        """Take out so many sequences of each of these subjects, all in one filed block and below this one."""
+        for number, count in counts.items():
+            self.filed.remove_many(number, count, min(below, self.filed.end) - 1)
+            if not self.tails[number]:
+                self._release_unused(number)
+
+    def _cut_below(self, number: int, sequence: int) -> None:
+        """Cut a tail, and what came before it, below a sequence."""
         older = self.older.get(number)
         if older is not None:
             older.remove_below(sequence)
             if not older.count:
                 del self.older[number]
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
             if tail < sequence:
-                self._release(number)
+                self.tails[number] = 0
         elif tail[0] < sequence:
             del tail[: bisect_left(tail, sequence)]
-            self._settle(number, tail)
+            if len(tail) < 2:
+                self.tails[number] = tail[0] if tail else 0
 
     def clear(self) -> None:
         """Forget all subjects."""
@@ -179,58 +192,9 @@ class SubjectIndex:
         self.names.clear()
         self.tails.clear()
         self.older.clear()
+        self.filed.clear()
         self._free.clear()
-        self._stored, self._stored_counts = array("Q"), array("I")
         self._forget_matches()
-
-    def adopt(self, names: list[bytes], counts: array[int], sequences: array[int]) -> None:
-        """Take over what was written down: names by number (b"" is free), and so many sequences for each, in a row."""
-        self.names.extend(names)
-        self._stored, self._stored_counts = sequences, counts
-        self.tails.extend(~end for end in accumulate(counts, initial=0))
-        self.tails.pop()
-        self.ids.update(zip(names, range(len(names)), strict=True))
-        if b"" in self.ids:
-            del self.ids[b""]
-            for number, name in enumerate(names):
-                if not name:
-                    self.tails[number] = 0
-                    self._free.append(number)
-        folded = False
-        for number, count in enumerate(counts):
-            if count > CHUNK:
-                self._unfold(number)
-            elif count:
-                folded = True
-        if not folded:
-            self._stored = array("Q")
-        self._forget_matches()
-
-    def chunks(self, number: int) -> list[array[int]]:
-        """All sequences of a subject as columns, to be written down."""
-        tail = self.tails[number]
-        if isinstance(tail, int):
-            if tail < 0:
-                return [self._stored[~tail : ~tail + self._stored_counts[number]]]
-            return [array("Q", (tail,))]
-        older = self.older.get(number)
-        return [tail] if older is None else [*older.chunks, tail]
-
-    def _unfold(self, number: int) -> int | array[int]:
-        """Make a proper tail of a place in the column that was read."""
-        start = ~self.tails[number]  # type: ignore[operator]
-        count = self._stored_counts[number]
-        if count == 1:
-            self.tails[number] = self._stored[start]
-            return self.tails[number]
-        end = start + count
-        if count > CHUNK:
-            older = self.older[number] = SequenceList()
-            while end - start > CHUNK:
-                older.push(self._stored[start : start + CHUNK])
-                start += CHUNK
-        self.tails[number] = self._stored[start:end]
-        return self.tails[number]
 
     def _settle(self, number: int, tail: array[int]) -> None:
         """Give a tail that lost sequences its proper form."""
@@ -240,18 +204,103 @@ class SubjectIndex:
                 self.tails[number] = tail[0]
             return
         if older is None:
-            self._release(number)
+            self._release_unused(number)
             return
         self.tails[number] = older.pop()
         if not older.count:
             del self.older[number]
 
-    def _release(self, number: int) -> None:
+    def _release_unused(self, number: int) -> None:
+        """Release a number whose tail is empty, unless filed blocks have messages of the subject."""
+        self.tails[number] = 0
+        if self.filed.count(number) or not self.names[number]:
+            return
         del self.ids[self.names[number]]
         self.names[number] = b""
-        self.tails[number] = 0
         self._free.append(number)
         self._note(~number)
+
+    # Filing
+
+    def postings_below(self, numbers: Iterable[int], end: int) -> Postings:
+        """What tails hold of these subjects below a sequence, as the postings of the block that is filed next."""
+        ordered = array("I", sorted(numbers))
+        counts: array[int] = array("I")
+        sequences: array[int] = array("Q")
+        for number in ordered:
+            before = len(sequences)
+            older = self.older.get(number)
+            if older is not None:
+                for chunk in older.chunks:
+                    sequences.extend(chunk[: bisect_left(chunk, end)])
+            tail = self.tails[number]
+            if isinstance(tail, int):
+                if 0 < tail < end:
+                    sequences.append(tail)
+            else:
+                sequences.extend(tail[: bisect_left(tail, end)])
+            counts.append(len(sequences) - before)
+        filed = self.filed.filed
+        earlier = array("Q", (filed[number] if number < len(filed) else 0 for number in ordered))
+        return Postings(ordered, counts, sequences, earlier)
+
+    def file(self, block: Block, postings: Postings, end: int) -> None:
+        """Let sequences below `end` be found by the block's postings, and release them here."""
+        self.filed.add(block, postings, end)
+        for number in postings.numbers:
+            self._cut_below(number, end)
+
+    def recount_filed(self) -> None:
+        """Count filed messages anew, and let subjects go that have no message at all."""
+        self.filed.recount()
+        self.release_unused()
+
+    # Recovery
+
+    def adopt_names(self, names: list[bytes]) -> None:
+        """Take over the names by number that were written down; b"" is free."""
+        self.names.extend(names)
+        self.tails.extend([0] * len(names))
+        self.ids.update(zip(names, range(len(names)), strict=True))
+        self.ids.pop(b"", None)
+        self._forget_matches()
+
+    def number_of(self, subject: bytes) -> int:
+        """The number of a subject, which gets one when it has none."""
+        number = self.ids.get(subject)
+        return self.add(subject, 0) if number is None else number
+
+    def claim(self, number: int, subject: bytes) -> bool:
+        """Whether a subject has this number, or can be given it: then it has it now."""
+        names = self.names
+        if number < len(names) and names[number] == subject:
+            return True
+        if subject in self.ids or (number < len(names) and names[number]):
+            return False
+        if (missing := number + 1 - len(names)) > 0:
+            names.extend([b""] * missing)
+            self.tails.extend([0] * missing)
+        names[number] = subject
+        self.ids[subject] = number
+        self._note(number)
+        return True
+
+    def append_rows(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Append sequences of subjects that have a number, each as (number, sequence)."""
+        tails = self.tails
+        for number, sequence in rows:
+            tail = tails[number]
+            if type(tail) is array and len(tail) < CHUNK:
+                tail.append(sequence)
+            else:
+                self.grow(number, sequence)
+
+    def release_unused(self) -> None:
+        """Release every number whose subject has no message, and find those that are free."""
+        for number, name in enumerate(self.names):
+            if name and not self.tails[number]:
+                self._release_unused(number)
+        self._free = [number for number, name in enumerate(self.names) if not name]
 
     # Questions about one subject
 
@@ -261,50 +310,46 @@ class SubjectIndex:
 
     def first(self, number: int) -> int:
         """The oldest sequence of a subject."""
+        return self.filed.first(number) or self._first_here(number)
+
+    def _first_here(self, number: int) -> int:
         older = self.older.get(number) if self.older else None
         if older is not None:
             return older.first()
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         return tail if isinstance(tail, int) else tail[0]
 
     def last(self, number: int) -> int:
         """The newest sequence of a subject."""
         tail = self.tails[number]
         if isinstance(tail, int):
-            if tail >= 0:
-                return tail
-            return self._stored[~tail + self._stored_counts[number] - 1]
+            return tail or self.filed.last(number)
         return tail[-1]
 
     def count(self, number: int) -> int:
         """How many messages a subject has."""
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
-            return 1
+            return self.filed.count(number) + (1 if tail else 0)
         older = self.older.get(number)
-        return len(tail) + (older.count if older is not None else 0)
+        return self.filed.count(number) + len(tail) + (older.count if older is not None else 0)
 
     def count_from(self, number: int, sequence: int) -> int:
         """How many messages of a subject are not below this sequence."""
+        filed = self.filed.count_from(number, sequence) if sequence < self.filed.end else 0
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
-            return int(tail >= sequence)
+            return filed + int(0 < tail >= sequence)
         if sequence > tail[0]:
             return len(tail) - bisect_left(tail, sequence)
         older = self.older.get(number)
-        return len(tail) + (older.count_from(sequence) if older is not None else 0)
+        return filed + len(tail) + (older.count_from(sequence) if older is not None else 0)
 
     def at_or_after(self, number: int, sequence: int) -> int:
         """A subject's first sequence that is not below this one, or 0."""
+        if sequence < self.filed.end and (found := self.filed.at_or_after(number, sequence)):
+            return found
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
             return tail if tail >= sequence else 0
         if sequence > tail[-1]:
@@ -318,45 +363,41 @@ class SubjectIndex:
     def at_or_before(self, number: int, sequence: int) -> int:
         """A subject's last sequence that is not above this one, or 0."""
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
-            return tail if tail <= sequence else 0
-        at = bisect_right(tail, sequence)
-        if at:
+            found = tail if tail <= sequence else 0
+        elif at := bisect_right(tail, sequence):
             return tail[at - 1]
-        older = self.older.get(number)
-        return older.at_or_before(sequence) if older is not None else 0
+        else:
+            older = self.older.get(number)
+            found = older.at_or_before(sequence) if older is not None else 0
+        return found or self.filed.at_or_before(number, sequence)
 
     def from_(self, number: int, sequence: int, limit: int) -> list[int]:
         """Up to `limit` sequences of a subject that are not below this one, ascending."""
+        found = self.filed.from_(number, sequence, limit) if sequence < self.filed.end else []
         tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
         if isinstance(tail, int):
-            return [tail] if limit > 0 and tail >= sequence else []
-        found: list[int] = []
-        if sequence < tail[0]:
+            if len(found) < limit and 0 < tail >= sequence:
+                found.append(tail)
+            return found
+        if sequence < tail[0] and len(found) < limit:
             older = self.older.get(number)
             if older is not None:
-                found = older.from_(sequence, limit)
+                found += older.from_(sequence, limit - len(found))
         if len(found) < limit:
             at = bisect_left(tail, sequence)
             found.extend(tail[at : at + limit - len(found)])
         return found
 
+    def below_here(self, number: int, sequence: int) -> list[int]:
+        """The sequences of a subject below this one that are not in filed blocks, ascending."""
+        first = max(self.filed.end, self._first_here(number))
+        count = self.count_from(number, first) - self.count_from(number, max(sequence, first))
+        return self.from_(number, first, count)
+
     def sequences(self, number: int) -> Iterator[int]:
         """All sequences of a subject, ascending."""
-        older = self.older.get(number)
-        if older is not None:
-            yield from older
-        tail = self.tails[number]
-        if isinstance(tail, int) and tail < 0:
-            tail = self._unfold(number)
-        if isinstance(tail, int):
-            yield tail
-        else:
-            yield from tail
+        yield from self.from_(number, 0, self.count(number))
 
     # Questions about several
 

@@ -76,7 +76,7 @@ class CheckedReader:
         segments = list(self._index.blocks)
         for place, segment in enumerate(segments):
             following = segments[place + 1] if place + 1 < len(segments) else None
-            if not segment.size or (following is not None and following.times and following.times[0] < time_ns):
+            if not segment.size or (following is not None and 0 < following.oldest_time_ns < time_ns):
                 continue
             if segment not in self._index.blocks:
                 # Its file was removed since the last run.
@@ -97,6 +97,8 @@ class CheckedReader:
         """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
         if segment.file.handle is None:
             self._log.use((segment,))
+        if segment.filed is not None and not segment.bring_back():
+            return False
         return segment.verified or self.check(segment)
 
     def check(self, segment: Segment) -> bool:
@@ -105,16 +107,23 @@ class CheckedReader:
         segment.verified = True
         if segment.matches_digest(data):
             return True
+        segment.bring_back()
         content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)
         good = dict(zip(content.sequences, content.offsets, strict=True))
-        lost = [
+        damaged = [
             row
             for row in segment.live_rows(0, len(segment.live))
             if segment.offsets[row] < segment.size and good.get(segment.sequence_of(row)) != segment.offsets[row]
         ]
+        # An erased record is its own tombstone; that of the log may have been cut off by a crash.
+        erased = {first for first, last in content.tombstones if first == last}
+        for sequence in erased.intersection(map(segment.sequence_of, damaged)):
+            self._log.removals.add(sequence, sequence)
+        lost = [row for row in damaged if segment.sequence_of(row) not in erased]
         if lost:
+            segment.is_damaged = True
             self._lost.add(list(map(segment.sequence_of, lost)), sum(segment.sizes[row] for row in lost))
-        for row in lost:
+        for row in damaged:
             self._index.kill(segment, row, segment.sequence_of(row))
         self._index.settle_first()
-        return not lost
+        return not damaged

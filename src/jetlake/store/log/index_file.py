@@ -30,7 +30,7 @@ class IndexFile:
         self.cancel()
         if self._generation == generation:
             return
-        writer = SnapshotWriter(self._disk, self._path, snapshot, with_sequences=True)
+        writer = SnapshotWriter(self._disk, self._path, snapshot)
         try:
             while writer.step():
                 pass
@@ -40,7 +40,7 @@ class IndexFile:
 
     def begin(self, snapshot: IndexSnapshot) -> None:
         """Begin to write the index as it is now, while the store goes on."""
-        self._writer = SnapshotWriter(self._disk, self._path, snapshot, with_sequences=False)
+        self._writer = SnapshotWriter(self._disk, self._path, snapshot)
 
     def go_on(self) -> bool:
         """Take the next step of what was begun; False when there was nothing to do."""

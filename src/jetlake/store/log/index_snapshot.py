@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -20,20 +20,22 @@ from xxhash import xxh3_64
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, SMALL_FILE_BYTES_MAX, read_file
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.segment import Segment
+from jetlake.store.index.block import Filed
+from jetlake.store.index.postings import MASK_BYTES
+from jetlake.store.log.segment import PieceParts, Segment
 
 __all__ = ["FORMAT_VERSION", "IndexSnapshot", "SnapshotWriter", "read_snapshot"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MAGIC = b"JLIX"
-_HEAD = struct.Struct("<4sHHQQqQIII")
+_HEAD = struct.Struct("<4sHHQQqQQQIIII")
 _SEGMENT = struct.Struct("<IIQQQIIQQQQI")
+_FILED = struct.Struct("<QqqIIIIQQIIII")
 _HASH = struct.Struct("<Q")
+_COUNT = struct.Struct("<I")
 _WRITE_BYTES = 1024 * 1024
 _ITEM_SIZES = {"I": 4, "q": 8, "Q": 8}
-_SPARSE, _DEAD_RECORDS, _HAS_DIGEST = 1, 2, 4
-_NO_SEQUENCES = 1
+_SPARSE, _DEAD_RECORDS, _HAS_DIGEST, _IS_FILED, _HAS_PIECE, _IS_DAMAGED = 1, 2, 4, 8, 16, 32
 _LOG_SHARE_MAX = 4
 
 
@@ -42,9 +44,12 @@ class IndexSnapshot:
 
     Attributes:
         key: the stream's, as everywhere.
-        segments: with their rows as they were; `size` is how far each was written.
+        segments: with their rows as they were; `size` is how far each was written. The first ones are filed.
         last_sequence: the last one that was used.
         lost, lost_bytes: what recovery had found missing until then.
+        names: the subject of each number; b"" for one that is free.
+        filed_end, dead_high, totals: the counters over filed segments, see `FiledSubjects`; the last are by number:
+            counts, filed, lows, highs.
     """
 
     def __init__(self) -> None:
@@ -54,26 +59,27 @@ class IndexSnapshot:
         self.lost: list[int] = []
         self.lost_bytes = 0
         self.segments: list[Segment] = []
-        self.subjects = SubjectIndex()
+        self.names: list[bytes] = []
+        self.filed_end = 0
+        self.dead_high = 0
+        self.totals: list[array[int]] = [array("Q") for _ in range(4)]
 
 
 class SnapshotWriter:
     """Writes a snapshot aside, in steps, and puts it in its place with the last one.
 
-    Without the sequences of the subjects it tells how things stood when it was made, whatever becomes of the store
-    meanwhile; a reader finds the sequences in the segments' rows, which takes it longer. With them, nothing may change
-    until it is done.
+    It tells how things stood when it was made, whatever becomes of the store meanwhile.
     """
 
-    def __init__(self, disk: Disk, path: Path, snapshot: IndexSnapshot, *, with_sequences: bool) -> None:
+    def __init__(self, disk: Disk, path: Path, snapshot: IndexSnapshot) -> None:
         self._disk = disk
         self._path = path
         self._aside = path.with_name(path.name + ASIDE_SUFFIX)
         self._pieces = _pieces(
-            _head(snapshot, with_sequences),
+            _head(snapshot),
             [_FrozenSegment(segment) for segment in snapshot.segments],
-            snapshot.subjects.names[:],
-            snapshot.subjects if with_sequences else None,
+            snapshot.names[:],
+            [column[:] for column in snapshot.totals],
         )
         self._hasher = xxh3_64()
         self._offset = 0
@@ -127,50 +133,51 @@ def _gather(pieces: Iterator[bytes], size: int) -> bytes:
     return b"".join(taken)
 
 
-def _head(snapshot: IndexSnapshot, with_sequences: bool) -> bytes:
+def _head(snapshot: IndexSnapshot) -> bytes:
     head = _HEAD.pack(
         _MAGIC,
         FORMAT_VERSION,
-        0 if with_sequences else _NO_SEQUENCES,
+        0,
         snapshot.key,
         snapshot.last_sequence,
         snapshot.last_time_ns,
         snapshot.lost_bytes,
+        snapshot.filed_end,
+        snapshot.dead_high,
         len(snapshot.segments),
-        len(snapshot.subjects.names),
+        len(snapshot.names),
         len(snapshot.lost),
+        len(snapshot.totals[0]),
     )
     return head + column_bytes(array("Q", snapshot.lost))
 
 
 def _pieces(
-    head: bytes, segments: list[_FrozenSegment], names: list[bytes], subjects: SubjectIndex | None
+    head: bytes, segments: list[_FrozenSegment], names: list[bytes], totals: list[array[int]]
 ) -> Iterator[bytes]:
     yield head
     for segment in segments:
         yield from segment.pieces()
     yield column_bytes(array("I", map(len, names)))
     yield b"".join(names)
-    if subjects is None:
-        return
-    counts = array("I", (subjects.count(number) if name else 0 for number, name in enumerate(names)))
-    yield column_bytes(counts)
-    for number, name in enumerate(names):
-        if name:
-            yield from map(column_bytes, subjects.chunks(number))
+    yield from map(column_bytes, totals)
 
 
 class _FrozenSegment:
     """A segment as it stood: rows that are written do not change any more, but for whether they live."""
 
-    __slots__ = ("_columns", "_head", "_live", "_sequences")
+    __slots__ = ("_columns", "_head", "_live", "_sequences", "_tombstones")
 
     def __init__(self, segment: Segment) -> None:
         digest = segment.digest if segment.hasher is None else int(segment.hasher.intdigest())
+        has_piece = segment.piece is not None
         flags = (
-            (_SPARSE if segment.sequences is not None else 0)
+            (_SPARSE if not has_piece and segment.sequences is not None else 0)
             | (_DEAD_RECORDS if segment.dead_records else 0)
             | (_HAS_DIGEST if digest is not None else 0)
+            | (_IS_FILED if segment.filed is not None else 0)
+            | (_HAS_PIECE if has_piece else 0)
+            | (_IS_DAMAGED if segment.is_damaged else 0)
         )
         self._head = _SEGMENT.pack(
             segment.number,
@@ -178,7 +185,7 @@ class _FrozenSegment:
             segment.first,
             segment.size,
             segment.high_water,
-            len(segment.live),
+            segment.row_count,
             segment.live_count,
             segment.live_bytes,
             segment.tombstones_low,
@@ -186,19 +193,56 @@ class _FrozenSegment:
             digest or 0,
             flags,
         )
-        self._columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
-        self._live = bytes(segment.live)
-        self._sequences = segment.sequences
+        self._columns: tuple[array[int], ...] = ()
+        self._sequences: array[int] | None = None
+        self._tombstones = segment.tombstones[:]
+        if has_piece:
+            self._live = segment.pack_filed()
+            self._head += _filed_bytes(segment, len(self._live))
+        else:
+            self._columns = (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
+            self._live = bytes(segment.live)
+            self._sequences = segment.sequences
 
     def pieces(self) -> Iterator[bytes]:
         """The bytes of its part of the file."""
-        rows = len(self._live)
         yield self._head
+        if not self._columns:
+            yield self._live
+            return
+        rows = len(self._live)
         for column in self._columns:
             yield column_bytes(column[:rows])
         yield self._live
         if self._sequences is not None:
             yield column_bytes(self._sequences[:rows])
+        yield _COUNT.pack(len(self._tombstones))
+        yield column_bytes(self._tombstones)
+
+
+def _filed_bytes(segment: Segment, live_size: int) -> bytes:
+    filed, parts = segment.filed, segment.piece
+    assert filed is not None
+    assert parts is not None
+    return (
+        _FILED.pack(
+            filed.last_sequence,
+            filed.first_time_ns,
+            filed.last_time_ns,
+            live_size,
+            len(segment.packed_sequences),
+            parts.columns_at,
+            parts.columns_size,
+            parts.columns_hash,
+            parts.subjects_hash,
+            parts.subjects_size,
+            parts.subjects_at,
+            parts.subject_count,
+            int(parts.counts_earlier),
+        )
+        + filed.mask
+        + segment.packed_sequences
+    )
 
 
 def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> IndexSnapshot | None:
@@ -213,9 +257,8 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
         return None
     if len(data) < _HEAD.size + _HASH.size:
         return None
-    magic, version, flags, key, last_sequence, last_time_ns, lost_bytes, segments, subjects, lost = _HEAD.unpack_from(
-        data
-    )
+    magic, version, _, key, last_sequence, last_time_ns, lost_bytes, *filed_counts = _HEAD.unpack_from(data)
+    filed_end, dead_high, segments, subjects, lost, filed_subjects = filed_counts
     hasher = xxh3_64(memoryview(data)[: -_HASH.size])
     if (magic, version) != (_MAGIC, FORMAT_VERSION) or _HASH.unpack(data[-8:])[0] != hasher.intdigest():
         return None
@@ -224,16 +267,12 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
     snapshot.last_sequence = last_sequence
     snapshot.last_time_ns = last_time_ns
     snapshot.lost_bytes = lost_bytes
+    snapshot.filed_end, snapshot.dead_high = filed_end, dead_high
     reader = _Reader(data, _HEAD.size)
     snapshot.lost = list(reader.column("Q", lost))
     snapshot.segments = [_read_segment(reader, disk, folder, key) for _ in range(segments)]
-    names = _read_names(reader, subjects)
-    if flags & _NO_SEQUENCES:
-        counts, sequences = _sequences_in(snapshot.segments, subjects)
-    else:
-        counts = reader.column("I", subjects)
-        sequences = reader.column("Q", sum(counts))
-    snapshot.subjects.adopt(names, counts, sequences)
+    snapshot.names = _read_names(reader, subjects)
+    snapshot.totals = [reader.column("Q", filed_subjects) for _ in range(4)]
     return snapshot
 
 
@@ -287,6 +326,10 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     segment.digest = digest if flags & _HAS_DIGEST else None
     segment.hasher = None
     segment.verified = False
+    segment.is_damaged = bool(flags & _IS_DAMAGED)
+    if flags & _HAS_PIECE:
+        _read_filed(reader, segment, rows)
+        return segment
     segment.sizes = reader.column("I", rows)
     segment.subject_ids = reader.column("I", rows)
     segment.times = reader.column("q", rows)
@@ -294,7 +337,22 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     segment.live = bytearray(reader.bytes(rows))
     if flags & _SPARSE:
         segment.sequences = reader.column("Q", rows)
+    segment.tombstones = reader.column("Q", reader.fields(_COUNT)[0])
+    if flags & _IS_FILED:
+        segment.become_filed(segment.living_subjects())
     return segment
+
+
+def _read_filed(reader: _Reader, segment: Segment, rows: int) -> None:
+    fields = reader.fields(_FILED)
+    last_sequence, first_time_ns, last_time_ns, live_size, sequences_size, *parts = fields
+    columns_at, columns_size, columns_hash, subjects_hash, subjects_size, subjects_at, count, counts_earlier = parts
+    filed = Filed(rows, last_sequence, first_time_ns, last_time_ns, bytes(reader.bytes(MASK_BYTES)))
+    packed_sequences = bytes(reader.bytes(sequences_size))
+    piece = PieceParts(
+        columns_at, columns_size, columns_hash, subjects_at, subjects_size, subjects_hash, count, bool(counts_earlier)
+    )
+    segment.begin_released(filed, bytes(reader.bytes(live_size)), packed_sequences, piece)
 
 
 def _read_names(reader: _Reader, count: int) -> list[bytes]:
@@ -302,17 +360,3 @@ def _read_names(reader: _Reader, count: int) -> list[bytes]:
     ends = list(accumulate(lengths, initial=0))
     blob = bytes(reader.bytes(ends[-1]))
     return [blob[start:end] for start, end in pairwise(ends)]
-
-
-def _sequences_in(segments: list[Segment], subjects: int) -> tuple[array[int], array[int]]:
-    """How many sequences each subject has, and all of them, subject by subject, by what the rows say."""
-    columns = [array("Q") for _ in range(subjects)]
-    for segment in segments:
-        live = segment.live
-        numbers = compress(segment.subject_ids, live)
-        for number, sequence in zip(numbers, compress(segment.sequence_slice(0, len(live)), live), strict=True):
-            columns[number].append(sequence)
-    sequences: array[int] = array("Q")
-    for column in columns:
-        sequences.extend(column)
-    return array("I", map(len, columns)), sequences

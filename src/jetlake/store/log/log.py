@@ -107,9 +107,13 @@ class Log:
         active = index.active
         self._flushed_sequence = index.last_sequence
         self._flushed_time_ns = index.last_time_ns
-        if not active.live and active.sequences is None:
+        if active.filed is None and not active.live and active.sequences is None:
             index.move_active(index.last_sequence + 1)
-        elif active.sequences is not None or active.first + len(active.live) <= index.last_sequence:
+        elif (
+            active.filed is not None
+            or active.sequences is not None
+            or active.first + len(active.live) <= index.last_sequence
+        ):
             self._roll()
             self._seal_full()
 
@@ -441,6 +445,8 @@ class Log:
         if len(self._index.blocks) < 2:
             return False
         previous = self._index.blocks[-2]
+        if previous.filed is not None:
+            return False
         return previous.sequences is None and previous.first + len(previous.live) > target
 
     def _drop_newest(self) -> None:

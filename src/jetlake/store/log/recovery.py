@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import compress
+from operator import not_
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,12 +24,15 @@ from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.groups import incomplete_groups
 from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.log.mark import Mark
+from jetlake.store.log.pieces.index_piece import PieceHead, piece_path, read_head
+from jetlake.store.log.pieces.recovered_subjects import RecoveredSubjects
 from jetlake.store.log.record import OVERHEAD, SEQUENCE_MASK
 from jetlake.store.log.scan import WINDOW_BYTES, Scan, scan, scan_long
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_files import SegmentFile, find_segments
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
+from jetlake.store.sequence_ranges import ranges_of
 
 __all__ = ["Recovered", "recover"]
 
@@ -156,7 +162,9 @@ class _Recovery:
         self._open_damage = 0
         self._torn_bytes = 0
         self._links: list[tuple[int, int]] = []
-        found.subjects = snapshot.subjects
+        counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.filed)))
+        self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
+        self._heads: dict[int, PieceHead] = {}
         found.last_sequence = snapshot.last_sequence
         found.last_time_ns = snapshot.last_time_ns
         # What was lost from files that have gone since is no longer worth telling.
@@ -169,17 +177,23 @@ class _Recovery:
     def run(self, mark: Mark) -> None:
         """Take in every segment, then find the end."""
         listed = self._listed or {}
+        # A segment is listed when it is safe, and those before it are.
+        self._found.safe_end = max(mark.safe_end, (max(listed, default=0), 0))
+        self._find_heads()
         numbers = sorted(self._known.keys() | self._files.keys() | listed.keys())
         for place, number in enumerate(numbers):
             following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
             segment = self._take_in(number, following)
             if segment is not None:
                 self._found.segments.append(segment)
+                self._subjects.take(segment)
                 self._found.last_sequence = max(self._found.last_sequence, segment.high_water)
             elif number in listed:
                 self._note_vanished(number, self._first_behind(number), mark)
         for segment in self._found.segments[:-1]:
             segment.seal()
+        self._found.subjects = self._subjects.finish(self._found.segments)
+        self._found.missing += self._subjects.missing
         self._find_the_end(mark)
 
     def _take_in(self, number: int, following: SegmentFile | None) -> Segment | None:
@@ -194,21 +208,70 @@ class _Recovery:
             return None
         if known is not None:
             known.file.path = self._folder / file.name
-        as_known = (
-            known is not None
-            and file.header is not None
-            and file.header.generation == known.generation
-            and file.size >= known.size
-        )
+        if (known is None or known.filed is None) and (segment := self._by_piece(file, known)) is not None:
+            return segment
+        as_known = known is not None and self._is_as_known(known)
+        if as_known and known is not None and (number != self._known_last or known.filed is not None):
+            return known
+        # What is read now may be changed before it has a piece again: an old one must not be believed then.
+        with suppress(OSError):
+            self._disk.remove(piece_path(self._folder / file.name))
         if known is None:
             return self._read(file, following)
-        if as_known and number != self._known_last:
-            return known
         if as_known and (segment := self._read_on(known, following)) is not None:
             return segment
         return self._read_again(file, known, following)
 
+    def _is_as_known(self, known: Segment) -> bool:
+        """Whether the file of a segment is that of the snapshot, with or without more at its end."""
+        file = self._files.get(known.number)
+        return (
+            file is not None
+            and file.header is not None
+            and file.header.generation == known.generation
+            and file.size >= known.size
+        )
+
     # The ways to take in a segment
+
+    def _by_piece(self, file: SegmentFile, known: Segment | None) -> Segment | None:
+        """Take in a full segment by its index piece; None when there is none that tells all about it."""
+        head = self._heads.pop(file.number, None)
+        found = self._found
+        if head is None or any(first <= head.last and last >= head.segment.first for first, last in found.missing):
+            return None
+        if known is not None:
+            # Tombstones of what had died by the snapshot may be in segments that are not read.
+            found.tombstones += ranges_of(compress(known.sequence_slice(0, len(known.live)), map(not_, known.live)))
+        found.tombstones += head.tombstones
+        found.last_time_ns = max(found.last_time_ns, head.last_time_ns)
+        found.last_sequence = max(found.last_sequence, head.last)
+        self._torn_bytes = self._open_damage = 0
+        self._position = max(self._position, head.last)
+        return head.segment
+
+    def _find_heads(self) -> None:
+        """Read the heads of index pieces that can be trusted, and give their subjects the numbers they have there.
+
+        A piece tells nothing of messages that a power cut took: it counts only for a segment that was synced. Such a
+        segment has no group that is not whole either, since a group is synced at once.
+        """
+        for number, file in self._files.items():
+            known = self._known.get(number)
+            if (
+                file.header is None
+                or number >= self._found.safe_end[0]
+                or (known is not None and known.filed is not None)
+            ):
+                continue
+            try:
+                head = read_head(self._disk, self._folder, file.name)
+            except OSError:
+                continue
+            if head is not None and _fits(head.segment, file, self._found.key):
+                assert head.segment.piece is not None
+                if self._subjects.claim(head.segment.file.path, head.segment.piece):
+                    self._heads[number] = head
 
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
         """Read a whole segment that is not in the snapshot."""
@@ -225,7 +288,7 @@ class _Recovery:
             return None
         self._note(segment, content, following)
         self._leave_out_undone(segment, content)
-        add_rows(segment, content, self._found.subjects)
+        _extend(segment, content, self._subjects.index)
         self._mend_header(segment, file, content)
         return segment
 
@@ -236,7 +299,7 @@ class _Recovery:
         brought the file back. Nobody was promised the first ones.
         """
         before = self._found.segments[-1] if self._found.segments else None
-        last = before.sequence_of(len(before.live) - 1) if before is not None and before.live else 0
+        last = before.last_row_sequence if before is not None else 0
         if segment.first <= last:
             # The file may have no more than its header of them, which tells the first sequence all the same.
             segment.dead_records = content.drop_until(last) or segment.dead_records
@@ -258,7 +321,7 @@ class _Recovery:
         known.hasher.update(data[known.size : content.end])
         known.size = known.end = content.end
         self._note(known, content, following)
-        add_rows(known, content, self._found.subjects)
+        _extend(known, content, self._subjects.index)
         return known
 
     def _read_again(self, file: SegmentFile, known: Segment, following: SegmentFile | None) -> Segment | None:
@@ -281,11 +344,7 @@ class _Recovery:
             if sequence > self._known_sequence or ((row := known.row_of(sequence)) >= 0 and known.live[row])
         ]
         segment.dead_records = len(keep) < len(content.sequences)
-        fresh = content.only([place for place in keep if content.sequences[place] > self._known_sequence])
-        old = content.only([place for place in keep if content.sequences[place] <= self._known_sequence])
-        numbers = array("I", (known.subject_ids[known.row_of(sequence)] for sequence in old.sequences))
-        _extend(segment, old, numbers)
-        add_rows(segment, fresh, self._found.subjects)
+        _extend(segment, content.only(keep), self._subjects.index)
         self._mend_header(segment, file, content)
         return segment
 
@@ -346,6 +405,7 @@ class _Recovery:
     def _note(self, segment: Segment, content: Scan, following: SegmentFile | None, *, rewritten: bool = False) -> None:
         found = self._found
         found.tombstones += content.tombstones
+        segment.is_damaged = bool(content.missing or content.damaged_bytes)
         if not segment.generation:
             self._links += content.links
         for first, last in content.tombstones:
@@ -362,6 +422,7 @@ class _Recovery:
             return
         if content.position + 1 < next_header.first_sequence:
             found.missing.append((content.position + 1, next_header.first_sequence - 1))
+            segment.is_damaged = True
             found.lost_bytes += content.torn_bytes
             self._position = max(self._position, next_header.first_sequence - 1)
 
@@ -393,13 +454,9 @@ class _Recovery:
 
     def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
         """Note rows of the snapshot that the file lacks; those without a tombstone are lost."""
-        subjects = self._found.subjects
-        for row in known.live_rows(0, len(known.live)):
-            sequence = known.sequence_of(row)
-            if sequence not in present:
-                subjects.remove(known.subject_ids[row], sequence)
-                if lost:
-                    self._found.missing.append((sequence, sequence))
+        if lost:
+            sequences = map(known.sequence_of, known.live_rows(0, len(known.live)))
+            self._found.missing += [(sequence, sequence) for sequence in sequences if sequence not in present]
 
     def _find_the_end(self, mark: Mark) -> None:
         """Find the last sequence that was ever used, and what is missing at the end of the log."""
@@ -408,8 +465,6 @@ class _Recovery:
         if self._torn_bytes and not mark.key:
             # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
             found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
-        # A segment is listed when it is safe, and those before it are.
-        found.safe_end = max(mark.safe_end, (max(self._listed or (0,)), 0))
         if mark.key:
             newest = max(self._listed.values(), default=1) if self._listed is not None else 1
             found.safe_sequence = max(mark.synced, self._known_sequence, newest - 1)
@@ -425,12 +480,13 @@ class _Recovery:
         found.incomplete = incomplete_groups(self._links, self._was_safe, above=max(mark.synced, self._known_sequence))
 
     def _was_safe(self, sequence: int) -> bool:
-        """Return whether a sequence must have been synced: it was removed, or its segment was removed or rewritten."""
+        """Return whether a sequence must have been synced: removed, or in a segment removed, rewritten or filed."""
         if any(first <= sequence <= last for first, last in self._found.tombstones):
             return True
         segments = self._found.segments
         place = bisect_right(segments, sequence, key=lambda segment: segment.first) - 1
-        if place >= 0 and segments[place].generation:
+        if place >= 0 and (segments[place].generation or segments[place].filed is not None):
+            # Rewritten, or before a segment with a piece that is trusted.
             return True
         if place + 1 == len(segments) or self._listed is None:
             return False
@@ -439,13 +495,18 @@ class _Recovery:
         return any(number < newest and number not in self._listed for number in between)
 
 
-def add_rows(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
-    """Give a segment a living row for each message of a scan, and each subject its sequences."""
-    numbers = subjects.append_run(content.subjects, content.sequences)
-    _extend(segment, content, numbers)
+def _fits(segment: Segment, file: SegmentFile, key: int) -> bool:
+    """Whether a piece's segment is the one in a file."""
+    header = file.header
+    return (
+        header is not None
+        and (header.key, header.number, header.generation) == (key, segment.number, segment.generation)
+        and (segment.key, segment.first, segment.size) == (key, header.first_sequence, file.size)
+    )
 
 
-def _extend(segment: Segment, content: Scan, numbers: Iterable[int]) -> None:
+def _extend(segment: Segment, content: Scan, subjects: SubjectIndex) -> None:
+    """Give a segment a living row for each message of a scan."""
     sequences = content.sequences
     count = len(sequences)
     if not count:
@@ -459,7 +520,7 @@ def _extend(segment: Segment, content: Scan, numbers: Iterable[int]) -> None:
     segment.sizes.extend(content.sizes)
     segment.times.extend(content.times)
     segment.offsets.extend(content.offsets)
-    segment.subject_ids.extend(numbers)
+    segment.subject_ids.extend(map(subjects.number_of, content.subjects))
     segment.live.extend(b"\x01" * count)
     segment.live_count += count
     segment.live_bytes += sum(content.sizes)

@@ -3,26 +3,75 @@
 from __future__ import annotations
 
 import errno
+import zlib
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import compress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from jetlake.store.files.disk import Disk
-from jetlake.store.index.block import Block
+from jetlake.store.index.block import Block, Filed
+from jetlake.store.index.postings import Postings
 from jetlake.store.log.log_file import LogFile
 from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, links_in, pack_erased, seed_of, unpack_message, unpack_run
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.message import StoredMessage
 
-__all__ = ["DamagedSegmentError", "Segment"]
+__all__ = ["COLUMNS", "LIVE", "POSTINGS", "DamagedSegmentError", "PieceParts", "RowLoader", "Segment", "pack_live"]
 
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
+
+
+_COLUMN_NAMES = ("sizes", "subject_ids", "times", "offsets")
+LIVE, COLUMNS, POSTINGS = "live", "columns", "postings"
+_ALIVE = b"\x01"
+
+
+class PieceParts(msgspec.Struct, gc=False, frozen=True):
+    """Where the parts of a segment's index piece are, and their hashes: columns of rows, and subjects.
+
+    Attributes:
+        subject_count: how many subjects there are.
+        counts_earlier: whether the postings know how many sequences were filed before the segment.
+    """
+
+    columns_at: int
+    columns_size: int
+    columns_hash: int
+    subjects_at: int
+    subjects_size: int
+    subjects_hash: int
+    subject_count: int
+    counts_earlier: bool
+
+
+class RowLoader(Protocol):
+    """What brings parts of filed segments back into memory."""
+
+    def load_columns(self, segment: Segment) -> None:
+        """Set the columns of a segment that were released."""
+        ...
+
+    def load_postings(self, segment: Segment) -> Postings:
+        """The postings of a segment."""
+        ...
+
+    def hold(self, segment: Segment, part: str, size: int) -> None:
+        """Note that a part takes so much memory."""
+        ...
+
+
+def pack_live(live: bytearray, live_count: int) -> bytes:
+    """Which rows live, in few bytes; none when all do."""
+    return b"" if live_count == len(live) else zlib.compress(live, 1)
 
 
 class DamagedSegmentError(Exception):
@@ -35,6 +84,9 @@ class DamagedSegmentError(Exception):
 
 class Segment(Block):
     """Rows whose records lie in one file, the newest of them still in memory.
+
+    Of a filed segment that has a piece, columns, `live` and postings are in memory only while they are used: each is
+    released when the cache is full, and comes back when it is next asked for.
 
     Attributes:
         file: where the records are written.
@@ -49,6 +101,10 @@ class Segment(Block):
         digest: the hash of the whole file up to `size`; None when an erased record changed it.
         dead_records: whether the file holds records of rows that have died.
         tombstones_low, tombstones_high: the sequences its tombstones speak of lie between these; 0 when it has none.
+        tombstones: the ranges of its tombstones, first and last in turn, until it has a piece.
+        piece: where its columns can be read; None while they have to stay in memory.
+        packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
+        is_damaged: messages were lost from it, so that only the log itself tells all about it.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
         is_settled: compressed, or known not to be worth it.
@@ -56,6 +112,7 @@ class Segment(Block):
     """
 
     __slots__ = (
+        "_postings",
         "birth_generation",
         "dead_records",
         "digest",
@@ -65,13 +122,19 @@ class Segment(Block):
         "generation",
         "hasher",
         "high_water",
+        "is_damaged",
         "is_settled",
         "key",
+        "loader",
         "number",
         "offsets",
+        "packed_live",
+        "packed_sequences",
         "pending",
+        "piece",
         "seed",
         "size",
+        "tombstones",
         "tombstones_high",
         "tombstones_low",
         "verified",
@@ -102,12 +165,99 @@ class Segment(Block):
         self.birth_generation = 0
         self.worth_below = -1
         self.is_settled = False
+        self.is_damaged = False
+        self.tombstones: array[int] = array("Q")
+        self.piece: PieceParts | None = None
+        self.loader: RowLoader | None = None
+        self.packed_live = b""
+        self.packed_sequences = b""
+        self._postings: Postings | None = None
+
+    # Parts that can be released
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Bring back a part that was released: its slot is unset."""
+            if name in ("live", "sequences") and self.filed is not None:
+                rows = self.filed.rows
+                packed = self.packed_live
+                self.live = bytearray(zlib.decompress(packed)) if packed else bytearray(_ALIVE * rows)
+                self.sequences = self._unpacked_sequences()
+                if self.loader is not None:
+                    self.loader.hold(self, LIVE, rows if self.sequences is None else 9 * rows)
+            elif name in _COLUMN_NAMES and self.loader is not None:
+                self.loader.load_columns(self)
+            else:
+                raise AttributeError(name)
+            # A cache with little room may have released it already.
+            return getattr(self, name)
+
+    def _unpacked_sequences(self) -> array[int] | None:
+        if not self.packed_sequences:
+            return None
+        present = zlib.decompress(self.packed_sequences)
+        return array("Q", compress(range(self.first, self.first + len(present)), present))
+
+    def become_filed(self, numbers: Iterable[int]) -> Filed:
+        filed = super().become_filed(numbers)
+        self.packed_sequences = b""
+        if self.sequences:
+            present = bytearray(filed.last_sequence - self.first + 1)
+            for sequence in self.sequences:
+                present[sequence - self.first] = 1
+            self.packed_sequences = zlib.compress(present, 1)
+        return filed
+
+    def bring_back(self) -> bool:
+        """Have the columns in memory; False when messages turned out to be lost on the way."""
+        count = self.live_count
+        return len(self.sizes) >= 0 and self.live_count == count
+
+    def release(self, part: str) -> None:
+        """Release a part of a filed segment."""
+        if part == POSTINGS:
+            self._postings = None
+        elif part == LIVE:
+            self.packed_live = pack_live(self.live, self.live_count)
+            del self.live, self.sequences
+        else:
+            del self.sizes, self.subject_ids, self.times, self.offsets
+
+    def pack_filed(self) -> bytes:
+        """Which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
+        try:
+            return pack_live(object.__getattribute__(self, "live"), self.live_count)
+        except AttributeError:
+            return self.packed_live
+
+    def release_all(self, piece: PieceParts) -> None:
+        """Release whatever a piece has that has just been written."""
+        self.piece = piece
+        for part in (LIVE, COLUMNS, POSTINGS):
+            self.release(part)
+        self.tombstones = array("Q")
+
+    def begin_released(self, filed: Filed, packed_live: bytes, packed_sequences: bytes, piece: PieceParts) -> None:
+        """Begin as a filed segment that has a piece, and nothing else in memory."""
+        self.filed, self.piece = filed, piece
+        self.release(LIVE)
+        self.release(COLUMNS)
+        self.packed_live, self.packed_sequences = packed_live, packed_sequences
+
+    def postings(self) -> Postings:
+        if self._postings is None:
+            assert self.loader is not None
+            self._postings = postings = self.loader.load_postings(self)
+            self.loader.hold(self, POSTINGS, postings.size)
+            return postings
+        return self._postings
 
     def explains_itself(self, last: int) -> bool:
         """Whether the file tells of everything up to this sequence that is gone from it, without other files."""
         if not self.generation or self.dead_records:
             return False
-        return last <= self.explained or (bool(self.live) and last <= self.sequence_of(len(self.live) - 1))
+        return last <= max(self.explained, self.last_row_sequence)
 
     # Writing
 
@@ -120,6 +270,7 @@ class Segment(Block):
         low = self.tombstones_low
         self.tombstones_low = min(low, first) if low else first
         self.tombstones_high = max(self.tombstones_high, last)
+        self.tombstones.extend((first, last))
 
     def write_pending(self, tail_bytes: int) -> None:
         """Write what waits, the header too if the file is new; on an error `size` stays as it is.
@@ -172,7 +323,8 @@ class Segment(Block):
             self.hasher = None
         self.worth_below = (self.live_bytes if self.generation else self.size) // 2
         self.file.tail.clear()
-        self.shrink()
+        if self.filed is None:
+            self.shrink()
 
     def shrink(self) -> None:
         """Release the columns' spare capacity."""

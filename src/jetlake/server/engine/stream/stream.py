@@ -161,7 +161,7 @@ class Stream(Generic[ConsumerType]):
         self.schedules.is_enabled = config.allow_msg_schedules and not config.sealed
         self.limits.configure(config)
         self.store.compresses = config.compression is Compression.S2
-        self.store.hooks.on_full = self.cleanup.schedule if self.store.compresses else None
+        self.store.hooks.on_full = self.cleanup.schedule
 
     def open(self, now_ns: int) -> None:
         """Recover ids and deadlines, capture the stream's subjects and enforce its limits."""

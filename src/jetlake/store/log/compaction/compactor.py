@@ -9,6 +9,7 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.compaction.rewrite import Rewrite
+from jetlake.store.log.filing import Filing
 from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
@@ -37,6 +38,7 @@ class Compactor:
         lost: LostMessages,
         segments: SegmentList,
         index_file: IndexFile,
+        filing: Filing,
         open_files: OpenFiles,
         rewrite_bytes_min: int,
     ) -> None:
@@ -47,6 +49,7 @@ class Compactor:
         self._lost = lost
         self._segments = segments
         self._index_file = index_file
+        self._filing = filing
         self._open_files = open_files
         self._rewrite_bytes_min = rewrite_bytes_min
         self._rewrite: Rewrite | None = None
@@ -71,6 +74,7 @@ class Compactor:
             try:
                 if segment.tombstones_low and segment is not self._index.blocks[0]:
                     self._index_file.drop()
+                self._filing.forget(segment)
                 self._disk.remove(segment.file.path)
             except OSError:
                 # It holds nothing; a later flush tries again.
@@ -185,6 +189,7 @@ class Compactor:
         if rewrite.drops_tombstones:
             self._index_file.drop()
         rewrite.put_in_place()
+        self._filing.replaced(rewrite.segment)
         self._durability.renamed()
 
     def waits_for_write(self) -> bool:

@@ -197,6 +197,7 @@ class Rewrite:
         segment.file.close()
         segment.file.tail.clear()
         segment.generation += 1
+        segment.tombstones = array("Q", chain.from_iterable(self._foreign))
         segment.sizes = array("I", compress(self._sizes, self._live))
         segment.subject_ids = array("I", compress(self._subject_ids, self._live))
         segment.times = array("q", compress(self._times, self._live))

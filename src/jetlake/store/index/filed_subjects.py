@@ -1,0 +1,250 @@
+"""Subjects in filed blocks: counters in memory, the sequences themselves in the blocks' postings.
+
+The reasons are in decision 23 (docs/decisions).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator
+
+from jetlake.store.index.block import Block
+from jetlake.store.index.postings import Postings, within_mask
+
+__all__ = ["FiledSubjects"]
+
+
+class FiledSubjects:
+    """How many messages each subject has in blocks whose sequences left memory, and where to look for them.
+
+    Attributes:
+        blocks: the filed blocks, ascending; a store's newest blocks are not among them.
+        end: every sequence below this one is in a filed block.
+        counts: by number, how many filed messages live.
+        filed: by number, how many were ever filed.
+        lows, highs: by number, sequences of the subject between which all its filed messages lie.
+        dead_high: above this sequence no filed message was removed or lost.
+    """
+
+    __slots__ = ("_starts", "blocks", "counts", "dead_high", "end", "filed", "highs", "lows")
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._starts: list[int] = []
+        self.end = 0
+        self.dead_high = 0
+        self.counts: array[int] = array("Q")
+        self.filed: array[int] = array("Q")
+        self.lows: array[int] = array("Q")
+        self.highs: array[int] = array("Q")
+
+    # Changes
+
+    def add(self, block: Block, postings: Postings, end: int) -> None:
+        """Take over a block whose sequences reach up to `end`; its postings tell those that live."""
+        self.blocks.append(block)
+        self._starts.append(block.first)
+        self.end = end
+        self._count(postings)
+
+    def _count(self, postings: Postings) -> None:
+        if not postings.numbers:
+            return
+        if (missing := postings.numbers[-1] + 1 - len(self.counts)) > 0:
+            for column in (self.counts, self.filed, self.lows, self.highs):
+                column.frombytes(bytes(8 * missing))
+        counts, filed, lows, highs = self.counts, self.filed, self.lows, self.highs
+        sequences = postings.sequences
+        # The running count goes on from the block's own: blocks before it may have been dropped, or read anew.
+        earlier = postings.earlier or [filed[number] for number in postings.numbers]
+        start = 0
+        for number, count, before in zip(postings.numbers, postings.counts, earlier, strict=True):
+            if not counts[number]:
+                lows[number] = sequences[start]
+            start += count
+            counts[number] += count
+            filed[number] = before + count
+            highs[number] = sequences[start - 1]
+
+    def adopt(
+        self, blocks: list[Block], end: int, counts: array[int], filed: array[int], lows: array[int], highs: array[int]
+    ) -> None:
+        """Take over blocks together with the counters over them, as they were written down."""
+        self.blocks = blocks
+        self._starts = [block.first for block in blocks]
+        self.end = end
+        self.counts, self.filed, self.lows, self.highs = counts, filed, lows, highs
+
+    def drop(self, block: Block) -> None:
+        """Take out a block without a living row."""
+        place = self.blocks.index(block)
+        del self.blocks[place], self._starts[place]
+
+    def remove(self, number: int, sequence: int) -> None:
+        """Count a message that died."""
+        self.remove_many(number, 1, sequence)
+
+    def remove_many(self, number: int, count: int, last: int) -> None:
+        """Count so many messages of one subject that died, up to a sequence."""
+        self.counts[number] -= count
+        self.dead_high = max(self.dead_high, last)
+
+    def clear(self) -> None:
+        """Forget all subjects: no filed message lives."""
+        self.dead_high = max(self.dead_high, self.end)
+        for column in (self.counts, self.filed, self.lows, self.highs):
+            del column[:]
+
+    def recount(self) -> None:
+        """Count all filed messages anew by their blocks' postings, after some could not be told by subject."""
+        self.clear()
+        for block in self.blocks:
+            postings = block.postings()
+            self._count(postings if len(postings.sequences) == block.live_count else postings.only(block.lives))
+
+    # Questions
+
+    def count(self, number: int) -> int:
+        """How many filed messages a subject has."""
+        return self.counts[number] if number < len(self.counts) else 0
+
+    def first(self, number: int) -> int:
+        """The oldest filed sequence of a subject, or 0."""
+        if not self.count(number):
+            return 0
+        low = self.lows[number]
+        if not self._lives(low):
+            low = self.lows[number] = self._after(number, low + 1)
+        return low
+
+    def last(self, number: int) -> int:
+        """The newest filed sequence of a subject, or 0."""
+        if not self.count(number):
+            return 0
+        high = self.highs[number]
+        if not self._lives(high):
+            high = self.highs[number] = self._before(number, high - 1)
+        return high
+
+    def at_or_after(self, number: int, sequence: int) -> int:
+        """A subject's first filed sequence that is not below this one, or 0."""
+        if not self.count(number) or sequence > self.highs[number]:
+            return 0
+        return self.first(number) if sequence <= self.lows[number] else self._after(number, sequence)
+
+    def at_or_before(self, number: int, sequence: int) -> int:
+        """A subject's last filed sequence that is not above this one, or 0."""
+        if not self.count(number) or sequence < self.lows[number]:
+            return 0
+        return self.last(number) if sequence >= self.highs[number] else self._before(number, sequence)
+
+    def from_(self, number: int, sequence: int, limit: int) -> list[int]:
+        """Up to `limit` filed sequences of a subject that are not below this one, ascending."""
+        found: list[int] = []
+        if not self.count(number):
+            return found
+        sequence = max(sequence, self.lows[number])
+        for block in self._blocks_with(number, sequence, self.highs[number]):
+            posted = block.postings().of(number)
+            part = _living(block, posted[bisect_left(posted, sequence) :])
+            found.extend(part[: limit - len(found)])
+            if len(found) >= limit:
+                break
+        return found
+
+    def count_from(self, number: int, sequence: int) -> int:
+        """How many filed messages of a subject are not below this sequence."""
+        count = self.count(number)
+        if not count or sequence > self.highs[number]:
+            return 0
+        if sequence <= self.lows[number]:
+            return count
+        # Above the last gap the postings' running counts tell the number; below it, blocks are looked at one by one.
+        gap = min(self.dead_high, self.highs[number])
+        if sequence > gap:
+            return self.filed[number] - self._filed_before(number, sequence)
+        low, place, high = (self._place(each) for each in (self.lows[number], sequence, gap))
+        if place - low < high - place:
+            return count - self._count_between(number, self.lows[number], sequence - 1)
+        above = self.filed[number] - self._filed_before(number, gap + 1) if gap < self.highs[number] else 0
+        return self._count_between(number, sequence, gap) + above
+
+    def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> list[int]:
+        """The living sequences of these subjects in a block, as far as they are below this one, ascending."""
+        found: list[int] = []
+        postings = block.postings()
+        if len(numbers) < len(postings.numbers):
+            places = [place for number in numbers if (place := postings.place_of(number)) >= 0]
+        else:
+            places = [place for place, number in enumerate(postings.numbers) if number in numbers]
+        for place in places:
+            posted = postings.at(place)
+            found += _living(block, posted[: bisect_left(posted, below)])
+        found.sort()
+        return found
+
+    def block_from(self, sequence: int) -> Block | None:
+        """The first filed block that begins with this sequence or a later one."""
+        place = bisect_left(self._starts, sequence)
+        return self.blocks[place] if place < len(self.blocks) else None
+
+    # Searching
+
+    def _place(self, sequence: int) -> int:
+        return max(bisect_right(self._starts, sequence) - 1, 0)
+
+    def _lives(self, sequence: int) -> bool:
+        block = self.blocks[self._place(sequence)]
+        return block.lives(sequence)
+
+    def _blocks_with(self, number: int, first: int, last: int) -> Iterator[Block]:
+        """The blocks that may have sequences of a subject between two sequences, ascending."""
+        for place in range(self._place(first), len(self.blocks)):
+            block = self.blocks[place]
+            if block.first > last:
+                break
+            if block.live_count and within_mask(block.mask, number):
+                yield block
+
+    def _after(self, number: int, sequence: int) -> int:
+        for block in self._blocks_with(number, sequence, self.highs[number]):
+            posted = block.postings().of(number)
+            for found in posted[bisect_left(posted, sequence) :]:
+                if block.lives(found):
+                    return found
+        return 0
+
+    def _before(self, number: int, sequence: int) -> int:
+        for place in range(self._place(sequence), -1, -1):
+            block = self.blocks[place]
+            if not block.live_count or not within_mask(block.mask, number):
+                continue
+            posted = block.postings().of(number)
+            for found in reversed(posted[: bisect_right(posted, sequence)]):
+                if block.lives(found):
+                    return found
+        return 0
+
+    def _filed_before(self, number: int, sequence: int) -> int:
+        """How many sequences of a subject below this one were ever filed; it must lie above `dead_high`."""
+        for block in self._blocks_with(number, sequence, self.highs[number]):
+            postings = block.postings()
+            place = postings.place_of(number)
+            if place >= 0 and postings.earlier is not None:
+                return postings.earlier[place] + bisect_left(postings.at(place), sequence)
+        return self.filed[number]
+
+    def _count_between(self, number: int, first: int, last: int) -> int:
+        count = 0
+        for block in self._blocks_with(number, first, last):
+            posted = block.postings().of(number)
+            count += len(_living(block, posted[bisect_left(posted, first) : bisect_right(posted, last)]))
+        return count
+
+
+def _living(block: Block, sequences: array[int]) -> list[int]:
+    """Those of a block's sequences that live."""
+    if block.live_count == block.row_count:
+        return list(sequences)
+    return [sequence for sequence in sequences if block.lives(sequence)]

@@ -1,0 +1,202 @@
+"""Filing: full segments get an index piece beside them, and their part of the index leaves memory until it is used."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import compress
+
+from jetlake.errors import StoreError
+from jetlake.store.files.disk import Disk
+from jetlake.store.index.block import Block
+from jetlake.store.index.index import Index
+from jetlake.store.index.postings import Postings
+from jetlake.store.log.log import Log
+from jetlake.store.log.lost_messages import LostMessages
+from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.pieces.index_piece import piece_path, read_columns, read_subjects, write_piece
+from jetlake.store.log.pieces.rows_from_log import read_rows
+from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
+
+__all__ = ["Filing"]
+
+_PARTS = (COLUMNS, LIVE, POSTINGS)
+_ROW_BYTES = 20
+
+
+class Filing:
+    """Writes the index pieces of a store's segments and reads them back; `segment.RowLoader` of all of them.
+
+    Args:
+        cache: what bounds the memory of the parts that were read back.
+    """
+
+    def __init__(self, disk: Disk, index: Index[Segment], log: Log, lost: LostMessages, cache: IndexCache) -> None:
+        self._disk = disk
+        self._index = index
+        self._log = log
+        self._lost = lost
+        self._cache = cache
+        # Filed segments whose columns stay in memory until they have a piece.
+        self._without_piece: list[Segment] = []
+        # How many bytes had been written when the disk last refused a piece: more have to follow before another try.
+        self._refused_at = -1
+
+    # Writing
+
+    def begin(self, segments: list[Segment]) -> None:
+        """Take over the segments that recovery found."""
+        for segment in segments:
+            segment.loader = self
+            if segment.filed is not None and segment.piece is None:
+                self._without_piece.append(segment)
+
+    def go_on(self) -> bool:
+        """File one segment, or write a piece that is missing; False when there is nothing to do.
+
+        Nothing may be waiting to be flushed.
+        """
+        for segment in list(self._index.unread):
+            with suppress(StoreError):
+                segment.bring_back()
+        if self._log.written_bytes == self._refused_at:
+            return False
+        for segment in self._without_piece:
+            if not segment.is_damaged and not self._is_held_back(segment):
+                self._without_piece.remove(segment)
+                if not self._write(segment, Block.postings(segment)):
+                    self._without_piece.append(segment)
+                return True
+        oldest = self._oldest_in_memory()
+        if oldest is not None:
+            self._file(oldest)
+        return oldest is not None
+
+    def _file(self, segment: Segment) -> None:
+        """File the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
+        index = self._index
+        end = index.last_of(segment) + 1
+        numbers = segment.living_subjects()
+        postings = index.subjects.postings_below(numbers, end)
+        segment.loader = self
+        segment.become_filed(numbers)
+        if segment.is_damaged:
+            self._without_piece.append(segment)
+        elif not self._write(segment, postings):
+            segment.filed = None
+            return
+        index.file(segment, postings)
+
+    def _oldest_in_memory(self) -> Segment | None:
+        """The segment to be filed next: full, written, and with no removal that waits for its cause."""
+        blocks = self._index.blocks
+        place = len(self._index.subjects.filed.blocks)
+        if place + 1 >= len(blocks) or not blocks[place + 1].size:
+            # A segment behind which nothing is written may be gone on with.
+            return None
+        segment = blocks[place]
+        return None if segment.pending or self._is_held_back(segment) else segment
+
+    def _is_held_back(self, segment: Segment) -> bool:
+        removals = self._log.removals
+        return bool(removals.asked) or (
+            bool(removals.held_back) and removals.hold_any(segment.first, self._index.last_of(segment))
+        )
+
+    def _write(self, segment: Segment, postings: Postings) -> bool:
+        """Write a segment's piece and release what it has; False when the disk refused."""
+        index = self._index
+        try:
+            piece = write_piece(
+                self._disk, segment, postings, index.subjects.names, index.last_of(segment), index.last_time_ns
+            )
+        except OSError:
+            self._refused_at = self._log.written_bytes
+            with suppress(OSError):
+                self._disk.remove(piece_path(segment.file.path))
+            return False
+        self._cache.forget(segment, _PARTS)
+        segment.release_all(piece)
+        return True
+
+    def replaced(self, segment: Segment) -> None:
+        """Note that a segment was rewritten: its rows are in memory, and its piece fits no more."""
+        if segment.filed is None:
+            return
+        self._cache.forget(segment, (POSTINGS,))
+        segment.release(POSTINGS)
+        segment.become_filed(segment.living_subjects())
+        self._keep(segment)
+
+    def forget(self, segment: Segment) -> None:
+        """Remove the piece of a segment whose file goes.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self._disk.remove(piece_path(segment.file.path))
+        self._cache.forget(segment, _PARTS)
+        if segment in self._without_piece:
+            self._without_piece.remove(segment)
+
+    def close(self) -> None:
+        """Give the memory back to the stores that share the cache."""
+        for segment in self._index.blocks:
+            self._cache.forget(segment, _PARTS)
+
+    # Reading
+
+    def hold(self, segment: Segment, part: str, size: int) -> None:
+        if segment.piece is not None or part == POSTINGS:
+            self._cache.hold(segment, part, size)
+
+    def load_columns(self, segment: Segment) -> None:
+        assert segment.filed is not None
+        assert segment.piece is not None
+        columns = read_columns(self._disk, piece_path(segment.file.path), segment.piece, segment.filed.rows)
+        if columns is None:
+            self._read_anew(segment)
+            return
+        segment.sizes, segment.subject_ids, segment.times, segment.offsets = columns
+        self._cache.hold(segment, COLUMNS, _ROW_BYTES * segment.filed.rows)
+        if segment in self._index.unread:
+            self._index.settle_unread(segment)
+
+    def load_postings(self, segment: Segment) -> Postings:
+        if segment.piece is not None:
+            found = read_subjects(self._disk, piece_path(segment.file.path), segment.piece)
+            if found is not None:
+                return found[0]
+            segment.bring_back()
+            self._keep(segment)
+        return Block.postings(segment)
+
+    def _keep(self, segment: Segment) -> None:
+        """Keep a segment's columns, which are there, until it has another piece."""
+        self._cache.forget(segment, (COLUMNS, LIVE))
+        segment.piece = None
+        # Running counts go on behind a segment whose own are not known.
+        filed = self._index.subjects.filed
+        filed.dead_high = max(filed.dead_high, self._index.last_of(segment))
+        if segment not in self._without_piece:
+            self._without_piece.append(segment)
+
+    def _read_anew(self, segment: Segment) -> None:
+        """Read a segment's columns from the log, because its piece is gone or damaged.
+
+        Raises:
+            StoreError: the disk does not give the segment back.
+        """
+        find = self._index.subjects.ids.get
+        try:
+            self._log.use((segment,))
+            lost = read_rows(segment, lambda subject: find(subject, 0))
+        except OSError as error:
+            raise StoreError.of(f"read segment {segment.number}", error) from error
+        self._keep(segment)
+        if segment in self._index.unread:
+            self._index.settle_unread(segment)
+        if lost:
+            segment.is_damaged = True
+            live_bytes = sum(compress(segment.sizes, segment.live))
+            self._lost.add(list(map(segment.sequence_of, lost)), segment.live_bytes - live_bytes)
+            self._index.lose_unread(segment, lost, live_bytes)

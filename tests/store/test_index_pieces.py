@@ -1,0 +1,263 @@
+"""Index pieces: a start and a running store find by them what the log holds, whatever becomes of the pieces."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faulty_disk import FaultyDisk
+from jetlake.errors import StoreError
+from jetlake.store.file_store import FileStore
+from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.scan import scan
+from jetlake.store.subject_filter import SubjectFilter
+
+FOLDER = Path("/data/msgs")
+
+
+def open_store(disk, cache_bytes=0, segment_bytes=1500):
+    return FileStore(disk, FOLDER, segment_bytes=segment_bytes, tail_bytes=100, index_cache=IndexCache(cache_bytes))
+
+
+def fill(store, count, start=0):
+    for number in range(start, start + count):
+        store.append(b"s.%d" % (number % 7), b"", b"%d" % number * 5, 1000 + number)
+    store.flush()
+    store.sync()
+
+
+def file_all(store):
+    while store._filing.go_on():
+        pass
+
+
+def content(store):
+    messages = store.read(1, None, 10_000, 1 << 30).messages
+    by_filter = store.read(1, SubjectFilter([b"s.3"]), 10_000, 1 << 30).messages
+    return (
+        [(message.sequence, message.subject, message.payload) for message in messages],
+        [message.sequence for message in by_filter],
+        [store.count(sequence, SubjectFilter([b"s.2", b"s.5"])) for sequence in range(1, store.last_sequence, 17)],
+        {subject: (count, store.last_sequence_for(subject)) for subject, count in store.subjects().items()},
+        store.first_sequence,
+        store.messages,
+        store.bytes,
+        store.deleted(),
+        store.lost,
+    )
+
+
+def pieces(disk):
+    return sorted(path for path in disk.files() if path.suffix == ".idx")
+
+
+@pytest.fixture
+def disk():
+    return FaultyDisk(Random(1))
+
+
+@pytest.fixture
+def world(disk):
+    """A store with a dozen filed segments, with removals from some of them, killed."""
+    store = open_store(disk)
+    fill(store, 300)
+    for sequence in (3, 50, 51, 52, 120):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    file_all(store)
+    for sequence in (7, 90, 91):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    expected = content(store)
+    assert len(pieces(disk)) > 8
+    disk.kill()
+    return disk, expected
+
+
+def count_scans(monkeypatch):
+    """The number of segments that are read record by record."""
+    scanned = []
+
+    def counted(*arguments):
+        scanned.append(1)
+        return scan(*arguments)
+
+    monkeypatch.setattr("jetlake.store.log.recovery.scan", counted)
+    monkeypatch.setattr("jetlake.store.log.pieces.rows_from_log.scan", counted)
+    return scanned
+
+
+def test_a_start_after_a_kill_reads_only_what_has_no_piece(world, monkeypatch):
+    disk, expected = world
+    scanned = count_scans(monkeypatch)
+    store = open_store(disk)
+    assert len(scanned) <= 2
+    assert content(store) == expected
+    assert len(scanned) <= 2
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped", "of another stream", "of a neighbour", "stale", "empty"])
+@pytest.mark.parametrize("when", ["before the start", "after the start"])
+@pytest.mark.parametrize("stop", ["killed", "clean"])
+def test_a_piece_that_is_wrong_costs_time_and_nothing_else(world, how, when, stop):
+    disk, expected = world
+    if stop == "clean":
+        open_store(disk).close()
+    store = open_store(disk) if when == "after the start" else None
+    random = Random(3)
+    found = pieces(disk)
+    files = {path: disk.content(path) for path in found}
+    for place, path in enumerate(found):
+        data = files[path]
+        if how == "missing":
+            disk.remove(path)
+        elif how == "cut":
+            disk.put(path, data[: random.randrange(len(data))])
+        elif how == "flipped":
+            at = random.randrange(len(data))
+            disk.put(path, data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        elif how == "of another stream":
+            disk.put(path, data[:8] + bytes(8) + data[16:])
+        elif how == "of a neighbour":
+            disk.put(path, files[found[place - 1]])
+        elif how == "stale":
+            disk.put(path, data[:20] + b"\x09\x00\x00\x00" + data[24:])
+        else:
+            disk.put(path, b"")
+    store = store or open_store(disk)
+    assert content(store) == expected
+    file_all(store)
+    assert len(pieces(disk)) >= len(found), "they are written anew"
+    assert content(store) == expected
+    disk.kill()
+    assert content(open_store(disk)) == expected
+
+
+def test_a_damaged_piece_and_a_damaged_record_lose_that_record_alone(world):
+    disk, expected = world
+    store = open_store(disk)
+    segment = store._index.blocks[4]
+    sequence = segment.first + 2
+    record = disk.content(segment.file.path).index(b"%d" % (sequence - 1) * 5)
+    handle = disk.open(segment.file.path)
+    disk.write(handle, b"!", record)
+    disk.close(handle)
+    disk.remove(segment.file.path.with_suffix(".idx"))
+    subject = b"s.%d" % ((sequence - 1) % 7)
+    before = store.count_on(subject)
+    assert store.read(segment.first, None, 1000, 1 << 20).messages
+    assert store.lost == [sequence]
+    assert (store.messages, store.count_on(subject)) == (expected[5] - 1, before - 1)
+    assert store.get(sequence) is None
+    disk.kill()
+    again = open_store(disk)
+    assert (again.lost, again.messages, again.count_on(subject)) == ([sequence], expected[5] - 1, before - 1)
+
+
+@pytest.mark.parametrize("below", [None, 200, 301])
+def test_a_disk_that_gives_nothing_back_is_reported_and_removals_are_kept(world, below):
+    disk, expected = world
+    store = open_store(disk)
+
+    def fault(operation, path):
+        if operation in ("open", "read"):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+    with pytest.raises(StoreError):
+        store.get(150)
+    assert store.remove(150)
+    assert not store.has(150)
+    if below is not None:
+        store.purge(below=below)
+    assert store.messages == len([each for each in expected[0] if each[0] != 150 and each[0] >= (below or 0)])
+    disk.fault = None
+    file_all(store)
+    store.flush()
+    store.sync()
+    left = content(store)
+    assert left[0] == [each for each in expected[0] if each[0] != 150 and each[0] >= (below or 0)]
+    disk.kill()
+    assert content(open_store(disk)) == left, "sizes and subjects were counted when the disk told them"
+
+
+def test_a_piece_that_the_disk_refuses_leaves_the_rows_in_memory(disk):
+    store = open_store(disk)
+
+    def fault(operation, path):
+        if operation in ("create", "write") and path.suffix == ".idx":
+            raise OSError(errno.ENOSPC, "as asked", str(path))
+
+    disk.fault = fault
+    fill(store, 200)
+    file_all(store)
+    assert pieces(disk) == []
+    expected = content(store)
+    disk.fault = None
+    fill(store, 1, 200)
+    file_all(store)
+    assert pieces(disk)
+    assert content(store)[0][:-1] == expected[0]
+
+
+def test_a_segment_that_goes_takes_its_piece_along(disk):
+    store = open_store(disk)
+    fill(store, 300)
+    file_all(store)
+    count = len(pieces(disk))
+    store.purge(below=200)
+    for _ in range(20):
+        store.flush()
+        store.sync()
+    assert len(pieces(disk)) < count // 2
+    assert {path.with_suffix(".seg") for path in pieces(disk)} <= set(disk.files())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_tiny_cache_tells_what_a_large_one_tells(seed):
+    """Parts come and go in the middle of whatever is asked."""
+    random = Random(seed)
+    stores = [open_store(FaultyDisk(Random(seed)), cache_bytes) for cache_bytes in (0, 1 << 30)]
+    for _ in range(6):
+        for store in stores:
+            fill(store, 60, store.last_sequence)
+            if random.random() < 0.8:
+                file_all(store)
+            random.seed(seed)
+        for _ in range(8):
+            action, sequence = random.randint(0, 5), random.randint(1, stores[0].last_sequence)
+            name = SubjectFilter([b"s.%d" % random.randint(0, 6)])
+            for store in stores:
+                if action == 0:
+                    store.purge(name, keep=5)
+                elif action == 1:
+                    store.purge(below=min(sequence, store.first_sequence + 15))
+                else:
+                    store.remove(sequence, erase=action == 2)
+                store.flush()
+                store.sync()
+                store.compact_step()
+        assert content(stores[0]) == content(stores[1])
+
+
+def test_memory_does_not_grow_with_the_stream(disk):
+    """What a store holds of a filed segment is the same small thing, however many messages the segments have."""
+    store = open_store(disk, cache_bytes=20_000, segment_bytes=20_000)
+    held = []
+    for _ in range(4):
+        fill(store, 10_000, store.last_sequence)
+        file_all(store)
+        content(store)
+        index = store._index
+        in_memory = [block for block in index.blocks if block.filed is None]
+        sequences = sum(len(tail) for tail in index.subjects.tails if not isinstance(tail, int))
+        sequences += sum(older.count for older in index.subjects.older.values())
+        held.append((sum(len(block.live) for block in in_memory), sequences, store._filing._cache.bytes))
+    # Rows, and sequences by subject, of the two newest segments at most; the cache keeps its limit but for one part.
+    rows_of_a_segment = len(index.blocks[0].live)
+    assert all(rows <= 2 * rows_of_a_segment for rows, _, _ in held), held
+    assert all(sequences <= 2 * rows_of_a_segment for _, sequences, _ in held), held
+    assert all(cached <= 20_000 + 30 * rows_of_a_segment for _, _, cached in held), held
