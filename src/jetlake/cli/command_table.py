@@ -5,8 +5,8 @@ from __future__ import annotations
 __all__ = ["COMMANDS", "install_hint", "plain_help"]
 
 COMMANDS = {
-    "account": ("account_commands", "account", "Look at the account."),
-    "ack-watch": ("message_commands", "ack_watch", "Print ack samples as they come."),
+    "account": ("server.account_commands", "account", "Look at the account."),
+    "ack-watch": ("messages.message_commands", "ack_watch", "Print ack samples as they come."),
     "bench": ("bench_commands", "bench", "Measure publishing and reading."),
     "completion": ("completion_command", "completion", "Print what your shell needs to complete commands."),
     "consumer": ("consumer.consumer_group", "consumer", "Make, list, look at, change and read from consumers."),
@@ -14,20 +14,20 @@ COMMANDS = {
     "dashboard": ("dashboard_command", "dashboard", "Show streams and consumers on a web page."),
     "dead-letters": ("dead_letter_commands", "dead_letters", "Show and replay messages that were given up."),
     "demo": ("demo_command", "demo", "Run the whole system once and prove the counts."),
-    "events": ("event_commands", "events", "Watch what the server announces, or collect it in a stream."),
+    "events": ("server.event_commands", "events", "Watch what the server announces, or collect it in a stream."),
     "kv": ("kv.kv_group", "kv", "Use key-value buckets."),
     "micro": ("service_commands", "micro", "Find services and see how they are doing."),
     "migrate": ("migrate_command", "migrate", "Move a stream to another server or cluster."),
     "object": ("object_commands", "objects", "Keep files in object stores."),
     "pipeline": ("pipeline_commands", "pipeline", "Run a ready-made data pipeline on Spark."),
-    "pub": ("message_commands", "pub", "Publish a message."),
-    "reply": ("reply_command", "reply", "Answer requests."),
-    "req": ("message_commands", "req", "Send a request and print what answers."),
+    "pub": ("messages.message_commands", "pub", "Publish a message."),
+    "reply": ("messages.reply_command", "reply", "Answer requests."),
+    "req": ("messages.message_commands", "req", "Send a request and print what answers."),
     "schedule": ("schedule_commands", "schedule", "Let streams publish messages later, or again and again."),
     "serve": ("serve_command", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
-    "server": ("server_commands", "server", "Look at the server, its clients and its storage."),
+    "server": ("server.server_commands", "server", "Look at the server, its clients and its storage."),
     "stream": ("stream.stream_group", "stream", "Make, list, look at, change, empty and remove streams."),
-    "sub": ("message_commands", "sub", "Print what is published."),
+    "sub": ("messages.message_commands", "sub", "Print what is published."),
 }
 """Name of a command: its module in `commands`, the attribute there, and the line of the help."""
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import headers_of, headers_option
+from jetlake.cli.commands.messages.bodies import headers_of, headers_option
 from jetlake.cli.name_completion import object_names, store_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup

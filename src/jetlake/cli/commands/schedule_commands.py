@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import headers_of, headers_option, value_of
+from jetlake.cli.commands.messages.bodies import headers_of, headers_option, value_of
 from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedGroup

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import print_content, print_line
+from jetlake.cli.commands.messages.bodies import print_content, print_line
 from jetlake.cli.name_completion import consumer_names, stream_names
 from jetlake.cli.session import Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import value_of
 from jetlake.cli.commands.kv.entries import entry_fields, print_entries, shown_value
+from jetlake.cli.commands.messages.bodies import value_of
 from jetlake.cli.name_completion import bucket_names, key_names
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE, Session, command, confirm, fail, force_option, json_option
 from jetlake.cli.shared_options import SharedCommand

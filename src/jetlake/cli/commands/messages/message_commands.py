@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from jetlake.cli import output
-from jetlake.cli.commands.bodies import body_of, headers_of, headers_option, print_content, print_line
+from jetlake.cli.commands.messages.bodies import body_of, headers_of, headers_option, print_content, print_line
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jetlake.cli.commands.bodies import body_of, headers_of, headers_option, print_line
+from jetlake.cli.commands.messages.bodies import body_of, headers_of, headers_option, print_line
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION

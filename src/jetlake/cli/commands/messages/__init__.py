@@ -1,0 +1,1 @@
+"""`jetlake pub`, `sub`, `req`, `reply` and `ack-watch`."""

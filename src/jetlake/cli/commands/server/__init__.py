@@ -1,0 +1,1 @@
+"""`jetlake server …`, `jetlake account …` and `jetlake events …`."""
