@@ -21,6 +21,7 @@ PAGES = {
     "server.md": ("The embedded server", "jetlake.server"),
     "testing.md": ("Helpers for tests", "jetlake.testing"),
     "spark.md": ("Spark", "jetlake.spark"),
+    "otel.md": ("OpenTelemetry", "jetlake.otel"),
     "errors.md": ("Exceptions", "jetlake.errors"),
 }
 ROOT = Path(__file__).parent.parent

@@ -29,6 +29,7 @@ from jetlake.client.connection.subscription import SlowPolicy
 from jetlake.client.messages.statistics import Statistics
 from jetlake.client.publish.publish_window import PublishWindow
 from jetlake.client.settings.options import ConnectOptions, build_options, timeout_s
+from jetlake.client.settings.tracing import trace_sends
 from jetlake.client.settings.wire_values import HeadersLike, header_bytes, payload_bytes, publish_subject
 from jetlake.errors import ConnectionClosedError, DrainTimeoutError, JetlakeError
 from jetlake.model.encoding.durations import Seconds
@@ -296,7 +297,9 @@ def _open(options: ConnectOptions) -> Client:
     port.farewell = partial(_say_farewell, inner._connection, outlet, port)
     port.sockets = inner._connection.sockets
     thread.keep(name)
-    return Client(inner, thread, outlet)
+    made = Client(inner, thread, outlet)
+    trace_sends(made, options.tracing)
+    return made
 
 
 async def _say_farewell(connection: Connection, outlet: ThreadOutlet, port: LoopPort) -> None:

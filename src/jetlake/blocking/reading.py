@@ -38,7 +38,7 @@ class Subscription(Taking[Message]):
     def run(self, callback: MessageHandler, name: str) -> None:
         """Hand every message to the callback, in a thread of its own."""
         self._has_callback = True
-        self._thread.start_worker(partial(self._work, callback), name)
+        self._thread.start_worker(partial(self._work, self._inner._connection.traced(callback)), name)
 
     def _work(self, callback: MessageHandler) -> None:
         connection = self._inner._connection
@@ -102,7 +102,7 @@ class Reading(ContinuousTaking[Message]):
     ) -> None:
         super().__init__(inner, thread)
         self._has_callback = handler is not None
-        self._handler = handler
+        self._handler = inner.traced(handler)
         self._concurrency = concurrency
         if handler is not None:
             inner.will_be_emptied()

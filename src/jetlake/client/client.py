@@ -225,7 +225,7 @@ class Client:
             self._connection,
             subscribe_subject(subject),
             queue_bytes(queue),
-            callback=callback,
+            callback=self._connection.traced(callback),
             limits=PendingLimits(
                 pending_messages_max=pending_messages_max, pending_bytes_max=pending_bytes_max, on_slow=on_slow
             ),

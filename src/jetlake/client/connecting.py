@@ -9,6 +9,7 @@ from jetlake.client.client import Client
 from jetlake.client.connection.connection import Connection
 from jetlake.client.settings.login import KeySource, Secret
 from jetlake.client.settings.options import EventCallback, LocalServer, build_options
+from jetlake.client.settings.tracing import Tracing, trace_sends
 from jetlake.model.encoding.durations import Seconds
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def connect(
     inbox_prefix: str = "_INBOX",
     shuffle_servers: bool = True,
     discover_servers: bool = True,
+    tracing: Tracing | None = None,
     on_disconnected: EventCallback | None = None,
     on_reconnected: EventCallback | None = None,
     on_error: EventCallback | None = None,
@@ -135,6 +137,7 @@ def connect(
         inbox_prefix: what the subjects for replies begin with.
         shuffle_servers: try the servers in random order.
         discover_servers: learn the addresses of a cluster's other servers.
+        tracing: traces what is published and handled, such as `jetlake.otel.Tracing()`.
         on_disconnected: called with the reason when the connection is lost.
         on_reconnected: called when there is a new one.
         on_error: called with what no call can raise: slow subscribers, refused permissions, failing handlers.
@@ -153,4 +156,5 @@ def connect(
 async def _opened(given: dict[str, Any]) -> Client:
     client = Client(Connection(build_options(**given)))
     await client._connection.open()
+    trace_sends(client, client._connection.options.tracing)
     return client

@@ -10,7 +10,7 @@ from jetlake.client.streams.stream import stream_handle
 MODULES = ["", ".client", ".client.kv", ".client.objects", ".client.counters", ".blocking", ".errors", ".server"]
 
 
-@pytest.mark.parametrize("name", [*MODULES, ".testing", ".spark"])
+@pytest.mark.parametrize("name", [*MODULES, ".otel", ".testing", ".spark"])
 def test_modules_list_their_public_names(name):
     module = importlib.import_module(f"jetlake{name}")
     assert dir(module) == sorted(module.__all__)

@@ -28,6 +28,7 @@ FORBIDDEN = (
     "pyarrow",
     "numpy",
     "pandas",
+    "opentelemetry",
     "xxhash",
     "bcrypt",
 )

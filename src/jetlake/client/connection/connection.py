@@ -11,6 +11,7 @@ import asyncio
 import weakref
 from collections.abc import Callable
 from random import Random
+from typing import Any, TypeVar, cast
 
 from jetlake.client.connection.events import Events
 from jetlake.client.connection.handshake import ServerInfo, complaint, read_info
@@ -44,6 +45,8 @@ from jetlake.protocol import encoder
 from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
 
 __all__ = ["Connection", "ConnectionState"]
+
+HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any] | None)
 
 
 class Connection:
@@ -131,6 +134,11 @@ class Connection:
     def info(self) -> ServerInfo:
         """The last INFO of the server."""
         return self._link.info
+
+    def traced(self, handler: HandlerT) -> HandlerT:
+        """The handler of messages or requests, traced if the options say so."""
+        tracing = self.options.tracing
+        return handler if tracing is None or handler is None else cast("HandlerT", tracing.traced_handler(handler))
 
     @property
     def address(self) -> ServerAddress | None:

@@ -65,7 +65,7 @@ class PushSubscription(Subscription):
     )
 
     def __init__(self, api: ApiCaller, subject: bytes, queue: bytes, settings: PushSettings) -> None:
-        callback = settings.callback
+        callback = api.connection.traced(settings.callback)
         if callback is not None and not settings.manual_ack:
             callback = _acking(callback)
         self._api = api

@@ -92,7 +92,7 @@ class ContinuousPull(Receiver):
         self.puller = puller
         puller.on_silence = self._silent
         self.failed = FailedMessages(connection, options.retries, self.report)
-        self.handlers = HandlerPool(handler, concurrency, self.failed.settle, connection.endings)
+        self.handlers = HandlerPool(connection.traced(handler), concurrency, self.failed.settle, connection.endings)
         self.is_started = False
         self.is_emptied = False
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Self
 
+from jetlake.client.connection.connection import HandlerT
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.continuous_pull import ContinuousPull
 from jetlake.client.settings.options import duration_s
@@ -16,7 +17,7 @@ from jetlake.model.encoding.durations import Seconds
 __all__ = ["MessageReader"]
 
 
-@hides("failed", "report", "will_be_emptied")
+@hides("failed", "report", "traced", "will_be_emptied")
 class MessageReader:
     """Messages of a consumer, without end.
 
@@ -184,6 +185,10 @@ class MessageReader:
         await self._pull.drain()
 
     # What the blocking client calls
+
+    def traced(self, handler: HandlerT) -> HandlerT:
+        """The handler, traced if the client is."""
+        return self._pull._connection.traced(handler)
 
     def report(self, error: Exception) -> None:
         """Report what no call can raise: to the read's own `on_error`, or to the client's."""

@@ -59,7 +59,7 @@ class Endpoint:
         subscribe_subject(info.subject)
         queue_bytes(info.queue_group)
         self._connection = connection
-        self._handler = handler
+        self._handler = connection.traced(handler)
         self._data = data
         self._limits = limits
         self._counts = _Counts()

@@ -13,6 +13,7 @@ from jetlake.client.settings.credentials import Credentials, read_credentials, r
 from jetlake.client.settings.login import KeySource, Secret, answered, asking
 from jetlake.client.settings.server_address import ServerAddress, parse_addresses
 from jetlake.client.settings.server_pool import Backoff
+from jetlake.client.settings.tracing import Tracing
 from jetlake.errors import InvalidOptionError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.protocol.subjects import is_valid_publish
@@ -82,6 +83,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     """The domain of `Client.jetstream` when nothing else is said; a saved context can set it."""
     jetstream_prefix: str = ""
     """The API prefix instead."""
+    tracing: Tracing | None = None
     shuffle_servers: bool = True
     discover_servers: bool = True
     on_disconnected: EventCallback | None = None

@@ -1,0 +1,187 @@
+"""Spans and metrics of a client's messages, by OpenTelemetry's conventions for messaging."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from inspect import isawaitable, iscoroutine, iscoroutinefunction
+from typing import Any, TypeVar, cast
+
+from opentelemetry import metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind
+
+from jetlake.client.messages.message import Message
+from jetlake.client.messages.ready import READY
+from jetlake.client.services.request import ServiceRequest
+from jetlake.otel.carrier import context_of, with_context
+from jetlake.otel.work import Work, error_type
+from jetlake.version import __version__
+
+__all__ = ["Tracing"]
+
+T = TypeVar("T")
+
+_SYSTEM = {"messaging.system": "nats"}
+_KINDS = {"publish": SpanKind.PRODUCER, "request": SpanKind.CLIENT}
+_COUNTED = ("messaging.nats.stream", "messaging.consumer.group.name")
+
+
+class Tracing:
+    """Traces a client: give it to `jetlake.connect(…, tracing=Tracing())`.
+
+    What is published carries the span's context in W3C headers. A handler runs in a span that is a child of the
+    publisher's; before it stands the delivery, from the moment when a stream stored the message. Whoever iterates over
+    messages instead writes `with tracing.handling(message):`.
+
+    Args:
+        tracer_provider: makes the spans. Default: the global one.
+        meter_provider: makes the metrics. Default: the global one.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+    ) -> None:
+        self._tracer = trace.get_tracer("jetlake", __version__, tracer_provider)
+        meter = metrics.get_meter("jetlake", __version__, meter_provider)
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Messages that were published, requests included"
+        )
+        self._sending_s = meter.create_histogram(
+            "messaging.client.operation.duration", "s", "Time until a publish was acknowledged or a request answered"
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Messages that were handed to handlers"
+        )
+        self._handling_s = meter.create_histogram("messaging.process.duration", "s", "Time that handlers took")
+
+    # Sending
+
+    def traced_send(self, send: Callable[..., T]) -> Callable[..., T]:
+        """Wrap a function that publishes: a span around it, whose context goes with the message."""
+        operation = "request" if send.__name__ == "request" else "publish"
+
+        @wraps(send)
+        def traced(subject: str, payload: bytes = b"", **options: Any) -> T:
+            work = Work(self._begin(operation, subject, payload), partial(self._sent_one, operation))
+            options["headers"] = with_context(options.get("headers"), trace.set_span_in_context(work.span))
+            try:
+                result = send(subject, payload, **options)
+            except BaseException as error:
+                work.end(error)
+                raise
+            if iscoroutine(result):
+                return cast("T", work.finish(result))
+            work.end()
+            return result
+
+        return traced
+
+    def _begin(self, operation: str, subject: str, payload: object) -> Span:
+        attributes: dict[str, Any] = {
+            **_SYSTEM,
+            "messaging.operation.type": "send",
+            "messaging.operation.name": operation,
+            "messaging.destination.name": subject,
+        }
+        if isinstance(payload, (bytes, bytearray, memoryview)):
+            attributes["messaging.message.body.size"] = len(payload)
+        return self._tracer.start_span(f"{operation} {subject}", kind=_KINDS[operation], attributes=attributes)
+
+    def _sent_one(self, operation: str, taken_s: float, error: BaseException | None) -> None:
+        attributes = {**_SYSTEM, "messaging.operation.name": operation, **error_type(error)}
+        self._sent.add(1, attributes)
+        self._sending_s.record(taken_s, attributes)
+
+    # Handling
+
+    def traced_handler(self, handler: Callable[[Any], T]) -> Callable[[Any], T]:
+        """Wrap a handler of messages or requests: it runs in a span, under that of the message's publisher."""
+        if iscoroutinefunction(handler):
+
+            @wraps(handler)
+            async def handle_later(message: Any) -> Any:
+                with self.handling(message):
+                    return await handler(message)
+
+            return cast("Callable[[Any], T]", handle_later)
+
+        @wraps(handler)
+        def handle(message: Any) -> Any:
+            work = self._receive(message)
+            try:
+                with work.current():
+                    result = handler(message)
+            except BaseException as error:
+                work.end(error)
+                raise
+            # An acknowledgement that is returned is done already, and a thread awaits nothing.
+            if isawaitable(result) and result is not READY:
+                return work.finish(result)
+            work.end()
+            return result
+
+        return handle
+
+    @contextmanager
+    def handling(self, message: Message | ServiceRequest) -> Iterator[Span]:
+        """Run a block in the span of a message that is handled, for those who iterate over messages."""
+        work = self._receive(message)
+        try:
+            with work.current():
+                yield work.span
+        except BaseException as error:
+            work.end(error)
+            raise
+        work.end()
+
+    def _receive(self, message: Message | ServiceRequest) -> Work:
+        """Begin to handle a message; before that stands its delivery, where a stream says when that began."""
+        received = message.message if isinstance(message, ServiceRequest) else message
+        origin = _origin(received)
+        attributes = {**_SYSTEM, "messaging.destination.name": received.subject, **origin}
+        context = context_of(received.headers)
+        if origin:
+            context = self._deliver(received, context, attributes)
+        attributes["messaging.operation.type"] = attributes["messaging.operation.name"] = "process"
+        attributes["messaging.message.body.size"] = len(received.payload)
+        span = self._tracer.start_span(
+            f"process {received.subject}", context=context, kind=SpanKind.CONSUMER, attributes=attributes
+        )
+        counted = {**_SYSTEM, **{key: origin[key] for key in _COUNTED if key in origin}}
+        return Work(span, partial(self._handled_one, counted))
+
+    def _deliver(self, message: Message, context: Context, attributes: dict[str, Any]) -> Context:
+        now_ns = time.time_ns()
+        delivery = {**attributes, "messaging.operation.type": "receive", "messaging.operation.name": "deliver"}
+        span = self._tracer.start_span(
+            f"deliver {message.subject}",
+            context=context,
+            kind=SpanKind.CONSUMER,
+            start_time=min(message.metadata.timestamp_ns, now_ns),
+            attributes=delivery,
+        )
+        span.end(now_ns)
+        return trace.set_span_in_context(span, context)
+
+    def _handled_one(self, counted: dict[str, Any], taken_s: float, error: BaseException | None) -> None:
+        attributes = {**counted, **error_type(error)}
+        self._consumed.add(1, attributes)
+        self._handling_s.record(taken_s, attributes)
+
+
+def _origin(message: Message) -> dict[str, Any]:
+    """Where in which stream a message is, and how often it was delivered; nothing for core messages."""
+    if not message.raw_reply.startswith(b"$JS.ACK."):
+        return {}
+    metadata = message.metadata
+    return {
+        "messaging.nats.stream": metadata.stream,
+        "messaging.consumer.group.name": metadata.consumer,
+        "messaging.nats.stream_sequence": metadata.stream_seq,
+        "messaging.nats.delivery_count": metadata.delivered,
+    }
