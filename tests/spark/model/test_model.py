@@ -36,6 +36,13 @@ def test_histories_in_memory():
     assert sum(history.alarms for history in histories) > 5
 
 
+def test_histories_on_a_server_that_loses_its_index_of_subjects():
+    for seed in range(40_000, 40_030):
+        world = FakeWorld()
+        world.server.loses_indexes = True
+        play(seed, world)
+
+
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     """Losses are told in the log, and histories have many."""

@@ -26,6 +26,7 @@ from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, DeliverPolicy, RetentionPolicy
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.nuid import next_nuid
+from jetlake.protocol.subjects import compile_matcher
 
 __all__ = ["count_matching", "first_matching", "list_messages", "measure", "sequence_of_last"]
 
@@ -40,9 +41,18 @@ Numbers = NDArray[np.int64]
 
 
 def first_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int | None:
-    """The first sequence from that one on whose message matches, by the word of the leader; None when there is none."""
-    found = [api.next_message(stream, sequence, subject) for subject in subjects or (">",)]
-    return min((message.seq for message in found if message is not None), default=None)
+    """The first sequence from that one on whose message matches, by the word of the leader; None when there is none.
+
+    From a stream's head on, nats-server 2.15 looks for a subject in an index, which may lose subjects of an interest
+    stream that was purged; behind the head it looks at the messages. So what is not found is looked for there as well.
+    """
+    found = {subject: api.next_message(stream, sequence, subject) for subject in subjects or (">",)}
+    missing = [subject for subject, message in found.items() if message is None]
+    if subjects and missing and (head := api.next_message(stream, sequence)) is not None:
+        if any(compile_matcher(subject.encode())(head.subject.encode()) for subject in missing):
+            return head.seq
+        found.update({subject: api.next_message(stream, head.seq + 1, subject) for subject in missing})
+    return min((message.seq for message in found.values() if message is not None), default=None)
 
 
 def count_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], edges: list[int]) -> list[int] | None:
