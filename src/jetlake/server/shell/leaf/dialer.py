@@ -80,8 +80,11 @@ class Dialer:
         """Connect, and connect again whenever the connection has ended, until cancelled."""
         try:
             while True:
-                url = self._next_url()
-                reason = await self._connect(url)
+                try:
+                    reason = await self._connect(self._next_url())
+                except Exception as error:
+                    self._services.report_defect("a leaf connection", error)
+                    reason = "Internal Error"
                 await self._services.engine_loop.sleep(self._pause_s(reason))
         finally:
             if self.connection is not None:
@@ -108,7 +111,7 @@ class Dialer:
             url.is_tls or remote.tls is not None,
             lambda info: self._encode_connect(url, info),
             link,
-            self._discover,
+            self._accepted,
         )
         self.connection = connection
         try:
@@ -149,6 +152,7 @@ class Dialer:
             name=self._name,
             domain=self._domain,
             has_jetstream=services.engine_loop.engine is not None,
+            headers=not services.settings.options.no_header_support,
         )
 
     def _tls_context(self) -> SSLContext:
@@ -159,6 +163,14 @@ class Dialer:
         if url in self._discovered and _is_number(url.host):
             return next((known.host for known in self._urls if not _is_number(known.host)), url.host)
         return url.host
+
+    def _accepted(self, info: HubInfo) -> None:
+        """React to an INFO of a hub that has accepted the connection."""
+        if self._domain and self._domain == info.domain:
+            self._services.log.warn(
+                f'the hub has the same JetStream domain "{info.domain}": streams cannot be reached across the line'
+            )
+        self._discover(info)
 
     def _discover(self, info: HubInfo) -> None:
         """Remember the addresses that the hub tells of, with the credentials of the configured ones."""

@@ -54,5 +54,5 @@ def read_hub_info(json: bytes) -> HubInfo:
     """
     try:
         return _decoder.decode(json)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"malformed INFO: {error}") from None

@@ -19,13 +19,22 @@ _PROTOCOL = 3
 
 
 def encode_connect(
-    remote: LeafRemote, url: LeafUrl, info: HubInfo, *, server_id: str, name: str, domain: str, has_jetstream: bool
+    remote: LeafRemote,
+    url: LeafUrl,
+    info: HubInfo,
+    *,
+    server_id: str,
+    name: str,
+    domain: str,
+    has_jetstream: bool,
+    headers: bool,
 ) -> bytes:
     """Encode the JSON of CONNECT.
 
     Args:
         info: the hub's first INFO, whose nonce is signed.
         name: the server's name, also that of its cluster of one: leaf nodes of one cluster do not hear each other.
+        headers: messages may have headers.
 
     Raises:
         ConfigError: the file with the credentials cannot be read.
@@ -35,7 +44,7 @@ def encode_connect(
         "server_id": server_id,
         "name": name,
         "cluster": name,
-        "headers": True,
+        "headers": headers,
         "jetstream": has_jetstream,
         "compress_mode": "off",
         "remote_account": remote.account,

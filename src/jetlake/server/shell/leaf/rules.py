@@ -26,9 +26,10 @@ class LeafRules:
     """
 
     def __init__(self, remote: LeafRemote, domain: str, info: HubInfo) -> None:
-        own = (f"$JS.{domain}.API.>",) if domain and domain != info.domain else ()
+        own = (f"$JS.{domain}.API.>",) if domain else ()
         never_sent = (*_LOCAL, *own, *remote.deny_exports)
-        never_wanted = (*_LOCAL, *remote.deny_imports)
+        # Two servers of one name would both answer.
+        never_wanted = (*_LOCAL, *(own if domain == info.domain else ()), *remote.deny_imports)
         self._never_sent = [subject.encode() for subject in never_sent]
         self._never_wanted = [subject.encode() for subject in never_wanted]
         self._sent = _rules(info.exports, never_sent)

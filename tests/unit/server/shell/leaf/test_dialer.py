@@ -75,7 +75,7 @@ async def test_pauses_grow_to_a_limit_and_are_never_in_step(make_server):
 def test_connect_names_the_server_and_its_credentials(url, fields):
     remote = LeafRemote(urls=(parse_leaf_url(url),), deny_imports=("x.>",))
     text = encode_connect(
-        remote, remote.urls[0], HubInfo(), server_id="N1", name="edge", domain="d", has_jetstream=True
+        remote, remote.urls[0], HubInfo(), server_id="N1", name="edge", domain="d", has_jetstream=True, headers=True
     )
     sent = json.loads(text)
     assert {name: sent[name] for name in fields} == fields
@@ -98,6 +98,25 @@ async def test_a_server_whose_hub_is_away_starts_works_and_stops(tmp_path):
     async with Server(tmp_path, options=options, jetstream=True, domain="edge") as server:
         assert server.leafnodes.open() == []
         assert server.options.jetstream.domain == "edge"
+
+
+async def test_a_defect_ends_one_attempt_and_not_the_dialling(make_server, clock):
+    server = make_server()
+    dialer = make_dialer(server)
+    attempts = []
+
+    async def fail(url):
+        attempts.append(str(url))
+        raise KeyError("a defect")
+
+    dialer._connect = fail
+    task = asyncio.create_task(dialer.run())
+    while len(attempts) < 3:
+        await asyncio.sleep(0)
+        clock.advance(1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert server.defects >= 2
 
 
 async def test_a_port_that_is_no_hub_is_dialled_again():

@@ -78,6 +78,19 @@ async def test_each_side_keeps_its_own_jetstream(hub):
     assert heard == [b"a"]
 
 
+async def test_a_hub_of_the_same_domain_keeps_to_itself(hub):
+    end = hub()
+    end.account.listen(b"$JS.edge.API.STREAM.>", lambda *_: None)
+    end.send_info(domain="edge")
+    assert b"$JS" not in await end.take()
+    end.send(b"LS+ $JS.edge.API.STREAM.>\r\n")
+    assert end.link.subjects == []
+    heard = []
+    end.account.listen(b">", lambda subject, *_: heard.append(subject))
+    end.send(b"LMSG $JS.edge.API.STREAM.NAMES 0\r\n\r\n")
+    assert heard == []
+
+
 async def test_permissions_of_the_hub(hub, make_server):
     server = make_server()
     client = await Client(server).hello()
