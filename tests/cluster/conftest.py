@@ -17,9 +17,9 @@ async def cluster():
 
 
 @pytest.fixture
-async def workload(cluster):
-    """Publishers and readers at work."""
-    workload = Workload(cluster.urls)
+async def workload(cluster, request):
+    """Publishers and readers at work; a test's parameter is how they connect and how long they wait."""
+    workload = Workload(cluster.urls, **getattr(request, "param", {}))
     try:
         await workload.start()
         await workload.progress()

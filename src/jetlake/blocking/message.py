@@ -47,5 +47,5 @@ class Message(AsyncMessage, gc=False, eq=False):
     def _confirm_blocking(self, body: bytes, timeout: Seconds | None) -> None:
         if not self._settled:
             outlet, reply = self._answerable()
-            cast("ThreadOutlet", outlet).request_and_wait(reply, body, timeout_s(timeout))
+            cast("ThreadOutlet", outlet).confirm_and_wait(reply, body, timeout_s(timeout))
             self._settled = body != b"+WPI"

@@ -65,10 +65,10 @@ class ThreadOutlet:
                 if self._connection.is_closed:
                     frames.clear()
 
-    async def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Publish and wait for the answer; on the loop's thread."""
-        return await self._connection.request_raw(subject, header, payload, timeout_s)
+    async def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
+        """Send an acknowledgement and wait for the answer; on the loop's thread."""
+        return await self._connection.confirm(subject, payload, timeout_s)
 
-    def request_and_wait(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Publish and wait for the answer, from any other thread."""
-        return self._port.call(self._connection.request_raw(subject, b"", payload, timeout_s))
+    def confirm_and_wait(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
+        """Send an acknowledgement and wait for the answer, from any other thread."""
+        return self._port.call(self._connection.confirm(subject, payload, timeout_s))

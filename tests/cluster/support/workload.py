@@ -15,6 +15,12 @@ PROGRESS_S = 90
 class Workload:
     """Publishers and readers, each on a connection of its own.
 
+    Args:
+        urls: the servers.
+        timeout: seconds that calls wait. Default: as the client does.
+        on_missed_heartbeat: whether reading stops or goes on when a server falls silent.
+        options: of the connections.
+
     Attributes:
         acknowledged: the sequences of the acknowledged messages, by their ids.
         errors: what reached a user, with the place; nothing may.
@@ -23,8 +29,11 @@ class Workload:
         watched: the revisions of the watched key.
     """
 
-    def __init__(self, urls):
+    def __init__(self, urls, timeout=None, on_missed_heartbeat="stop", **options):
         self._urls = urls
+        self._timeout = timeout
+        self._reading_options = {"on_missed_heartbeat": on_missed_heartbeat}
+        self._options = options
         self._clients = []
         self._publishers = []
         self._readers = []
@@ -37,12 +46,12 @@ class Workload:
         self.watched = []
 
     async def connect(self, **options):
-        client = await jetlake.connect(self._urls, **options)
+        client = await jetlake.connect(self._urls, **self._options, **options)
         self._clients.append(client)
         return client
 
     async def start(self):
-        js = (await self.connect()).jetstream()
+        js = (await self.connect()).jetstream(timeout=self._timeout)
         await js.create_stream(STREAM, subjects=["s.>"], num_replicas=3)
         await js.create_key_value(BUCKET, num_replicas=3)
         publishers = [self._publish("a"), self._publish("b"), self._publish_windowed(), self._put()]
@@ -61,7 +70,7 @@ class Workload:
     # Publishers
 
     async def _publish(self, name):
-        js = (await self.connect()).jetstream()
+        js = (await self.connect()).jetstream(timeout=self._timeout)
         number = 0
         while self._is_publishing:
             number += 1
@@ -69,7 +78,7 @@ class Workload:
             await asyncio.sleep(0.01)
 
     async def _publish_windowed(self):
-        js = (await self.connect(on_error=lambda error: self._tell("window", error))).jetstream()
+        js = (await self.connect(on_error=lambda error: self._tell("window", error))).jetstream(timeout=self._timeout)
         number = 0
         while self._is_publishing:
             numbers = range(number + 1, number + 51)
@@ -86,7 +95,7 @@ class Workload:
             self._tell(f"publish {name}", error)
 
     async def _put(self):
-        bucket = await (await self.connect()).jetstream().key_value(BUCKET)
+        bucket = await (await self.connect()).jetstream(timeout=self._timeout).key_value(BUCKET)
         number = 0
         while self._is_publishing:
             number += 1
@@ -102,20 +111,22 @@ class Workload:
 
     async def _stream(self):
         client = await self.connect(on_error=lambda error: self._tell("on_error", error))
-        return await client.jetstream().stream(STREAM)
+        return await client.jetstream(timeout=self._timeout).stream(STREAM)
 
     def _take(self, reader, message):
         self.seen.setdefault(reader, Counter())[message.metadata.stream_seq] += 1
 
     async def _consume(self):
         consumer = await (await self._stream()).create_consumer("consumed", ack_wait=5)
-        await self._reading("consume", consumer.consume(), "consumed")
+        await self._reading("consume", consumer.consume(**self._reading_options), "consumed")
 
     async def _consume_in_group(self, client):
         consumer = await (await self._stream()).create_consumer(
             "grouped", ack_wait=5, priority_groups=["G"], priority_policy="pinned_client", priority_timeout=5
         )
-        await self._reading(client, consumer.consume(group="G", expires=10, idle_heartbeat=4), "grouped")
+        await self._reading(
+            client, consumer.consume(group="G", expires=10, idle_heartbeat=4, **self._reading_options), "grouped"
+        )
 
     async def _reading(self, place, reading, reader):
         try:
@@ -130,9 +141,9 @@ class Workload:
         consumer = await (await self._stream()).create_consumer("fetched", ack_wait=5)
         while True:
             try:
-                for message in await consumer.fetch(100, expires=20):
+                for place, message in enumerate(await consumer.fetch(100, expires=20)):
                     self._take("fetched", message)
-                    await message.ack()
+                    await (message.ack() if place else message.ack_sync(timeout=60))
             except JetlakeError as error:
                 self._tell("fetch", error)
 
@@ -145,7 +156,7 @@ class Workload:
             self._tell("ordered", error)
 
     async def _subscribe(self):
-        js = (await self.connect()).jetstream()
+        js = (await self.connect()).jetstream(timeout=self._timeout)
         try:
             async with await js.subscribe("s.>", durable="pushed", ack_wait=5, idle_heartbeat=2) as messages:
                 async for message in messages:
@@ -155,7 +166,7 @@ class Workload:
             self._tell("push", error)
 
     async def _watch(self):
-        bucket = await (await self.connect()).jetstream().key_value(BUCKET)
+        bucket = await (await self.connect()).jetstream(timeout=self._timeout).key_value(BUCKET)
         try:
             async with bucket.watch("key") as entries:
                 async for entry in entries:

@@ -36,6 +36,7 @@ from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
     JetlakeError,
+    NoRespondersError,
     OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
@@ -47,6 +48,8 @@ from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
 __all__ = ["Connection", "ConnectionState"]
 
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any] | None)
+
+_ELECTION_POLL_S = 0.25
 
 
 class Connection:
@@ -74,7 +77,7 @@ class Connection:
         self.last_error: Exception | None = None
         self._is_lame_duck = False
         self._closed = self.loop.create_future()
-        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.request_raw, self.check_size)
+        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.confirm, self.check_size)
         # Bound once, so that a write through the connection is one call.
         self.send = self._outbox.send
         self.send_now = self._outbox.send_now
@@ -344,6 +347,33 @@ class Connection:
         except (JetlakeError, asyncio.CancelledError):
             self.requests.forget(reply)
             raise
+
+    async def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
+        """Send an acknowledgement and wait until its consumer has it.
+
+        A cluster's consumer that elects a leader is waited for: nobody listens meanwhile, and an acknowledgement in the
+        hands of the old leader may be lost, so that one that may come twice is sent again.
+
+        Args:
+            timeout_s: how long to wait; the connection's `request_timeout` when None.
+
+        Raises:
+            RequestTimeoutError: no answer in time.
+            NoRespondersError: nobody listens: the consumer is gone, or its cluster has no leader for it in time.
+            DisconnectedError: the connection was lost meanwhile.
+        """
+        left_s = timeout_s or self.options.request_timeout_s
+        give_up_at = self.loop.time() + left_s
+        while True:
+            is_clustered = bool(self.info.cluster)
+            is_repeatable = is_clustered and payload.startswith((b"+ACK", b"+TERM"))
+            try:
+                return await self.request_raw(subject, b"", payload, left_s, is_repeatable)
+            except NoRespondersError:
+                left_s = give_up_at - self.loop.time() - _ELECTION_POLL_S
+                if not is_clustered or left_s <= 0:
+                    raise
+            await asyncio.sleep(_ELECTION_POLL_S)
 
     # What the link tells
 

@@ -23,8 +23,8 @@ __all__ = ["Outbox", "Relief", "check_loop"]
 
 _TURN_BYTES_MAX = 64 * 1024
 
-Ask = Callable[[bytes, bytes, bytes, float | None], Awaitable["Message"]]
-"""Publishes subject, header block and payload, and waits so many seconds for the answer."""
+Confirm = Callable[[bytes, bytes, float | None], Awaitable["Message"]]
+"""Sends an acknowledgement to a subject, and waits so many seconds for the answer."""
 
 
 class Outbox:
@@ -35,7 +35,7 @@ class Outbox:
     Args:
         loop: the event loop.
         kept_bytes_max: most bytes that are kept while there is no server.
-        request_raw: publishes and waits for the answer.
+        confirm: sends an acknowledgement and waits for the answer.
         check_size: refuses headers and payloads of more bytes than the server takes.
     """
 
@@ -51,7 +51,7 @@ class Outbox:
         "_turn_bytes",
         "_wire",
         "check_size",
-        "request_raw",
+        "confirm",
         "traffic",
     )
 
@@ -59,12 +59,12 @@ class Outbox:
         self,
         loop: asyncio.AbstractEventLoop,
         kept_bytes_max: int,
-        request_raw: Ask,
+        confirm: Confirm,
         check_size: Callable[[int], None],
     ) -> None:
         self._loop = loop
         self._kept_bytes_max = kept_bytes_max
-        self.request_raw = request_raw
+        self.confirm = confirm
         self.check_size = check_size
         self._wire: WireProtocol | None = None
         self._frames: list[bytes] = []

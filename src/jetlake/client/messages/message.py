@@ -36,8 +36,8 @@ class Outlet(Protocol):
     def send(self, frame: bytes) -> None:
         """Write the frame, soon and in order."""
 
-    def request_raw(self, subject: bytes, header: bytes, payload: bytes, timeout_s: float | None) -> Awaitable[Message]:
-        """Publish and wait for the answer."""
+    def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Awaitable[Message]:
+        """Send an acknowledgement and wait for the answer."""
 
 
 @hides("settle_by_pull")
@@ -143,7 +143,8 @@ class Message(Struct, gc=False, eq=False):
 
         Raises:
             RequestTimeoutError: no answer came; call it again, or expect the message again.
-            NoRespondersError: the consumer is gone or takes no acknowledgements.
+            NoRespondersError: the consumer is gone or takes no acknowledgements. In a cluster it may be electing a
+                leader, and is waited for.
             StaleAckError: the message was delivered again since, and the consumer has strict acks.
             AckRefusedError: the server could not store it; says why.
         """
@@ -204,7 +205,7 @@ class Message(Struct, gc=False, eq=False):
     async def _confirm(self, body: bytes, timeout: Seconds | None) -> None:
         if not self._settled:
             outlet, reply = self._answerable()
-            await outlet.request_raw(reply, b"", body, timeout_s(timeout))
+            await outlet.confirm(reply, body, timeout_s(timeout))
             self._settled = body != b"+WPI"
 
     def _term_body(self, reason: str) -> bytes:

@@ -98,6 +98,53 @@ async def test_nobody_listens(fake, clock):
         await task
 
 
+ACK = "$JS.ACK.S.C.1.1.1.1.0"
+
+
+async def confirmation(fake, clock, cluster, timeout_s):
+    """An acknowledgement that finds nobody."""
+    fake.info = ServerInfo(headers=True, version="2.15.1", cluster=cluster)
+    client = await fake.connect()
+    task = asyncio.create_task(client.jetstream().api.connection.confirm(ACK.encode(), b"+ACK", timeout_s))
+    await clock.settle()
+    refuse(fake)
+    await clock.settle()
+    return task
+
+
+def refuse(fake):
+    fake.reply(fake.wire, fake.published(ACK)[-1].reply, b"", header=b"NATS/1.0 503\r\n\r\n")
+
+
+async def test_a_consumer_that_elects_its_leader_is_waited_for(fake, clock):
+    task = await confirmation(fake, clock, "C", 5)
+    await clock.advance(1)
+    assert len(fake.published(ACK)) == 2
+    refuse(fake)
+    fake.answers[ACK] = b""
+    await clock.settle()
+    await clock.advance(1)
+    await task
+    assert len(fake.published(ACK)) == 3
+
+
+async def test_a_consumer_without_a_leader_is_waited_for_within_the_time_only(fake, clock):
+    task = await confirmation(fake, clock, "C", 5)
+    for _ in range(8):
+        await clock.advance(1)
+        refuse(fake)
+        await clock.settle()
+    with pytest.raises(NoRespondersError):
+        await task
+
+
+async def test_an_acknowledgement_that_nobody_takes_on_one_server_fails_at_once(fake, clock):
+    task = await confirmation(fake, clock, "", 5)
+    with pytest.raises(NoRespondersError):
+        await task
+    assert len(fake.published(ACK)) == 1
+
+
 # Losing the connection
 
 

@@ -27,8 +27,8 @@ class Outlet:
             raise self.error
         self.frames.append(frame)
 
-    async def request_raw(self, subject, header, payload, timeout_s):
-        self.requests.append((subject, header, payload, timeout_s))
+    async def confirm(self, subject, payload, timeout_s):
+        self.requests.append((subject, payload, timeout_s))
         if self.error is not None:
             raise self.error
 
@@ -142,7 +142,7 @@ def test_nothing_is_sent_for_a_message_that_needs_no_acknowledgement(outlet):
 async def test_ack_sync_waits_for_the_server(outlet):
     message = received(outlet)
     await message.ack_sync(timeout=2)
-    assert outlet.requests == [(REPLY, b"", b"+ACK", 2.0)]
+    assert outlet.requests == [(REPLY, b"+ACK", 2.0)]
     await message.ack_sync()
     assert len(outlet.requests) == 1
 
@@ -217,7 +217,7 @@ def test_what_the_server_would_not_take_is_refused():
 async def test_confirmed_forms(outlet, name, arguments, body, settles):
     message = received(outlet)
     await getattr(message, name)(timeout=3, **arguments)
-    assert outlet.requests == [(REPLY, b"", body, 3)]
+    assert outlet.requests == [(REPLY, body, 3)]
     assert message.is_settled is settles
     await getattr(message, name)(**arguments)
     assert len(outlet.requests) == (1 if settles else 2)
