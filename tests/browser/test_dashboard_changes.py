@@ -38,6 +38,11 @@ async def test_every_change_shows_a_command_that_the_command_line_reads(api):
     stream = await make_stream(api.jetstream, "ORDERS", messages=3)
     await stream.create_consumer("worker")
     await stream.create_consumer("pinned", priority_policy="pinned_client", priority_groups=["jobs"])
+    await api.jetstream.create_key_value("SETTINGS")
+    await (await api.jetstream.create_object_store("FILES")).put("a b", b"x")
+    await api.jetstream.create_stream("DEAD", subjects=["dead"])
+    letter = {"Dead-Letter-Stream": "ORDERS", "Dead-Letter-Subject": "ORDERS.x"}
+    await api.jetstream.publish("dead", b"x", headers=letter)
     named, worker = {"stream": "ORDERS"}, {"stream": "ORDERS", "consumer": "worker"}
     options = {
         "subjects": ["new.>", "it's"],
@@ -64,6 +69,11 @@ async def test_every_change_shows_a_command_that_the_command_line_reads(api):
         "message.publish": {"subject": "ORDERS.x", "payload": b64encode(b"it's").decode(), "headers": [("A", "b c")]},
         "message.again": {**named, "sequence": 1},
         "message.delete": {**named, "sequence": 2},
+        "key.put": {"bucket": "SETTINGS", "key": "a", "value": b64encode(b"it's").decode()},
+        "key.delete": {"bucket": "SETTINGS", "key": "a"},
+        "key.purge": {"bucket": "SETTINGS", "key": "a"},
+        "object.delete": {"bucket": "FILES", "name": "a b"},
+        "letters.replay": {"stream": "DEAD", "first": 1, "last": 1},
     }
     assert given.keys() == KINDS.keys()
     for kind, arguments in given.items():
@@ -72,7 +82,7 @@ async def test_every_change_shows_a_command_that_the_command_line_reads(api):
         assert shown["title"] and shown["command"] and shown["changes"], kind
         assert parse(shown["command"])
     # Nothing of it was done.
-    assert await api.jetstream.stream_names() == ["ORDERS"]
+    assert set(await api.jetstream.stream_names()) == {"ORDERS", "DEAD", "KV_SETTINGS", "OBJ_FILES"}
     assert (await stream.info()).state.messages == 3
     command = parse((await prepare(api, "stream.create", given["stream.create"])).command)
     assert (command["name"], command["storage"], command["deny_delete"]) == ("NEW", "memory", True)

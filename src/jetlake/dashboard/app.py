@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from jetlake.dashboard.access.sessions import Connect, LoginError, Sessions
 from jetlake.dashboard.access.viewers import Viewers
 from jetlake.dashboard.routes.access import access_routes, explain_login
+from jetlake.dashboard.routes.browsing import browsing_routes
 from jetlake.dashboard.routes.changes import change_routes
 from jetlake.dashboard.routes.messages import message_routes
 from jetlake.dashboard.routes.watching import watching_routes
@@ -54,6 +55,7 @@ def build_app(
             *access_routes(viewers),
             *watching_routes(viewers),
             *message_routes(viewers),
+            *browsing_routes(viewers),
             *change_routes(viewers),
         ],
         middleware=[Middleware(Guard, hosts=hosts)],

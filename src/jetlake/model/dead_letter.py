@@ -17,6 +17,7 @@ __all__ = [
     "letter_id",
     "letter_subject",
     "own_headers",
+    "replay_id",
 ]
 
 HEADER_PREFIX = "Dead-Letter-"
@@ -73,6 +74,11 @@ def letter_id(origin: AckSubject) -> str:
 def letter_subject(template: str, stream: str, consumer: str) -> str:
     """Fill in `{stream}` and `{consumer}`."""
     return template.replace("{stream}", stream).replace("{consumer}", consumer)
+
+
+def replay_id(letters: str, sequence: int) -> str:
+    """Derive the message id of a replay: one that was cut off before it deleted its letter publishes nothing twice."""
+    return f"requeue:{letters}:{sequence}"
 
 
 def own_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:

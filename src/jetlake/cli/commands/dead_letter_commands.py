@@ -14,7 +14,7 @@ from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
 from jetlake.errors import MessageNotFoundError
-from jetlake.model.dead_letter import HEADER_PREFIX, REASONS, own_headers
+from jetlake.model.dead_letter import HEADER_PREFIX, REASONS, own_headers, replay_id
 
 if TYPE_CHECKING:
     from jetlake.client.jetstream import JetStream
@@ -167,8 +167,7 @@ async def _letters(stream: Stream, selection: Selection) -> AsyncIterator[Stored
 
 
 async def _publish(js: JetStream, letters: str, letter: StoredMessage, stream: str, subject: str) -> str:
-    # A run that was cut off before it deleted the letter comes with the same id.
-    message_id = f"requeue:{letters}:{letter.sequence}"
+    message_id = replay_id(letters, letter.sequence)
     headers = own_headers(letter.headers.items())
     ack = await js.publish(subject, letter.payload, headers=headers, msg_id=message_id, expected_stream=stream)
     return "published before" if ack.duplicate else "published"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from jetlake.dashboard.changes.buckets import BUCKET_CHANGES
 from jetlake.dashboard.changes.consumers import CONSUMER_CHANGES
+from jetlake.dashboard.changes.dead_letters import LETTER_CHANGES
 from jetlake.dashboard.changes.messages import MESSAGE_CHANGES
 from jetlake.dashboard.changes.prepared import Prepared
 from jetlake.dashboard.changes.streams import STREAM_CHANGES
@@ -18,6 +20,8 @@ KINDS: dict[str, Callable[[ServerApi, dict[str, Any]], Awaitable[Prepared]]] = {
     **STREAM_CHANGES,
     **CONSUMER_CHANGES,
     **MESSAGE_CHANGES,
+    **BUCKET_CHANGES,
+    **LETTER_CHANGES,
 }
 
 

@@ -11,10 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from jetlake.dashboard.access.viewers import Viewers
+from jetlake.dashboard.browsing.buckets import KV_PREFIX
+from jetlake.dashboard.browsing.object_stores import OBJECT_PREFIX
+from jetlake.dashboard.routes.listing_query import listing_of
 from jetlake.dashboard.watching.collector import Collector
+from jetlake.dashboard.watching.copies import copies
 from jetlake.dashboard.watching.listing import Listing
-from jetlake.dashboard.watching.timeline import RANGES
-from jetlake.dashboard.web.answers import events, json_answer, whole_number
+from jetlake.dashboard.web.answers import events, json_answer
 from jetlake.errors import InvalidOptionError
 
 __all__ = ["watching_routes"]
@@ -45,24 +48,9 @@ def watching_routes(viewers: Viewers) -> list[Route]:
 async def _view(collector: Collector, request: Request) -> dict[str, Any]:
     """What is on every page, and the page that the query names."""
     query = request.query_params
-    listing = _listing(request)
+    listing = listing_of(request)
     page, stream, consumer = query.get("page", "streams"), query.get("stream"), query.get("consumer")
     return {"board": collector.summary(), "page": await _page(collector, page, stream, consumer, listing)}
-
-
-def _listing(request: Request) -> Listing:
-    query = request.query_params
-    name = query.get("range", "5m")
-    if name not in RANGES:
-        raise InvalidOptionError(f"range must be one of {', '.join(RANGES)}, not {name[:40]!r}")
-    return Listing(
-        filter=query.get("filter", ""),
-        sort=query.get("sort", ""),
-        descending=query.get("descending") == "1",
-        offset=whole_number(query, "offset") or 0,
-        limit=whole_number(query, "limit") or 50,
-        range=name,
-    )
 
 
 async def _page(
@@ -79,6 +67,12 @@ async def _page(
             return board.streams(listing, now_s)
         case "consumers":
             return board.consumers(listing, now_s)
+        case "buckets":
+            return board.streams(listing, now_s, KV_PREFIX)
+        case "object-stores":
+            return board.streams(listing, now_s, OBJECT_PREFIX)
+        case "copies":
+            return copies(board.infos())
         case "pipelines":
             return {"rows": board.pipelines(now_s)}
         case "connections":

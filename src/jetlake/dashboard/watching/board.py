@@ -212,10 +212,11 @@ class Board:
             for (stream, consumer), number in numbers.items()
         ]
 
-    def streams(self, listing: Listing, time_s: float) -> dict[str, Any]:
-        """One page of the table of streams."""
+    def streams(self, listing: Listing, time_s: float, prefix: str = "") -> dict[str, Any]:
+        """One page of the table of streams, of all or of those whose names begin so."""
+        rows = self._streams.values()
         return listed(
-            self._streams.values(),
+            [row for name, row in self._streams.items() if name.startswith(prefix)] if prefix else rows,
             listing,
             search=lambda row: f"{row.info.config.name} {' '.join(row.info.config.subjects)}",
             orders=_STREAM_ORDERS,

@@ -37,6 +37,7 @@ LATE = "rows that came too late"
 """What a summary calls rows that were dropped for they came after their window was closed."""
 
 _RETRY_S = 5.0
+_REASON_MAX = 4000
 
 
 @dataclass(frozen=True)
@@ -279,7 +280,7 @@ class ServerReports:
     def ended(self, summary: Summary) -> None:
         self._rows_total = summary.rows
         state = "failed" if summary.state == "failed" else "finished"
-        self._send(state, batch=None, rows_per_second=0.0, lag=None)
+        self._send(state, batch=None, rows_per_second=0.0, lag=None, error=summary.error[:_REASON_MAX] or None)
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -118,6 +118,22 @@ export const actions = {
   ],
 };
 
+Object.assign(actions, {
+  putKey: (bucket, done, key = "", value = "") => button(key ? "Edit" : "Put a key", () => change({
+    title: key ? `Edit ${key}` : `Put a key in ${bucket}`, kind: "key.put", values: { key, value },
+    fields: [!key && { name: "key", label: "Key", required: true }, { name: "value", label: "Value", kind: "lines", rows: 8 }].filter(Boolean),
+    wanted: (values) => ({ bucket, key: key || values.key, value: encode(values.value) }), done,
+  }), key ? "" : "primary"),
+  key: (bucket, key, value, done) => session.may_change && [
+    actions.putKey(bucket, done, key, value ?? ""),
+    button("Delete", () => change({ title: `Delete ${key}`, kind: "key.delete", wanted: () => ({ bucket, key }), done }), "danger"),
+    button("Purge", () => change({ title: `Purge ${key}`, kind: "key.purge", wanted: () => ({ bucket, key }), done }), "danger"),
+  ],
+  deleteObject: (bucket, name, done) => button("Delete", () => change({ title: `Delete ${name}`, kind: "object.delete", wanted: () => ({ bucket, name }), done }), "danger"),
+  deleteMessage: (stream, sequence, done) => button("Delete", () => change({ title: "Delete message", kind: "message.delete", wanted: () => ({ stream, sequence }), done }), "danger"),
+  replay: (stream, first, last, title, done) => button(title, () => change({ title, kind: "letters.replay", wanted: () => ({ stream, first, last }), done })),
+});
+
 /** Who is logged in, in the header. changed: called when that is somebody else. */
 export function drawWho(changed) {
   const who = document.getElementById("who");

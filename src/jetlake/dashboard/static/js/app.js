@@ -4,15 +4,22 @@ import { actions, drawWho } from "./actions.js";
 import { make, own, patch } from "./elements.js";
 import { ask, forget, onRefused, state } from "./live.js";
 import { absence, failed } from "./parts.js";
+import { bucket, buckets } from "./pages/buckets.js";
 import consumer from "./pages/consumer.js";
 import consumers from "./pages/consumers.js";
+import copies from "./pages/copies.js";
+import { schedules, services } from "./pages/found.js";
+import { letters, letterStreams } from "./pages/letters.js";
 import { connections, events, pipelines } from "./pages/lists.js";
 import messages from "./pages/messages.js";
+import { store, stores } from "./pages/objects.js";
 import stream from "./pages/stream.js";
 import streams from "./pages/streams.js";
 import { loadSession, loginForm, session } from "./session.js";
 
-const pages = { streams, consumers, pipelines, connections, events };
+// What an address names by its first part; with a second part, one thing of that kind.
+const pages = { streams, consumers, kv: buckets, objects: stores, schedules, "dead-letters": letterStreams, copies, pipelines, services, connections, events };
+const things = { streams: stream, kv: bucket, objects: store, "dead-letters": letters };
 
 function route() {
   try {
@@ -25,8 +32,7 @@ function route() {
 function pageOf([first, name, part, inner]) {
   if (first === "streams" && name && part === "consumers" && inner) return consumer;
   if (first === "streams" && name && part === "messages") return messages;
-  if (first === "streams" && name) return stream;
-  return pages[first] ?? streams;
+  return (name && things[first]) || (pages[first] ?? streams);
 }
 
 let open = null;

@@ -13,7 +13,7 @@ const pipelineColumns = [
   { title: "Rows", cell: (row) => count(row.rows_total), sort: "rows", order: (row) => row.rows_total ?? 0, kind: "number" },
   { title: "Rate", cell: (row) => rate(row.rows_per_second), sort: "rate", order: (row) => row.rows_per_second ?? 0, kind: "number optional" },
   { title: "Lag", cell: (row) => (row.lag === undefined ? "–" : count(row.lag)), sort: "lag", order: (row) => row.lag ?? 0, kind: "number" },
-  { title: "Done", cell: (row) => make("progress", {
+  { title: "Done", cell: (row) => row.lag !== undefined && make("progress", {
     max: "1", value: row.rows_total ? row.rows_total / (row.rows_total + (row.lag ?? 0)) : 0, "aria-label": `progress of ${row.name ?? row.id}`,
   }), kind: "optional" },
   { title: "Last seen", cell: (row) => clock(row.seen), sort: "seen", order: (row) => row.seen, kind: "number optional" },

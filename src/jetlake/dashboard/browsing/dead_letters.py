@@ -1,0 +1,59 @@
+"""Dead letters: the streams that hold them, and pages of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetlake.client.streams.stored_message import StoredMessage
+from jetlake.dashboard.browsing.messages import MessagePages, shown_message
+from jetlake.dashboard.watching.server_api import ServerApi, checked_name
+from jetlake.errors import MessageNotFoundError
+from jetlake.model.dead_letter import HEADER_PREFIX
+from jetlake.model.stream import StreamInfo
+
+__all__ = ["letter_streams", "letters_page", "said"]
+
+STREAMS_MAX = 200
+"""How many streams are looked into; those whose names sound like it come first."""
+_SOUNDS = ("dead", "letter", "dlq")
+_NAMES = ("Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "Description", "Time", "Missing")
+
+
+def said(letter: StoredMessage, name: str) -> str:
+    """What a letter says of itself; empty when it does not, or is no letter."""
+    return letter.headers.get(HEADER_PREFIX + name) or ""
+
+
+async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, Any]:
+    """The streams whose newest message is a dead letter."""
+    holding = [info for info in infos if info.state.messages]
+    holding.sort(key=lambda info: not any(sound in info.config.name.lower() for sound in _SOUNDS))
+    rows = []
+    for info in holding[:STREAMS_MAX]:
+        stream = await api.jetstream.stream(info.config.name)
+        try:
+            newest = await stream.get(stream.cached_info.state.last_seq, direct=False)
+        except MessageNotFoundError:
+            continue
+        if said(newest, "Stream"):
+            state = stream.cached_info.state
+            rows.append({"stream": stream.name, "letters": state.messages, "last": newest.time, "bytes": state.bytes})
+    return {"rows": rows, "is_whole": len(holding) <= STREAMS_MAX}
+
+
+async def letters_page(api: ServerApi, name: str, before: int | None, limit: int) -> dict[str, Any]:
+    """Letters below a sequence, newest first."""
+    stream = await api.jetstream.stream(checked_name(name))
+    state = stream.cached_info.state
+    end = min(before or state.last_seq + 1, state.last_seq + 1)
+    found = await MessagePages(stream).before(end, limit, max(state.first_seq, 1))
+    rows = [
+        {
+            **shown_message(letter),
+            **{name.lower(): said(letter, name) for name in _NAMES if name != "Time"},
+            "died": said(letter, "Time"),
+            "traceback": "\n".join(letter.headers.get_all(HEADER_PREFIX + "Traceback")),
+        }
+        for letter in reversed(found)
+    ]
+    return {"rows": rows, "first_seq": state.first_seq, "last_seq": state.last_seq, "total": state.messages}

@@ -1,0 +1,98 @@
+// Key-value buckets: all of them, and one with its keys, their history, and a watch.
+
+import { decoded, fromBase64, preview } from "../decode.js";
+import { make } from "../elements.js";
+import { bytes, count, duration, moment, path, rate } from "../format.js";
+import { state } from "../live.js";
+import { command, crumbs, failed, head, link, loading, nothing, tag, tiles } from "../parts.js";
+import { release, renew, resource } from "../resource.js";
+import { listingQuery, table } from "../table.js";
+
+const PREFIX = "KV_";
+
+const bucketColumns = [
+  { title: "Bucket", cell: (row) => link(path("kv", row.name.slice(PREFIX.length)), row.name.slice(PREFIX.length)), sort: "name", kind: "clip main" },
+  { title: "Keys", cell: (row) => count(row.num_subjects), kind: "number" },
+  { title: "Values", cell: (row) => count(row.messages), sort: "messages", descending: true, kind: "number" },
+  { title: "Size", cell: (row) => bytes(row.bytes), sort: "bytes", descending: true, kind: "number optional" },
+  { title: "Changes", cell: (row) => rate(row.rate), sort: "rate", descending: true, kind: "number" },
+  { title: "Last change", cell: (row) => moment(row.last_ts), kind: "optional" },
+];
+
+export const buckets = {
+  section: "kv",
+  title: () => "Key-value buckets",
+  query: () => ({ page: "buckets", ...listingQuery("buckets") }),
+  draw({ changed }) {
+    if (!state.page) return loading("Key-value buckets");
+    return [head("Key-value buckets"), table("buckets", bucketColumns, state.page, {
+      caption: "Key-value buckets", changed, key: (row) => row.name,
+      empty: nothing("No buckets yet. Make one: ", command("jetlake kv add SETTINGS")),
+    })];
+  },
+};
+
+const watch = { source: null, bucket: "" };
+let openKey = null;
+let history = null;
+
+function toggleWatch(bucket, redraw) {
+  if (watch.source) { watch.source.close(); watch.source = null; redraw(); return; }
+  watch.source = new EventSource(`api/streams/${encodeURIComponent(PREFIX + bucket)}/tail`);
+  watch.source.onmessage = () => renew(redraw);
+  redraw();
+}
+
+async function openHistory(bucket, key, redraw) {
+  openKey = openKey === key ? null : key;
+  history = null;
+  redraw();
+  if (!openKey) return;
+  const answer = await fetch(`api/buckets/${encodeURIComponent(bucket)}/history?${new URLSearchParams({ key })}`);
+  history = await answer.json();
+  redraw();
+}
+
+const shown = (row) => (row.operation === "put" ? preview(fromBase64(row.data), 120) : make("span", { class: "warn" }, row.operation === "delete" ? "deleted" : "purged"));
+
+function historyCard(bucket, actions, redraw) {
+  if (!openKey) return null;
+  const newest = history?.rows?.find((row) => row.operation === "put");
+  return make("section", { class: "card", id: "history", "aria-label": `History of ${openKey}` },
+    make("div", { class: "head" }, make("h2", {}, openKey), make("div", { class: "actions" }, actions.key(bucket, openKey, newest && decoded(fromBase64(newest.data), "text").text, () => renew(redraw)),
+      make("button", { type: "button", onclick: () => { openKey = null; redraw(); } }, "Close"))),
+    !history ? "loading …" : history.error ? make("p", { class: "bad" }, history.error) : history.rows.map((row) => make("details", { class: "revision", open: row === history.rows[0], "data-key": String(row.revision) },
+      make("summary", {}, make("b", {}, `revision ${count(row.revision)}`), " · ", row.operation, " · ", moment(row.time), " · ", bytes(row.size)),
+      make("pre", { tabindex: "0" }, decoded(fromBase64(row.data), "auto").text + (row.cut ? "\n… (cut)" : "")))));
+}
+
+export const bucket = {
+  section: "kv",
+  title: ([, name]) => name,
+  query: () => ({ page: "none" }),
+  draw({ route: [, name], changed, redraw, actions }) {
+    const up = crumbs(link("#/kv", "Key-value buckets"));
+    const body = resource(`api/buckets/${encodeURIComponent(name)}/keys`, listingQuery(`keys-${name}`), redraw);
+    if (!body) return [up, loading(name)];
+    if (body.error) return [up, failed(name, body.error)];
+    const { status } = body;
+    const columns = [
+      { title: "Key", cell: (row) => make("button", { type: "button", class: "link", "aria-expanded": String(openKey === row.key), onclick: () => openHistory(name, row.key, redraw) }, row.key), kind: "clip main" },
+      { title: "Value", cell: shown, kind: "clip wider" },
+      { title: "Revision", cell: (row) => count(row.revision), kind: "number optional" },
+      { title: "Size", cell: (row) => bytes(row.size), kind: "number optional" },
+      { title: "Changed", cell: (row) => moment(row.time), kind: "optional" },
+    ];
+    return [
+      up,
+      head(name, make("button", { type: "button", "aria-pressed": String(Boolean(watch.source)), onclick: () => toggleWatch(name, redraw) }, "Watch"),
+        make("a", { class: "button", href: path("streams", PREFIX + name) }, "Its stream"), actions.putKey(name, () => renew(redraw))),
+      tiles(["Keys", count(body.total)], ["Values", count(status.values)], ["Size", bytes(status.bytes)],
+        ["History", count(status.history)], ["Life of a value", status.ttl_s ? duration(status.ttl_s) : "unlimited"], ["Storage", status.storage]),
+      status.mirror && tag(`a mirror of ${status.mirror}`),
+      historyCard(name, actions, redraw),
+      table(`keys-${name}`, columns, body, { caption: "Keys", changed, key: (row) => row.key, empty: ["No keys yet. Put one: ", command(`jetlake kv put ${name} KEY VALUE`)] }),
+    ];
+  },
+  leave() { watch.source?.close(); watch.source = null; openKey = null; history = null; release(); },
+};
