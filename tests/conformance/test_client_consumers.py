@@ -26,10 +26,14 @@ async def test_fetch(js):
     for message in messages:
         await message.ack()
     # Fewer than asked for: what is there, after the expiry.
-    assert numbers(await consumer.fetch(100, expires=0.2)) == [4, 5, 6, 7, 8, 9]
+    assert numbers(await consumer.fetch(100, expires=1)) == [4, 5, 6, 7, 8, 9]
     assert await consumer.fetch(1, expires=0.05) == []
-    info = await consumer.info()
-    assert (info.num_ack_pending, info.num_pending, info.ack_floor.stream_seq) == (6, 0, 4)
+
+    async def has_counted():
+        info = await consumer.info()
+        return (info.num_ack_pending, info.num_pending, info.ack_floor.stream_seq) == (6, 0, 4)
+
+    await until(has_counted)
 
 
 async def test_fetch_without_waiting(js):
@@ -79,7 +83,7 @@ async def test_many_fetches_one_after_the_other(js):
     consumer = await stream.create_consumer("c", max_ack_pending=-1)
     received = []
     while len(received) < 2000:
-        messages = await consumer.fetch(37)
+        messages = await consumer.fetch(40)
         for message in messages:
             message.ack()
         received += numbers(messages)
@@ -96,8 +100,8 @@ async def test_fetches_at_once(js):
 async def test_fetch_from_a_deleted_consumer(js):
     stream = await filled(js, 1)
     consumer = await stream.create_consumer("c")
-    waiting = asyncio.ensure_future(asyncio.wait_for(consumer.fetch(10, expires=5), 10))
-    await asyncio.sleep(0.05)
+    waiting = asyncio.ensure_future(asyncio.wait_for(consumer.fetch(10, expires=30), 60))
+    await until(lambda: _has_delivered(consumer))
     await consumer.delete()
     # What came before the end is not lost.
     assert numbers(await waiting) == [0]
@@ -105,6 +109,10 @@ async def test_fetch_from_a_deleted_consumer(js):
         await consumer.fetch(1)
     with pytest.raises(ConsumerNotFoundError):
         await consumer.next(1)
+
+
+async def _has_delivered(consumer):
+    return (await consumer.info()).num_ack_pending == 1
 
 
 async def test_next(js):
@@ -334,7 +342,11 @@ async def test_term_with_a_reason(js, server, clients):
     (message,) = await consumer.fetch(1)
     await message.term("poison")
     assert b'"reason":"poison"' in (await advisories.next(5)).payload
-    assert (await consumer.info()).num_ack_pending == 0
+    await until(lambda: _has_nothing_pending(consumer))
+
+
+async def _has_nothing_pending(consumer):
+    return (await consumer.info()).num_ack_pending == 0
 
 
 async def test_in_progress(js):

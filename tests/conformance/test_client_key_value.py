@@ -151,9 +151,15 @@ async def test_a_watch_ends_with_its_bucket(js):
     bucket = await js.create_key_value("B")
     async with bucket.watch() as watch:
         assert await watch.current() == []
+        stream = await js.stream("KV_B")
+
+        async def is_pulled():
+            # nats-server says nothing to a pull that it has not looked at yet; then only missed heartbeats would tell.
+            return any(info.num_waiting for info in await stream.consumers())
+
+        await until(is_pulled)
         await js.delete_key_value("B")
         with pytest.raises((StreamNotFoundError, StreamReplacedError)):
-            # nats-server says nothing to a pull that it has not looked at yet; then only missed heartbeats tell.
             await watch.next(60)
 
 

@@ -93,8 +93,8 @@ async def test_fetches_go_on(server, client):
     stream = await filled(js, 10)
     consumer = await stream.create_consumer("c", ack_wait=1)
     assert len(await consumer.fetch(3)) == 3
-    waiting = asyncio.ensure_future(asyncio.wait_for(consumer.fetch(100, expires=30), 40))
-    await asyncio.sleep(0.05)
+    waiting = asyncio.ensure_future(asyncio.wait_for(consumer.fetch(100, expires=2), 40))
+    await asyncio.sleep(0)
     await server.kill()
     try:
         early = numbers(await waiting)

@@ -122,9 +122,12 @@ async def test_a_fetch_without_a_server_is_told(start, clients):
     older = await client.jetstream().pull_subscribe("s.>", stream="S", consumer="c")
     await server.kill()
     await until(lambda: not client.is_connected)
-    for pull in (lambda: consumer.fetch(5), consumer.next, older.fetch, lambda: older.fetch(5)):
+
+    async def raised(fetch):
         with pytest.raises(DisconnectedError):
-            await pull()
+            await fetch
+
+    await asyncio.gather(*map(raised, (consumer.fetch(5), consumer.next(), older.fetch(), older.fetch(5))))
     await client.close()
     for pull in (lambda: consumer.fetch(5), older.fetch):
         with pytest.raises(ConnectionClosedError):

@@ -113,8 +113,8 @@ class FetchState:
         self._messages_left -= messages
         if self._options.max_bytes:
             self._bytes_left -= size
-            self.is_over = self._bytes_left <= 0
-        if self._messages_left <= 0:
+        # The status that ends the fetch may have come in the same read, and stays the end.
+        if self._messages_left <= 0 or (self._options.max_bytes and self._bytes_left <= 0):
             self.is_over = True
 
     def heard(self, status: PullStatus, now: float) -> None:

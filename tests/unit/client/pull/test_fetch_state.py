@@ -29,6 +29,14 @@ def test_is_over_when_its_bytes_are_used():
     assert fetch.is_over
 
 
+@pytest.mark.parametrize("limits", [{"max_messages": None, "max_bytes": 100}, {"max_messages": 10}])
+def test_messages_of_the_same_read_do_not_reopen_what_a_status_ended(limits):
+    fetch = state(**limits)
+    fetch.heard(PullStatus(409, "Message Size Exceeds MaxBytes"), 0.0)
+    fetch.received(1, 60, 0.0)
+    assert fetch.is_over
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [
