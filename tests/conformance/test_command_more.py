@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from click.shell_completion import ShellComplete
 from command_shell import Shell, output_of
 
+from jetlake.cli.app import app
 from jetlake.cli.session import EXIT_FAILED, EXIT_USAGE
 
 
@@ -152,3 +156,26 @@ async def test_a_hashed_password_opens_the_server(start):
     made = await nowhere.json("server passwd --generate --cost 4")
     assert made["hash"].startswith("$2a$04$")
     assert "1 to 72 bytes" in await nowhere.run("server passwd", stdin="x" * 73, status=EXIT_USAGE)
+
+
+async def test_names_that_a_shell_completes(files, server, clients, monkeypatch):
+    monkeypatch.setattr("jetlake.cli.name_completion._PATIENCE_S", 60.0)
+    await files.run("kv add PRICES --storage memory")
+    await files.run("kv put PRICES tea.green 42")
+    await files.run("object put FILES - --name report", stdin="x")
+    client = await clients(server)
+    async with client.service("shop", "1.2.3") as shop:
+        shop.add_endpoint("price", lambda request: b"42")
+        await client.flush()
+        for line, names in {
+            "kv get P": ["PRICES"],
+            "kv get PRICES te": ["tea.green"],
+            "object ls F": ["FILES"],
+            "object get FILES re": ["report"],
+            "micro info s": ["shop"],
+            "schedule ls KV": ["KV_PRICES"],
+        }.items():
+            *words, incomplete = line.split()
+            completion = ShellComplete(app, {}, "jetlake", "_JETLAKE_COMPLETE")
+            found = await asyncio.to_thread(completion.get_completions, ["-s", server.url, *words], incomplete)
+            assert [one.value for one in found] == names, line

@@ -38,9 +38,10 @@ def _thing(stream: str) -> tuple[str, str, str]:
 
 def _about(stream: str, consumer: str, subject: str) -> str:
     """Name what was refused, in front of the server's words."""
-    if subject.startswith("$KV."):
-        bucket, _, key = subject.removeprefix("$KV.").partition(".")
-        return f"{bucket} > {key}: "
+    if subject.startswith(("$KV.", "$O.")):
+        # Objects are stored under names that nobody typed.
+        bucket, _, key = subject.partition(".")[2].partition(".")
+        return f"{bucket} > {key}: " if subject.startswith("$KV.") else f"object store {bucket}: "
     if subject:
         return f"{subject}: "
     if not stream:

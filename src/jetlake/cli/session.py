@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from jetlake.cli.contexts import Target, from_environment, load_context, selected
+from jetlake.cli.contexts import Target, from_environment, load_context, plain, selected
 from jetlake.cli.refusals import refusal
 from jetlake.errors import (
     ApiError,
@@ -122,12 +122,13 @@ class Session:
         """
         import jetlake
 
+        target = plain(self.target)
         options = credentials.given()
-        if self.target.tls_ca:
+        if target.tls_ca:
             from jetlake.client.settings.tls_files import tls_from_files
 
-            options["tls"] = tls_from_files(self.target.tls_ca, "", "")
-        servers = self.target.shown.split(",")
+            options["tls"] = tls_from_files(target.tls_ca, "", "")
+        servers = target.shown.split(",")
         return await jetlake.connect(servers, name="jetlake dashboard", connect_timeout=self.timeout_s, **options)
 
 

@@ -22,11 +22,13 @@ from jetlake.errors import api_error
         ),
         (10037, "STREAM.MSG.GET.ORDERS", "stream ORDERS: no message found (10037)"),
         (10148, "CONSUMER.CREATE.ORDERS.C.orders.new", "consumer ORDERS > C: consumer already exists (10148)"),
+        (10077, "$KV.prices.tea.green", "prices > tea.green: message too large (10077)"),
+        (10077, "$O.files.C.nuid", "object store files: message too large (10077)"),
         (10060, "orders.new", "orders.new: expected stream does not match (10060)"),
     ],
 )
 def test_a_refusal_names_what_it_is_about(err_code, request_made, text):
-    error = api_error(err_code)
+    error = api_error(err_code, err="message too large")
     error.request = request_made
     assert refusal(error) == text
 

@@ -13,6 +13,7 @@ from random import Random
 
 from jetlake.errors import JetlakeError
 from jetlake.model.account import AccountLimits
+from jetlake.model.enums import StorageType
 from jetlake.protocol.nuid import Nuid
 from jetlake.server.engine.api.jetstream import JetStream
 from jetlake.server.engine.api.router import DisabledJetStream, JetStreamRouter
@@ -69,7 +70,7 @@ class Engine:
         self.commit.on_recovery = self._report_recovery
         if storage.removals is not None:
             storage.removals.commit = self.commit
-        self.usage = Usage(max_memory=options.max_memory, max_storage=options.max_storage)
+        self.usage = Usage(options.max_memory, options.max_storage, self._report_full)
         self.jetstreams: dict[str, JetStream] = {}
         self._soon_timer: Timer | None = None
         self._retry_timer: Timer | None = None
@@ -191,6 +192,13 @@ class Engine:
 
     def _report(self, text: str) -> None:
         self.report(text)
+
+    def _report_full(self, storage: StorageType) -> None:
+        key = "max_file_store" if storage is StorageType.FILE else "max_memory_store"
+        self.report(
+            f"JetStream - {key} of {self.usage.limit(storage):,} bytes is full, messages are refused: "
+            "raise it, or purge or delete streams"
+        )
 
     def _report_failure(self, syncable: Syncable, error: JetlakeError) -> None:
         self.report(f"JetStream - the disk refuses {self._owner_of(syncable)}, which is tried again: {error}")

@@ -372,10 +372,21 @@ def test_an_account_stays_within_its_storage(make_harness):
 
 def test_a_full_server_refuses(make_harness):
     harness = make_harness(max_memory=1000)
+    reports = []
+    harness.engine.report = reports.append
     harness.create(storage="memory")
-    answers = [harness.store("s.a", b"x" * 71) for _ in range(13)]
+    answers = [harness.store("s.a", b"x" * 71) for _ in range(14)]
     assert error_of(answers[-1]) == (503, 10023, "insufficient resources")
     assert answers[11]["seq"] == 12
+    full = (
+        "JetStream - max_memory_store of 1,000 bytes is full, messages are refused: "
+        "raise it, or purge or delete streams"
+    )
+    assert reports == [full]
+    harness.api("STREAM.PURGE.S")
+    for _ in range(13):
+        harness.store("s.a", b"x" * 71)
+    assert reports == [full, full]
 
 
 # Durability

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jetlake.model.enums import StorageType
 
 __all__ = ["UNLIMITED", "StreamUsage", "Usage"]
@@ -15,9 +17,16 @@ class Usage:
     Args:
         max_memory: bytes in memory; -1 is unlimited.
         max_storage: bytes on disk; -1 is unlimited.
+        on_full: called when the limit of a storage is exceeded, once until there is room again.
     """
 
-    def __init__(self, max_memory: int = UNLIMITED, max_storage: int = UNLIMITED) -> None:
+    def __init__(
+        self,
+        max_memory: int = UNLIMITED,
+        max_storage: int = UNLIMITED,
+        on_full: Callable[[StorageType], None] = lambda _storage: None,
+    ) -> None:
+        self._on_full = on_full
         self._limits = {StorageType.MEMORY: max_memory, StorageType.FILE: max_storage}
         self._used = {StorageType.MEMORY: 0, StorageType.FILE: 0}
         self._reserved = {StorageType.MEMORY: 0, StorageType.FILE: 0}
@@ -36,7 +45,10 @@ class Usage:
 
     def add(self, storage: StorageType, count: int) -> None:
         """Add the bytes of stored messages; a negative count subtracts those of removed ones."""
-        self._used[storage] += count
+        before = self._used[storage]
+        self._used[storage] = before + count
+        if before <= self._limits[storage] < before + count and self._limits[storage] >= 0:
+            self._on_full(storage)
 
     def reserve(self, storage: StorageType, count: int) -> None:
         """Add to the reserved bytes; a negative count releases."""
