@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 
 from natsrpy import Nats
 from natsrpy.exceptions import NatsrpyBaseError
@@ -210,6 +211,72 @@ async def exchange(client, js):
     return [info.size, info.chunks, info.description, info.metadata, len(near.getvalue())]
 
 
+async def publishing(client, js):
+    """The same for a batch and a schedule."""
+    stream = await js.streams.get("X")
+    config = PullConsumerConfig(filter_subjects=["x.ours", "due.ours"], ack_policy=AckPolicy.NONE)
+    reader = await stream.consumers.create(config)
+    async with reader.consume() as messages:
+        taken = await take(messages, 4)
+    seen = [
+        message.payload.decode()
+        if message.subject == "x.ours"
+        else [message.subject, message.payload.decode(), message.headers["Nats-Scheduler"]]
+        for message in taken
+    ]
+    for number, payload in enumerate((b"a", b"b"), 1):
+        headers = {"Nats-Batch-Id": "theirs", "Nats-Batch-Sequence": str(number)}
+        if number == 2:
+            headers["Nats-Batch-Commit"] = "1"
+        await client.request("x.theirs", payload, headers=headers)
+    soon = datetime.now(UTC) + timedelta(milliseconds=100)
+    plan = {"Nats-Schedule": f"@at {soon:%Y-%m-%dT%H:%M:%S.%fZ}", "Nats-Schedule-Target": "due.theirs"}
+    await js.publish("x.plan.theirs", b"coffee", headers=plan, wait=True)
+    return seen
+
+
+async def services(client, js):
+    """Call and find another client's service, which then finds and calls this one, made of subscriptions."""
+    seen = {"double": (await client.request("ours.double", b"21")).payload.decode()}
+    failed = await client.request("ours.fail", b"")
+    seen["failed"] = [failed.headers["Nats-Service-Error"], failed.headers["Nats-Service-Error-Code"]]
+    seen["failed"].append(failed.payload.decode())
+
+    async def asked(verb):
+        return json.loads((await client.request(f"$SRV.{verb}.ours", b"")).payload)
+
+    ping, info, stats = [await asked(verb) for verb in ("PING", "INFO", "STATS")]
+    seen["ping"] = [ping["name"], ping["version"], ping["metadata"]]
+    seen["info"] = [info["description"], [one["subject"] for one in info["endpoints"]]]
+    seen["stats"] = [[one["name"], one["num_requests"], one["num_errors"]] for one in stats["endpoints"]]
+    counts = {"up": 0, "broken": 0}
+    identity = {"name": "theirs", "id": "RUST", "version": "2.0.0", "metadata": {}}
+
+    def described(verb):
+        answer = {**identity, "type": f"io.nats.micro.v1.{verb.lower()}_response"}
+        endpoints = [{"name": name, "subject": f"theirs.{name}", "queue_group": "q"} for name in counts]
+        if verb == "INFO":
+            answer |= {"description": "theirs", "endpoints": endpoints}
+        if verb == "STATS":
+            counted = [{**one, "num_requests": counts[one["name"]], "num_errors": 0} for one in endpoints]
+            answer |= {"started": "2026-01-01T00:00:00Z", "endpoints": counted}
+        return json.dumps(answer).encode()
+
+    async def describe(message):
+        await client.publish(message.reply, described(message.subject.split(".")[1]))
+
+    async def answer(message):
+        name = message.subject.removeprefix("theirs.")
+        counts[name] += 1
+        refusal = {"Nats-Service-Error": "pay", "Nats-Service-Error-Code": "402"} if name == "broken" else None
+        await client.publish(message.reply, message.payload.upper(), headers=refusal)
+
+    async with client.subscribe("$SRV.*.theirs", describe), client.subscribe("theirs.*", answer, queue="q"):
+        await client.flush()
+        seen["check"] = json.loads((await client.request("ours.check", b"", timeout=TIMEOUT_S)).payload)
+    return seen
+
+
 PARTS = {
     "copies": copies,
     "core": core,
@@ -219,6 +286,8 @@ PARTS = {
     "kv": key_value,
     "objects": objects,
     "exchange": exchange,
+    "publishing": publishing,
+    "services": services,
 }
 
 

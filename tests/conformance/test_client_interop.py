@@ -1,7 +1,9 @@
 """What this client writes nats-py reads, and the other way round, for every kind of consumer."""
 
 import asyncio
+from datetime import UTC, datetime
 
+import exchange
 import nats
 import nats.js.api
 import nats.js.errors
@@ -169,3 +171,27 @@ async def test_publish_expectations_and_duplicates(ours, theirs):
     assert (await their_js.publish("s.1", headers={"Nats-Msg-Id": "same"})).duplicate
     assert (await their_js.publish("s.1", headers={"Nats-Expected-Last-Sequence": "1"})).seq == 2
     assert (await js.publish("s.1", expected_last_sequence=2)).seq == 3
+
+
+async def test_batches_and_schedules_of_one_are_read_by_the_other(ours, theirs):
+    js, their_js = ours.jetstream(), theirs.jetstream()
+    await exchange.write(js)
+    config = nats.js.api.ConsumerConfig(
+        filter_subjects=["x.ours", "due.ours"], deliver_policy=nats.js.api.DeliverPolicy.ALL
+    )
+    reader = await their_js.pull_subscribe("", "reader", stream="X", config=config)
+    seen = []
+    while len(seen) < 4:
+        seen += await reader.fetch(4 - len(seen), timeout=exchange.TIMEOUT_S)
+    assert [message.data.decode() for message in seen] == ["0", "1", "2", "tea"]
+    assert seen[3].headers["Nats-Scheduler"] == "x.plan.ours"
+    for number, payload in enumerate((b"a", b"b"), 1):
+        headers = {"Nats-Batch-Id": "theirs", "Nats-Batch-Sequence": str(number)}
+        if number == 2:
+            headers["Nats-Batch-Commit"] = "1"
+        await theirs.request("x.theirs", payload, headers=headers)
+    soon = f"@at {datetime.now(UTC) + exchange.SOON:%Y-%m-%dT%H:%M:%S.%fZ}"
+    await their_js.publish(
+        "x.plan.theirs", b"coffee", headers={"Nats-Schedule": soon, "Nats-Schedule-Target": "due.theirs"}
+    )
+    assert await exchange.read(js) == exchange.READ

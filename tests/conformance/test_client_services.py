@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import nats
 import nats.micro
@@ -232,5 +234,79 @@ async def test_the_blocking_client_has_services(core):
                 assert services.stats("shop")[0].endpoints[0].num_requests == 2
                 assert services.info("shop")[0].endpoints == shop.info().endpoints
             assert shop.is_stopped
+
+    await asyncio.to_thread(work)
+
+
+async def test_several_requests_at_a_time(core, clients):
+    nc, caller = await clients(core), await clients(core)
+    together = asyncio.Barrier(3)
+    most = now = 0
+    async with nc.service("shop", "1.0.0", concurrency=3) as shop:
+
+        @shop.endpoint()
+        async def together_only(request):
+            async with asyncio.timeout(15):
+                await together.wait()
+            return request.payload
+
+        @shop.endpoint(concurrency=2)
+        async def two(request):
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0)
+            now -= 1
+            return b""
+
+        await ready(nc)
+        answers = await asyncio.gather(*(caller.request("together_only", b"%d" % n, timeout=15) for n in range(6)))
+        assert [answer.payload for answer in answers] == [b"%d" % n for n in range(6)]
+        await asyncio.gather(*(caller.request("two", timeout=15) for _ in range(20)))
+        assert most == 2
+        assert [one.num_requests for one in shop.stats().endpoints] == [6, 20]
+        for bad in (0, True, "2"):
+            with pytest.raises(InvalidOptionError, match="concurrency"):
+                shop.add_endpoint(f"e{bad}", print, concurrency=bad)
+
+
+async def test_a_service_that_stops_finishes_all_that_it_works_on(core, clients):
+    nc, caller = await clients(core), await clients(core)
+    begun, free = asyncio.Semaphore(0), asyncio.Event()
+    shop = await nc.service("shop", "1.0.0", concurrency=3).start()
+
+    @shop.endpoint()
+    async def slow(request):
+        begun.release()
+        await free.wait()
+        return request.payload
+
+    await ready(nc)
+    requests = [asyncio.create_task(caller.request("slow", b"%d" % n, timeout=15)) for n in range(5)]
+    for _ in range(3):
+        await begun.acquire()
+    await caller.flush()
+    stopping = asyncio.create_task(shop.stop())
+    await until(lambda: shop.is_stopped)
+    free.set()
+    assert [answer.payload for answer in await asyncio.gather(*requests)] == [b"%d" % n for n in range(5)]
+    await stopping
+
+
+async def test_the_blocking_clients_services_have_threads(core):
+    def work():
+        with jetlake.blocking.connect(core.url) as nc, jetlake.blocking.connect(core.url) as caller:
+            together = threading.Barrier(2)
+            with nc.service("shop", "1.0.0", concurrency=2) as shop:
+
+                @shop.endpoint()
+                def meet(request):
+                    together.wait(15)
+                    return b"met"
+
+                nc.flush()
+                with ThreadPoolExecutor(2) as pool:
+                    answers = [pool.submit(caller.request, "meet", timeout=15) for _ in range(2)]
+                    assert [answer.result().payload for answer in answers] == [b"met", b"met"]
 
     await asyncio.to_thread(work)

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import exchange
 import pytest
 
 PROGRAM = Path(__file__).parents[1] / "js" / "program.js"
@@ -138,3 +139,21 @@ async def test_our_client_and_theirs_read_each_other(run, js):
     assert (await store.info("theirs")).description == "copied"
     assert sorted(info.name for info in await store.list()) == ["link", "near", "ours", "theirs"]
     assert (await bucket.get("theirs")).value == b"value!"
+
+
+async def test_batches_and_schedules_of_one_are_read_by_the_other(run, js):
+    await exchange.write(js)
+    assert await run("publishing") == exchange.WRITTEN
+    assert await exchange.read(js) == exchange.READ
+
+
+async def test_services_of_each_are_found_and_called_by_the_other(run, server, clients):
+    async with exchange.serving(await clients(server)):
+        assert await run("services") == {
+            "double": "42",
+            "failed": ["nothing here", "404", "more"],
+            "ping": ["ours", "1.2.3", {"k": "v"}],
+            "info": ["sells", ["ours.double", "ours.fail", "ours.check"]],
+            "stats": [["double", 1, 0], ["fail", 1, 1], ["check", 0, 0]],
+            "check": exchange.FOUND,
+        }

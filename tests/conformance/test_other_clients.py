@@ -3,8 +3,10 @@
 import asyncio
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
+import exchange
 import pytest
 
 PROGRAM = Path(__file__).parent / "rust_program.py"
@@ -19,10 +21,15 @@ PANIC = b"Cannot start a runtime from within a runtime"
 def run(server, start):
     """A function that runs a part of the program and returns what it saw."""
 
-    async def run(part):
+    async def run(part, prepare=None):
+        """Run the part; after a panic again, on another server, or on the same one once it is prepared anew."""
+        if prepare is not None:
+            await prepare()
         status, output, errors = await run_once(server, part)
         if status != 0 and PANIC in errors:
-            status, output, errors = await run_once(await start(), part)
+            if prepare is not None:
+                await prepare()
+            status, output, errors = await run_once(server if prepare is not None else await start(), part)
         assert status == 0, errors.decode()
         return json.loads(output)
 
@@ -142,3 +149,20 @@ async def test_our_client_and_theirs_read_each_other(run, js):
     assert (await store.info("theirs")).description == "copied"
     assert sorted(info.name for info in await store.list()) == ["link", "near", "ours", "theirs"]
     assert (await bucket.get("theirs")).value == b"value!"
+
+
+async def test_batches_and_schedules_of_one_are_read_by_the_other(run, js):
+    assert await run("publishing", partial(exchange.write, js)) == exchange.WRITTEN
+    assert await exchange.read(js) == exchange.READ
+
+
+async def test_services_of_each_are_found_and_called_by_the_other(run, server, clients):
+    async with exchange.serving(await clients(server)) as service:
+        assert await run("services", partial(asyncio.to_thread, service.reset)) == {
+            "double": "42",
+            "failed": ["nothing here", "404", "more"],
+            "ping": ["ours", "1.2.3", {"k": "v"}],
+            "info": ["sells", ["ours.double", "ours.fail", "ours.check"]],
+            "stats": [["double", 1, 0], ["fail", 1, 1], ["check", 0, 0]],
+            "check": exchange.FOUND,
+        }

@@ -231,6 +231,51 @@ const parts = {
     await bucket.put("theirs", (await bucket.get("ours")).string() + "!");
     return [info.size, info.chunks, info.description, info.headers.get("H"), info.metadata, (await store.getBlob("near")).length];
   },
+
+  // The same for a batch and a schedule.
+  async publishing(nc) {
+    const seen = [];
+    const js = jetstream(nc);
+    const reader = await js.consumers.get("X", { filter_subjects: ["x.ours", "due.ours"] });
+    for await (const message of await reader.consume()) {
+      const { subject, headers: received } = message;
+      seen.push(subject === "x.ours" ? message.string() : [subject, message.string(), received.get("Nats-Scheduler")]);
+      if (seen.length === 4) break;
+    }
+    const batch = await js.startBatch("x.theirs", "a");
+    await batch.commit("x.theirs", "b");
+    const plan = { specification: new Date(Date.now() + 100), target: "due.theirs" };
+    await js.publish("x.plan.theirs", "coffee", { schedule: plan });
+    return seen;
+  },
+
+  // Calls and finds another client's service, which then finds and calls this one.
+  async services(nc) {
+    const seen = {};
+    const { Svcm } = require("@nats-io/services");
+    const manager = new Svcm(nc);
+    const service = await manager.add({ name: "theirs", version: "2.0.0", description: "theirs" });
+    const group = service.addGroup("theirs");
+    group.addEndpoint("up", (_, message) => message.respond(message.string().toUpperCase()));
+    group.addEndpoint("broken", (_, message) => message.respondError(402, "pay"));
+    await nc.flush();
+    seen.double = (await nc.request("ours.double", "21")).string();
+    const failed = await nc.request("ours.fail");
+    seen.failed = [failed.headers.get("Nats-Service-Error"), failed.headers.get("Nats-Service-Error-Code"), failed.string()];
+    const finder = manager.client();
+    const first = async (found) => {
+      for await (const one of await found) return one;
+    };
+    const { name, version, metadata } = await first(finder.ping("ours"));
+    seen.ping = [name, version, metadata];
+    const info = await first(finder.info("ours"));
+    seen.info = [info.description, info.endpoints.map(({ subject }) => subject)];
+    const stats = await first(finder.stats("ours"));
+    seen.stats = stats.endpoints.map((one) => [one.name, one.num_requests, one.num_errors]);
+    seen.check = (await nc.request("ours.check", "", { timeout: 30_000 })).json();
+    await service.stop();
+    return seen;
+  },
 };
 
 async function main() {

@@ -175,10 +175,17 @@ class Client(Facade):
         metadata: Mapping[str, str] | None = None,
         queue: str | None = "q",
         stats_data: Callable[[EndpointInfo], Any] | None = None,
+        concurrency: int = 1,
     ) -> Service:
         """Make a service of this client, whose handlers run in threads; see `jetlake.Client.service`."""
         inner = self._inner.service(
-            name, version, description=description, metadata=metadata, queue=queue, stats_data=stats_data
+            name,
+            version,
+            description=description,
+            metadata=metadata,
+            queue=queue,
+            stats_data=stats_data,
+            concurrency=concurrency,
         )
         return Service(inner, self._thread)
 

@@ -38,6 +38,7 @@ class EndpointGroup(Facade):
         subject: str = "",
         queue: str | None = "",
         metadata: Mapping[str, str] | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Add an endpoint, whose handler runs in a thread; see `jetlake.client.Service.add_endpoint`."""
 
@@ -46,7 +47,9 @@ class EndpointGroup(Facade):
             return await asyncio.to_thread(handler, request)
 
         async def add() -> None:
-            self._inner.add_endpoint(name, run, subject=subject, queue=queue, metadata=metadata)
+            self._inner.add_endpoint(
+                name, run, subject=subject, queue=queue, metadata=metadata, concurrency=concurrency
+            )
 
         self._thread.call(add())
 
@@ -57,12 +60,13 @@ class EndpointGroup(Facade):
         subject: str = "",
         queue: str | None = "",
         metadata: Mapping[str, str] | None = None,
+        concurrency: int | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Decorate the handler of an endpoint, whose name is the function's unless one is given."""
 
         def decorate(handler: HandlerT) -> HandlerT:
             own = name or getattr(handler, "__name__", "")
-            self.add_endpoint(own, handler, subject=subject, queue=queue, metadata=metadata)
+            self.add_endpoint(own, handler, subject=subject, queue=queue, metadata=metadata, concurrency=concurrency)
             return handler
 
         return decorate

@@ -278,6 +278,7 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         queue: str | None = "q",
         stats_data: Callable[[EndpointInfo], Any] | None = None,
+        concurrency: int = 1,
     ) -> Service:
         """Make a service of this client, which other clients find by its name (NATS ADR-32).
 
@@ -295,6 +296,7 @@ class Client:
             metadata: free keys and values.
             queue: the queue group of its endpoints, of which one instance answers; None lets every instance answer.
             stats_data: called with each endpoint when statistics are asked for; what it returns is their `data`.
+            concurrency: how many requests an endpoint works on at a time, unless it has a number of its own.
 
         Raises:
             InvalidOptionError: a name or version that other clients would refuse.
@@ -309,6 +311,7 @@ class Client:
             metadata=metadata,
             queue=queue,
             stats_data=stats_data,
+            concurrency=concurrency,
         )
 
     def services(self) -> Services:

@@ -88,6 +88,7 @@ class Subscription(Receiver):
         *,
         callback: MessageCallback | None,
         limits: PendingLimits,
+        concurrency: int = 1,
     ) -> None:
         super().__init__(subject, queue)
         self._connection = connection
@@ -101,7 +102,7 @@ class Subscription(Receiver):
         self.dropped = 0
         self._runner: CallbackRunner | None = None
         if callback is not None:
-            self._runner = CallbackRunner(callback, self._mailbox, self._took, connection.signal)
+            self._runner = CallbackRunner(callback, self._mailbox, self._took, connection.signal, concurrency)
 
     def __repr__(self) -> str:
         queue = f" queue {self.queue.decode()!r}" if self.queue else ""
@@ -229,11 +230,10 @@ class Subscription(Receiver):
         finally:
             self._connection.forget(self)
             self.ended(None)
-        worker = self._runner.worker if self._runner is not None else None
-        if worker is not None:
+        if self._runner is not None:
             try:
                 async with asyncio.timeout(wait_s):
-                    await self._connection.endings.finished([worker])
+                    await self._connection.endings.finished(self._runner.workers)
             except TimeoutError:
                 told = f"the callback of {self.subject.decode()!r} did not finish in {wait_s:g} s"
                 raise RequestTimeoutError(told) from None
@@ -246,9 +246,9 @@ class Subscription(Receiver):
         """End it at once, in the middle of its callback if that is at work."""
         self._connection.unsubscribe(self)
         self.ended(None)
-        worker = self._runner.worker if self._runner is not None else None
-        if worker is not None and worker is not asyncio.current_task():
-            worker.cancel()
+        for worker in self._runner.workers if self._runner is not None else ():
+            if worker is not asyncio.current_task():
+                worker.cancel()
 
     async def __aenter__(self) -> Subscription:
         return self

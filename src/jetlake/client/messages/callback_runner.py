@@ -24,13 +24,14 @@ class CallbackRunner:
         mailbox: the messages for a task; a plain function gets them at once.
         took: called with each message that the task takes.
         signal: takes errors.
+        concurrency: how many tasks call a coroutine function.
 
     Attributes:
         is_direct: `call` gets the messages; otherwise the mailbox does.
-        worker: the task, if there is one.
+        workers: the tasks, if there are any.
     """
 
-    __slots__ = ("_callback", "_mailbox", "_signal", "_took", "is_direct", "worker")
+    __slots__ = ("_callback", "_concurrency", "_mailbox", "_signal", "_took", "is_direct", "workers")
 
     def __init__(
         self,
@@ -38,15 +39,21 @@ class CallbackRunner:
         mailbox: Mailbox,
         took: Callable[[Message], None],
         signal: Callable[[Exception], None],
+        concurrency: int = 1,
     ) -> None:
         self._callback = callback
         self._mailbox = mailbox
         self._took = took
         self._signal = signal
+        self._concurrency = concurrency
         self.is_direct = not iscoroutinefunction(callback)
-        self.worker: asyncio.Task[None] | None = None
+        self.workers: list[asyncio.Task[None]] = []
         if not self.is_direct:
-            self.worker = mailbox.loop.create_task(self._run())
+            self._start()
+
+    def _start(self, first: tuple[Awaitable[None], Message] | None = None) -> None:
+        loop = self._mailbox.loop
+        self.workers = [loop.create_task(self._run(None if number else first)) for number in range(self._concurrency)]
 
     def call(self, messages: list[Message]) -> None:
         """Call a plain function with the messages of one read."""
@@ -63,7 +70,7 @@ class CallbackRunner:
                 # A plain function that returned a coroutine: from now on it is called one message at a time.
                 self.is_direct = False
                 self._mailbox.put(messages[messages.index(message) + 1 :])
-                self.worker = self._mailbox.loop.create_task(self._run((result, message)))
+                self._start((result, message))
                 return
 
     async def _run(self, first: tuple[Awaitable[None], Message] | None = None) -> None:

@@ -38,15 +38,16 @@ class Endpoint:
     Args:
         connection: carries requests and answers.
         info: name, subject, queue group and metadata.
-        handler: called with each request, one at a time.
+        handler: called with each request.
         data: gives what the statistics hold besides the counts.
         limits: how many requests may wait.
+        concurrency: how many requests are handled at a time.
 
     Attributes:
         info: name, subject, queue group and metadata.
     """
 
-    __slots__ = ("_connection", "_counts", "_data", "_handler", "_limits", "_subscription", "info")
+    __slots__ = ("_concurrency", "_connection", "_counts", "_data", "_handler", "_limits", "_subscription", "info")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Endpoint:
         handler: EndpointHandler,
         data: Callable[[EndpointInfo], Any] | None,
         limits: PendingLimits,
+        concurrency: int = 1,
     ) -> None:
         subscribe_subject(info.subject)
         queue_bytes(info.queue_group)
@@ -62,6 +64,7 @@ class Endpoint:
         self._handler = connection.traced(handler)
         self._data = data
         self._limits = limits
+        self._concurrency = concurrency
         self._counts = _Counts()
         self._subscription: Subscription | None = None
         self.info = info
@@ -75,6 +78,7 @@ class Endpoint:
                 queue_bytes(self.info.queue_group),
                 callback=self._answer,
                 limits=self._limits,
+                concurrency=self._concurrency,
             )
             self._connection.subscribe(self._subscription)
 

@@ -41,7 +41,9 @@ class EndpointGroup:
         queue: the queue group; None answers with every instance.
     """
 
-    def __init__(self, add: Callable[[EndpointInfo, EndpointHandler], None], prefix: str, queue: str | None) -> None:
+    def __init__(
+        self, add: Callable[[EndpointInfo, EndpointHandler, int | None], None], prefix: str, queue: str | None
+    ) -> None:
         self._add = add
         self._prefix = prefix
         self._queue = queue
@@ -67,18 +69,20 @@ class EndpointGroup:
         subject: str = "",
         queue: str | None = "",
         metadata: Mapping[str, str] | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Add an endpoint; a service that runs answers it from now on.
 
         Args:
             name: shown by discovery.
-            handler: called with each request, one at a time; a plain or a coroutine function. The bytes that it
-                returns are the answer. A `ServiceError` that it raises is answered with its code and description;
+            handler: called with each request; a plain or a coroutine function. The bytes that it returns are the
+                answer. A `ServiceError` that it raises is answered with its code and description;
                 any other error with 500, and goes to `on_error`.
             subject: the subject under the group's prefix; it may have wildcards. Default: the name.
             queue: the queue group, of which one instance answers; None lets every instance answer. Default: the
                 group's.
             metadata: free keys and values.
+            concurrency: how many requests its coroutine function works on at a time. Default: the service's.
 
         Raises:
             InvalidOptionError: a name that other clients would refuse, or one that the service has already.
@@ -92,7 +96,7 @@ class EndpointGroup:
             queue_group=(self._queue if queue == "" else queue) or "",
             metadata=dict(metadata or {}),
         )
-        self._add(info, handler)
+        self._add(info, handler, concurrency)
 
     def endpoint(
         self,
@@ -101,6 +105,7 @@ class EndpointGroup:
         subject: str = "",
         queue: str | None = "",
         metadata: Mapping[str, str] | None = None,
+        concurrency: int | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Decorate the handler of an endpoint, whose name is the function's unless one is given.
 
@@ -115,7 +120,7 @@ class EndpointGroup:
 
         def decorate(handler: HandlerT) -> HandlerT:
             own = name or getattr(handler, "__name__", "")
-            self.add_endpoint(own, handler, subject=subject, queue=queue, metadata=metadata)
+            self.add_endpoint(own, handler, subject=subject, queue=queue, metadata=metadata, concurrency=concurrency)
             return handler
 
         return decorate
@@ -139,6 +144,7 @@ class Service(EndpointGroup):
         queue: str | None = DEFAULT_QUEUE,
         stats_data: Callable[[EndpointInfo], Any] | None = None,
         limits: PendingLimits | None = None,
+        concurrency: int = 1,
     ) -> None:
         super().__init__(self._add_endpoint, "", queue)
         self.identity = ServiceIdentity(
@@ -151,6 +157,7 @@ class Service(EndpointGroup):
         self._description = description
         self._stats_data = stats_data
         self._limits = limits or PendingLimits()
+        self._concurrency = _checked(concurrency)
         self._endpoints: dict[str, Endpoint] = {}
         self._discovery: list[Subscription] = []
         self._started = datetime.now(UTC)
@@ -176,12 +183,13 @@ class Service(EndpointGroup):
         state = "stopped" if self.is_stopped else "running" if self._is_started else "not started"
         return f"<Service {self.name!r} {self.identity.version} {state} {len(self._endpoints)} endpoints>"
 
-    def _add_endpoint(self, info: EndpointInfo, handler: EndpointHandler) -> None:
+    def _add_endpoint(self, info: EndpointInfo, handler: EndpointHandler, concurrency: int | None) -> None:
+        concurrency = self._concurrency if concurrency is None else _checked(concurrency)
         if self.is_stopped:
             raise JetlakeError(f"the service {self.name!r} was stopped")
         if info.name in self._endpoints:
             raise InvalidOptionError(f"the service {self.name!r} has an endpoint {info.name!r} already")
-        endpoint = Endpoint(self._connection, info, handler, self._stats_data, self._limits)
+        endpoint = Endpoint(self._connection, info, handler, self._stats_data, self._limits, concurrency)
         if self._is_started:
             endpoint.start()
         self._endpoints[info.name] = endpoint
@@ -268,3 +276,9 @@ class Service(EndpointGroup):
         self._started = datetime.now(UTC)
         for endpoint in self._endpoints.values():
             endpoint.reset()
+
+
+def _checked(concurrency: int) -> int:
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise InvalidOptionError(f"concurrency is 1 or more, not {concurrency!r}")
+    return concurrency

@@ -330,7 +330,7 @@ async def test_draining_gives_up_in_time(fake, clock):
         await draining
     assert client.is_closed
     await clock.settle()
-    assert subscription._runner.worker.cancelled()
+    assert all(worker.cancelled() for worker in subscription._runner.workers)
 
 
 async def test_a_paused_connection_is_not_stale(fake, clock):
