@@ -8,9 +8,12 @@ import asyncio
 import os
 
 import pytest
+from dashboard_pages import is_behind, shown
 from workload import STREAM
 
 import jetlake
+from jetlake.dashboard.watching.collector import Collector
+from jetlake.dashboard.watching.server_api import ServerApi
 
 KILLS = int(os.environ.get("CLUSTER_KILLS", "20"))
 
@@ -92,3 +95,21 @@ async def test_an_object_that_is_written_while_leaders_are_killed(cluster):
             await cluster.kill_leader(js, "OBJ_O", down_s=0.2)
             await put
             assert (await store.get(f"object-{number}")) == content
+
+
+async def test_a_replica_that_is_away_is_shown_on_the_dashboard(cluster):
+    async with jetlake.connect(cluster.urls) as client:
+        js = client.jetstream(timeout=30)
+        await js.create_stream("S", subjects=["s.>"], num_replicas=3)
+        leader = await cluster.leader_of(js, "S")
+        away = next(node for node in cluster.nodes if node is not leader)
+        collector = Collector(ServerApi(client), interval_s=0.05)
+        await collector.start()
+        try:
+            await away.kill()
+            await shown(collector, lambda page: is_behind(page, away.name))
+            away.start()
+            await cluster.ready()
+            await shown(collector, lambda page: not is_behind(page, away.name))
+        finally:
+            await collector.stop()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from moving import check_moved, filled_stream
+from moving import check_moved, filled_stream, moved_there_and_back
 
 import jetlake
 from jetlake import JetlakeError
@@ -68,3 +68,7 @@ async def test_leaders_are_killed_while_a_stream_moves_away_from_the_cluster(clu
         alone, replicated = client.jetstream(), cluster_client.jetstream(timeout=30)
         await filled_stream(replicated, 5_000, num_replicas=3)
         await moved_under_kills(cluster, replicated, alone, replicated)
+
+
+async def test_a_stream_moves_whole_to_the_cluster_and_back(cluster):
+    await moved_there_and_back(cluster, whole_max_bytes=10**9)

@@ -18,10 +18,26 @@ from wire import Wire
 SERVERS = ["embedded", "nats-server"]
 # Modules whose tests run against the cluster too: one always, the others by `make test-cluster`.
 ON_CLUSTER = {"test_client_key_value"}
-ON_CLUSTER_IN_FULL = ON_CLUSTER | {"test_client_streams", "test_client_consumers", "test_client_objects"}
+ON_CLUSTER_IN_FULL = ON_CLUSTER | {
+    "test_client_backup",
+    "test_client_batches",
+    "test_client_consumers",
+    "test_client_core",
+    "test_client_counters",
+    "test_client_dead_letters",
+    "test_client_explain",
+    "test_client_objects",
+    "test_client_options",
+    "test_client_request_many",
+    "test_client_rough",
+    "test_client_services",
+    "test_client_streams",
+    "test_client_subscribe",
+}
 NEEDED = {"js", "clients"}
-# A nats-server cluster answers pause and resume before the consumer's leader does them.
-NOT_ON_CLUSTER = {"test_pause_and_resume"}
+# A nats-server cluster answers pause and resume before the consumer's leader does them, and mirrors answer direct gets
+# for their origins before they have the newest message.
+NOT_ON_CLUSTER = {"test_pause_and_resume", "test_a_mirrored_bucket_reads_as_its_origin"}
 
 
 def pytest_generate_tests(metafunc):

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import jetlake
+from jetlake.client.moving.migration import Migration
 from jetlake.errors import MessageNotFoundError
 
 
@@ -46,3 +48,21 @@ async def check_moved(source, target, moved):
     message = await worker.next(timeout=30)
     assert message.metadata.stream_seq == here.ack_floor.stream_seq + 3
     await message.ack_sync()
+
+
+async def moved_there_and_back(cluster, **options):
+    """Move a stream from one server to the cluster, and back."""
+    async with (
+        jetlake.Server() as server,
+        jetlake.connect(server.url) as client,
+        jetlake.connect(cluster.urls) as cluster_client,
+    ):
+        alone, replicated = client.jetstream(), cluster_client.jetstream(timeout=30)
+        await filled_stream(alone)
+        moved = await Migration(alone, replicated, "S", num_replicas=3, drain_s=0, **options).run()
+        await check_moved(alone, replicated, moved)
+        assert len((await (await replicated.stream("S")).info()).cluster.replicas) == 2
+        await alone.delete_stream("S")
+        moved = await Migration(replicated, alone, "S", drain_s=0, **options).run()
+        await check_moved(replicated, alone, moved)
+        assert (await alone.stream("S")).config.num_replicas == 1

@@ -1,0 +1,30 @@
+"""The dashboard against a cluster: leaders, replicas and how far they are behind."""
+
+from dashboard_pages import shown
+
+import jetlake
+from jetlake.dashboard.watching.collector import Collector
+from jetlake.dashboard.watching.listing import Listing
+from jetlake.dashboard.watching.server_api import ServerApi
+
+
+async def test_leaders_and_replicas_are_shown(cluster):
+    async with jetlake.connect(cluster.urls) as client:
+        js = client.jetstream(timeout=30)
+        stream = await js.create_stream("S", subjects=["s.>"], num_replicas=3)
+        await stream.create_consumer("C")
+        leader = await cluster.leader_of(js, "S")
+        followers = [node for node in cluster.nodes if node is not leader]
+        collector = Collector(ServerApi(client), interval_s=0.05)
+        await collector.start()
+        try:
+            page = await shown(collector, lambda page: page["cluster"]["leader"] == leader.name)
+            assert {peer["name"] for peer in page["cluster"]["replicas"]} == {node.name for node in followers}
+            assert all({"lag", "current", "offline", "active"} <= set(peer) for peer in page["cluster"]["replicas"])
+            assert collector.summary()["server"]["cluster"] == "C"
+            consumer = await collector.consumer("S", "C", Listing())
+            assert consumer["cluster"]["leader"]
+            # Nobody told where monitoring is, so that the page of connections has nothing rather than an empty list.
+            assert collector.board.connections is None
+        finally:
+            await collector.stop()
