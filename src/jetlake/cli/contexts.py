@@ -76,12 +76,12 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return ",".join(re.sub(r"(//).*@|^[^/]*@", r"\1", server) for server in self.server.split(","))
 
     def with_settings(self, settings: dict[str, Any]) -> Target:
-        """The same with what is set in there."""
+        """Return the same target with what is set in there."""
         return msgspec.structs.replace(self, **{name: value for name, value in settings.items() if value})
 
 
 def from_environment(environment: dict[str, str]) -> dict[str, str]:
-    """The settings that environment variables give."""
+    """Read the settings that environment variables give."""
     found = {}
     for setting, variables in ENVIRONMENT.items():
         for variable in variables:
@@ -103,7 +103,7 @@ def _file(name: str) -> Path:
 
 
 def load_context(name: str) -> Target:
-    """The saved context: one of ours, or else one of the `nats` command.
+    """Read a saved context: one of ours, or else one of the `nats` command.
 
     Raises:
         ConfigError: there is none of that name, or its file can't be read.
@@ -121,7 +121,7 @@ def load_context(name: str) -> Target:
 
 
 def require(name: str) -> Path:
-    """The file of a saved context.
+    """Find the file of a saved context.
 
     Raises:
         ConfigError: there is none of that name.
@@ -151,12 +151,12 @@ def remove_context(name: str) -> None:
 
 
 def names() -> list[str]:
-    """The saved contexts."""
+    """List the saved contexts."""
     return sorted(file.stem for file in _folder().glob("*.json"))
 
 
 def nats_names() -> list[str]:
-    """The contexts of the `nats` command, without those whose names ours have too."""
+    """List the contexts of the `nats` command, without those whose names ours have too."""
     from jetlake.client.settings.saved_context import saved_context_names
 
     own = names()
@@ -164,7 +164,7 @@ def nats_names() -> list[str]:
 
 
 def plain(target: Target) -> Target:
-    """The same without a context of the `nats` command: what that says stands in the fields.
+    """Return the same target without a context of the `nats` command: what that says stands in the fields.
 
     Raises:
         ConfigError: the context can't be read, or says what a target has no field for.

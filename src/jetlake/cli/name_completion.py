@@ -29,17 +29,17 @@ _PATIENCE_S = 2.0
 
 
 def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The saved contexts."""
+    """List the saved contexts."""
     return [name for name in (*contexts.names(), *contexts.nats_names()) if name.startswith(incomplete)]
 
 
 def stream_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The streams of the server that the line is about."""
+    """List the streams of the server that the line is about."""
     return _asked(ctx, lambda js: js.stream_names(), incomplete)
 
 
 def consumer_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The consumers of the stream that the line names."""
+    """List the consumers of the stream that the line names."""
 
     async def names(js: JetStream) -> list[str]:
         return await (await js.stream(ctx.params["stream"])).consumer_names()
@@ -48,12 +48,12 @@ def consumer_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def bucket_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The key-value buckets."""
+    """List the key-value buckets."""
     return _asked(ctx, lambda js: js.key_value_names(), incomplete)
 
 
 def key_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The keys of the bucket that the line names."""
+    """List the keys of the bucket that the line names."""
 
     async def names(js: JetStream) -> list[str]:
         return await (await js.key_value(ctx.params["bucket"])).keys()
@@ -62,12 +62,12 @@ def key_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def store_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The object stores."""
+    """List the object stores."""
     return _asked(ctx, lambda js: js.object_store_names(), incomplete)
 
 
 def object_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The objects of the store that the line names."""
+    """List the objects of the store that the line names."""
 
     async def names(js: JetStream) -> list[str]:
         return [info.name for info in await (await js.object_store(ctx.params["bucket"])).list()]
@@ -76,7 +76,7 @@ def object_names(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def service_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The services that run."""
+    """List the services that run."""
 
     async def names() -> list[str]:
         async with await session_of(ctx).connect() as client:
@@ -94,7 +94,7 @@ def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[st
 
 
 def _offered(names: Callable[[], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
-    """The names that fit; none when the server does not answer, for a shell has no place for the reason."""
+    """Choose the names that fit; none when the server does not answer, for a shell has no place for the reason."""
     import asyncio  # Not for the help.
 
     try:

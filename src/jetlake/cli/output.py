@@ -30,7 +30,7 @@ __all__ = [
 
 
 def print_json(value: Any) -> None:
-    """The value as indented JSON, Structs as they are on the wire."""
+    """Print the value as indented JSON, Structs as they are on the wire."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
@@ -40,7 +40,7 @@ def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
 
 
 def print_names(names: Sequence[str], as_json: bool) -> None:
-    """One name a line, or a JSON list."""
+    """Print one name a line, or a JSON list."""
     print_json(names) if as_json else sys.stdout.writelines(f"{name}\n" for name in names)
 
 
@@ -58,7 +58,7 @@ def print_table(
     numbers: Sequence[int] = (),
     spare: Sequence[int] = (),
 ) -> None:
-    """A table on a terminal; into a pipe or a file one line a row, however long it is.
+    """Print a table on a terminal; into a pipe or a file one line a row, however long it is.
 
     Args:
         numbers: places of the columns that are set to the right.
@@ -85,7 +85,7 @@ def print_table(
 def _plain_lines(
     title: str, columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int]
 ) -> Iterator[str]:
-    """The table as text alone, which is quick for any number of rows."""
+    """Yield the table as text alone, which is quick for any number of rows."""
     widths = _widths(columns, cells)
 
     def line(row: Sequence[str]) -> str:
@@ -107,7 +107,7 @@ def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Count the columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -118,7 +118,7 @@ def _width(text: str) -> int:
 def _fitting(
     columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int], spare: Sequence[int], width: int
 ) -> list[int]:
-    """The columns that fit; none when not even those that must be there do."""
+    """Choose the columns that fit; none when not even those that must be there do."""
     least = [need if place in numbers else min(need, _LONG_TEXT) for place, need in enumerate(_widths(columns, cells))]
     for gone in range(len(spare) + 1):
         places = [place for place in range(len(columns)) if place not in spare[:gone]]
@@ -144,7 +144,7 @@ def _table(
 
 
 def _block(columns: Sequence[str], row: Sequence[str]) -> str:
-    """One row of a table for a narrow terminal: its first cell, and the others below it with their names."""
+    """Write one row of a table for a narrow terminal: its first cell, and the others below it with their names."""
     width = max(map(len, columns[1:]))
     return "\n".join(
         ["", row[0], *(f"  {name:<{width}}  {cell}" for name, cell in zip(columns[1:], row[1:], strict=True))]
@@ -167,7 +167,7 @@ def print_facts(title: str, groups: dict[str, Iterable[tuple[str, Any]]]) -> Non
 
 
 def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
-    """The leader of a stream or consumer in a cluster, and how far each replica is; nothing outside of clusters."""
+    """List the leader of a stream or consumer in a cluster, and how far each replica is; nothing elsewhere."""
     if cluster is None or not cluster.name:
         return []
     facts = [("Cluster", cluster.name), ("Leader", cluster.leader or "none: an election is under way")]
@@ -179,12 +179,12 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
 
 
 def count(number: int) -> str:
-    """A number with its thousands set apart; below zero means no limit."""
+    """Write a number with its thousands set apart; below zero means no limit."""
     return "unlimited" if number < 0 else f"{number:,}"
 
 
 def plural(number: int, noun: str) -> str:
-    """So many of them: `1 subject`, `2,000 subjects`."""
+    """Write a number with its noun: `1 subject`, `2,000 subjects`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
@@ -193,7 +193,7 @@ def yes_no(value: bool) -> str:
 
 
 def size(number: int) -> str:
-    """A number of bytes in the unit that fits; below zero means no limit."""
+    """Write a number of bytes in the unit that fits; below zero means no limit."""
     if number < 0:
         return "unlimited"
     amount, unit = float(number), "B"
@@ -205,24 +205,24 @@ def size(number: int) -> str:
 
 
 def duration(nanoseconds: int) -> str:
-    """A length of time as people write it."""
+    """Write a length of time as people do."""
     from jetlake.model.encoding.durations import format_duration
 
     return "none" if nanoseconds <= 0 else format_duration(nanoseconds)
 
 
 def when(time: str | None) -> str:
-    """A time of the wire, `never` for its zero."""
+    """Write a time of the wire, `never` for its zero."""
     return "never" if not time or time.startswith("0001-") else time[:19].replace("T", " ")
 
 
 def version(compatible: str, own: str) -> str:
-    """A server's version: that of nats-server, or our own beside the one of nats-server that it is compatible with."""
+    """Write a server's version: that of nats-server, or our own beside the nats-server that it is compatible with."""
     return f"jetlake {own} (compatible with nats-server {compatible})" if own else compatible
 
 
 def age(seconds: float) -> str:
-    """How long ago, roughly."""
+    """Write how long ago it was, roughly."""
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= unit:
             return f"{seconds / unit:.1f}{name}"

@@ -91,7 +91,7 @@ class Session:
             yield client.jetstream(domain=self.target.domain, timeout=self.timeout_s)
 
     async def connect(self, *, stay: bool = False) -> Client:
-        """A connection for this command; one that stays connects again when the server was away."""
+        """Open a connection for this command; one that stays connects again when the server was away."""
         import jetlake
 
         target = self.target
@@ -133,13 +133,13 @@ class Session:
 
 
 def typed_settings(ctx: click.Context) -> dict[str, Any]:
-    """What the shared options said, whatever place of the command line they stood in."""
+    """Return what the shared options said, whatever place of the command line they stood in."""
     settings: dict[str, Any] = ctx.meta.setdefault(f"{__name__}.settings", {})
     return settings
 
 
 def session_of(ctx: click.Context) -> Session:
-    """The session that a command line asks for."""
+    """Make the session that a command line asks for."""
     settings = dict(typed_settings(ctx))
     timeout_s = settings.pop("timeout", _PATIENCE_S)
     return Session(settings, context=settings.pop("context", None), timeout_s=timeout_s)
@@ -218,7 +218,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
 
 
 def _attempts(error: NoServersError) -> str:
-    """Each address with the reason in the system's own words."""
+    """List each address with the reason in the system's own words."""
     return ", ".join(
         f"{address} ({_ERRNO.sub(lambda found: os.strerror(int(found[1])), reason)})"
         for address, reason in error.attempts.items()

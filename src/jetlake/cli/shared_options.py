@@ -55,7 +55,7 @@ _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 def shared_options(*, hidden: bool) -> list[click.Parameter]:
-    """The options, which are noted and not handed to the command's function."""
+    """Make the options, which are noted and not handed to the command's function."""
     return [click.Option(names, expose_value=False, callback=_note, hidden=hidden, **more) for names, more in _OPTIONS]
 
 

@@ -47,7 +47,7 @@ _COMMANDS = {
 
 
 def full_name(name: str, *, is_group: bool) -> str:
-    """The name of the command that a short name stands for; a name that is none stays.
+    """Return the name of the command that a short name stands for; a name that is none stays.
 
     Args:
         is_group: whether the name stands right behind `jetlake`, where the groups are.

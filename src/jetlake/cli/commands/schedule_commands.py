@@ -114,7 +114,7 @@ async def list_schedules(session: Session, stream: str, pattern: str, as_json: b
 
 
 async def _schedule(stream: Stream, subject: str) -> StoredMessage | None:
-    """The schedule that a subject holds: its newest message, if that is one."""
+    """Get the schedule that a subject holds: its newest message, if that is one."""
     try:
         message = await stream.get(last_by_subject=subject, direct=False)
     except MessageNotFoundError:

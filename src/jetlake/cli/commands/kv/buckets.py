@@ -43,7 +43,7 @@ def _config_options(function: Any) -> Any:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given, as the client has them."""
+    """Return the options that were given, as the client has them."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
     for name in ("ttl", "limit_marker_ttl"):
         if name in given:

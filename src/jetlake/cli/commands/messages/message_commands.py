@@ -69,7 +69,7 @@ async def pub(
 
 
 def _progress(count: int) -> range | list[int]:
-    """The numbers from 1, with a bar on a terminal when there are many."""
+    """Count from 1, with a bar on a terminal when there are many."""
     numbers = range(1, count + 1)
     if count < 1000 or not sys.stderr.isatty():
         return numbers

@@ -87,7 +87,7 @@ async def reply(
 
 
 def _tokens(pattern: str, subject: str) -> list[str]:
-    """What the wildcards of a pattern stand for."""
+    """List what the wildcards of a pattern stand for."""
     wanted, found = pattern.split("."), subject.split(".")
     tokens = [token for name, token in zip(wanted, found, strict=False) if name == "*"]
     return tokens + (found[len(wanted) - 1 :] if wanted[-1] == ">" else [])
@@ -105,7 +105,7 @@ def _filled(body: str, number: int, pattern: str, message: Message) -> bytes:
 
 
 def _words(line: str | None) -> list[str]:
-    """The program and its arguments."""
+    """Split a line into the program and its arguments."""
     try:
         words = shlex.split(line or "")
     except ValueError as error:

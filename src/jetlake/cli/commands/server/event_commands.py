@@ -90,7 +90,7 @@ async def _watch(
 
 
 def _line(message: Message) -> str:
-    """An event as one line: when, what, and its facts."""
+    """Write an event as one line: when, what, and its facts."""
     try:
         event = msgspec.json.decode(message.data)
     except msgspec.DecodeError:

@@ -80,7 +80,7 @@ async def _report(session: Session, as_json: bool) -> None:
 
 
 async def _of_servers(session: Session, report: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """What every server answers to a request of the system account."""
+    """Collect what every server answers to a request of the system account."""
     answers: list[dict[str, Any]] = []
     async with await session.connect() as client:
         asked = client.request_many(

@@ -100,7 +100,7 @@ async def find(session: Session, invert: bool, names_only: bool, as_json: bool, 
 
 
 def _tests(wanted: dict[str, Any]) -> list[Callable[[StreamInfo], bool]]:
-    """One function for each condition, by the name of its option."""
+    """Make one function for each condition, by the name of its option."""
     now_ns = time.time_ns()
 
     def idle(info: StreamInfo) -> bool:

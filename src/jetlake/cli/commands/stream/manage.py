@@ -127,7 +127,7 @@ async def edit(
 
 
 def _changes(old: StreamConfig, new: StreamConfig) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ, with both values."""
+    """List the fields that differ, with both values."""
     before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
     keys = [*before, *(key for key in after if key not in before)]
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
@@ -141,7 +141,7 @@ def _print_changes(changes: dict[str, tuple[Any, Any]], as_json: bool) -> None:
 
 
 def _told(changes: dict[str, tuple[Any, Any]]) -> str:
-    """The changes for people, one a line, with values as in the configuration's JSON."""
+    """Write the changes for people, one a line, with values as in the configuration's JSON."""
     return "\n".join(
         f"{key}: {msgspec.json.encode(old).decode()} -> {msgspec.json.encode(new).decode()}"
         for key, (old, new) in changes.items()

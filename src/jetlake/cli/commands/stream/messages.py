@@ -115,7 +115,7 @@ def _wants_more(as_json: bool) -> bool:
 
 
 async def _sequence_at(stream: Stream, time_ns: int) -> int:
-    """The sequence of the first message that was stored then or later; behind the last one if there is none."""
+    """Find the sequence of the first message that was stored then or later; behind the last one if there is none."""
     try:
         return (await stream.get(start_time=format_time(time_ns), direct=False)).sequence
     except MessageNotFoundError:
@@ -123,7 +123,7 @@ async def _sequence_at(stream: Stream, time_ns: int) -> int:
 
 
 async def _messages(stream: Stream, sequence: int, subject: str) -> AsyncIterator[StoredMessage]:
-    """The messages from a sequence on, one request each: no consumer is made, so any stream can be read."""
+    """Yield the messages from a sequence on, one request each: no consumer is made, so any stream can be read."""
     while True:
         try:
             message = await stream.get(sequence, next_by_subject=subject, direct=False)
