@@ -30,6 +30,15 @@ async def test_view_goes_through_a_stream(orders):
     assert "give one" in await orders.run("stream view WORK --id 1 --since 1h", status=EXIT_USAGE)
 
 
+async def test_view_goes_page_by_page_on_a_terminal(orders):
+    await orders.run("pub orders.new 'order {{Count}}' -J --count 7")
+    shown, asked = await orders.answer("stream view ORDERS 2", "y", "n", screen=True)
+    assert [f"order {number}" in shown for number in range(1, 7)] == [True, True, True, True, False, False]
+    assert asked.count("Next page?") == 2
+    _, said = await orders.answer("stream add", "\x04", status=EXIT_FAILED)
+    assert said.endswith("Aborted!\n")
+
+
 async def test_find_and_report(orders):
     await orders.run("stream add EMPTY --subjects empty --storage memory")
     await orders.run("consumer add ORDERS worker --pull")

@@ -85,9 +85,9 @@ class Session:
         return saved.with_settings(ambient).with_settings(self._settings)
 
     @asynccontextmanager
-    async def jetstream(self) -> AsyncIterator[JetStream]:
-        """JetStream over a connection for this command."""
-        async with await self.connect() as client:
+    async def jetstream(self, *, stay: bool = False) -> AsyncIterator[JetStream]:
+        """JetStream over a connection for this command; `stay` as for `connect`."""
+        async with await self.connect(stay=stay) as client:
             yield client.jetstream(domain=self.target.domain, timeout=self.timeout_s)
 
     async def connect(self, *, stay: bool = False) -> Client:

@@ -41,26 +41,37 @@ class Shell:
             said += line
         return process
 
-    async def answer(self, line, *answers, status=0):
-        """The output of a command on a terminal, where these lines are typed; and what it asked."""
+    async def answer(self, line, *answers, status=0, screen=False):
+        """The output of a command, where these lines are typed on a terminal; and what it asked.
+
+        With `screen` the output is on the terminal too; it must be short.
+        """
         keyboard, terminal = pty.openpty()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line)),
-                stdin=terminal,
-                stdout=PIPE,
-                stderr=PIPE,
-            )
-            os.write(keyboard, "".join(f"{answer}\n" for answer in answers).encode())
+        with os.fdopen(keyboard, "r+b", buffering=0) as typed:
+            with os.fdopen(terminal, "r+b", buffering=0) as slave:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "jetlake", "-s", self.url, *shlex.split(line)),
+                    stdin=slave,
+                    stdout=slave if screen else PIPE,
+                    stderr=PIPE,
+                )
+            typed.write("".join(f"{answer}\n" for answer in answers).encode())
             out, said = await process.communicate()
-        finally:
-            os.close(keyboard)
-            os.close(terminal)
+            shown = b"".join(_until_closed(typed)) if screen else out
         assert process.returncode == status, said
-        return out.decode(), said.decode()
+        return shown.decode(), said.decode()
 
     async def json(self, line):
         return json.loads(await self.run(line + " --json"))
+
+
+def _until_closed(terminal):
+    """What was written on a terminal that its program has closed."""
+    while True:
+        try:
+            yield terminal.read(65536)
+        except OSError:
+            return
 
 
 async def output_of(process):

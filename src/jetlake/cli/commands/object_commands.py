@@ -288,8 +288,7 @@ async def seal(session: Session, bucket: str, force: bool, as_json: bool) -> Non
 @command
 async def watch(session: Session, bucket: str, updates: bool, count: int | None, as_json: bool) -> None:
     """Print the objects of BUCKET and each change until Ctrl-C."""
-    async with await session.connect(stay=True) as client:
-        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+    async with session.jetstream(stay=True) as js:
         store = await js.object_store(bucket)
         number = 0
         async with store.watch(updates_only=updates) as changes:

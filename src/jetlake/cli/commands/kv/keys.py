@@ -193,8 +193,7 @@ async def watch(
     """Print what the keys of BUCKET are, all or those that match PATTERNS, and each change until Ctrl-C."""
     if with_history and updates:
         fail("--history and --updates are two ways to begin: give one", EXIT_USAGE)
-    async with await session.connect(stay=True) as client:
-        js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
+    async with session.jetstream(stay=True) as js:
         handle = await js.key_value(bucket)
         number = 0
         async with handle.watch(*patterns, include_history=with_history, updates_only=updates) as changes:

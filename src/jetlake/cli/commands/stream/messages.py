@@ -84,7 +84,8 @@ async def view(
     """Show messages of stream NAME, COUNT at a time (25); on a terminal, page by page."""
     if sequence and since:
         fail("--id and --since are two places to begin: give one", EXIT_USAGE)
-    async with session.jetstream() as js:
+    # A reader may leave a page on the screen for longer than a server waits for a sign of life.
+    async with session.jetstream(stay=True) as js:
         handle = await js.stream(name)
         if since is not None:
             sequence = await _sequence_at(handle, since)
