@@ -304,3 +304,27 @@ async def test_a_saved_context_has_the_login_and_the_domain(start, tmp_path, mon
             return client.jetstream().stream_names()
 
     assert await asyncio.to_thread(blocking) == ["S"]
+
+
+async def test_servers_can_be_replaced(start, clients):
+    first, second = await start(flags=["no_jetstream"]), await start(flags=["no_jetstream"])
+    client = await clients(first, reconnect_wait=0.01, on_error=lambda error: None)
+    assert client.servers == [client.server]
+    client.set_servers(second.url)
+    assert client.is_connected
+    await client.force_reconnect(timeout=15)
+    assert client.server.endswith(f":{second.port}")
+    assert client.servers == [client.server]
+    for bad in ([], "http://a"):
+        with pytest.raises(InvalidOptionError):
+            client.set_servers(bad)
+
+    def blocking():
+        with jetlake.blocking.connect(first.url, reconnect_wait=0.01) as other:
+            other.set_servers([second.url, first.url])
+            return len(other.servers)
+
+    assert await asyncio.to_thread(blocking) == 2
+    await client.close()
+    with pytest.raises(ConnectionClosedError):
+        client.set_servers(first.url)

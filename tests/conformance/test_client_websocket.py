@@ -83,3 +83,12 @@ async def test_credentials(listen, clients):
     await (await clients(server, url=url)).flush()
     with pytest.raises(jetlake.errors.AuthorizationError):
         await jetlake.connect(server.websocket_url)
+
+
+async def test_headers_of_the_request(listen, clients):
+    server = await listen('no_tls: true, allowed_origins: ["http://good.example"]')
+    url, headers = server.websocket_url, {"Origin": "http://good.example", "X-Many": ["a", "b"]}
+    client = await clients(server, url=url, websocket_headers=headers)
+    await client.flush()
+    with pytest.raises(NoServersError):
+        await jetlake.connect(url, websocket_headers={"Origin": "http://bad.example"}, reconnect=False)

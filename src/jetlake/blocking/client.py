@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
 from inspect import signature
 from typing import Any, ParamSpec, Self, cast
@@ -72,6 +72,7 @@ class Client(Facade):
     state = View[ConnectionState]("What the connection is doing.")
     server_info = View[ServerInfo]("The last INFO of the connected server.")
     server = View[str]("The address of the server that it is, or was last, connected to.")
+    servers = View[list[str]]("The addresses of all servers that are known, named or told of by a cluster.")
     max_payload = View[int]("The most bytes of headers and payload that the server takes.")
     reconnects = View[int]("How often the connection was made anew.")
     statistics = View[Statistics]("Messages and bytes received and sent so far, over all connections.")
@@ -142,6 +143,14 @@ class Client(Facade):
         if callback is not None:
             subscription.run(callback, f"jetlake-{subject}")
         return subscription
+
+    def set_servers(self, servers: str | Iterable[str]) -> None:
+        """Know these servers from now on, as `jetlake.Client.set_servers`."""
+
+        async def take() -> None:
+            self._inner.set_servers(servers)
+
+        self._thread.call(take())
 
     def new_inbox(self) -> str:
         """A subject that nobody else uses, to receive replies on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from jetlake.client.connection.connection import Connection, ConnectionState
@@ -13,6 +13,7 @@ from jetlake.client.connection.subscription import MessageCallback, PendingLimit
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.statistics import Statistics
 from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.server_address import parse_addresses
 from jetlake.client.settings.wire_values import (
     HeadersLike,
     header_bytes,
@@ -77,6 +78,11 @@ class Client:
     def server(self) -> str:
         """The address of the server that it is, or was last, connected to."""
         return str(self._connection.address or "")
+
+    @property
+    def servers(self) -> list[str]:
+        """The addresses of all servers that are known: those that were named, and those that a cluster told of."""
+        return [str(address) for address in self._connection.servers]
 
     @property
     def max_payload(self) -> int:
@@ -336,6 +342,18 @@ class Client:
         start = self._connection.loop.time()
         await self._connection.flush(self._connection.options.request_timeout_s)
         return self._connection.loop.time() - start
+
+    def set_servers(self, servers: str | Iterable[str]) -> None:
+        """Know these servers from now on: they are tried when the connection is lost, or by `force_reconnect`.
+
+        Args:
+            servers: one address or several, as `jetlake.connect` takes them.
+
+        Raises:
+            InvalidOptionError: one of them is no address, or there is none.
+            ConnectionClosedError: the client is closed.
+        """
+        self._connection.set_servers(parse_addresses(servers if isinstance(servers, str) else list(servers)))
 
     async def force_reconnect(self, timeout: Seconds = _FLUSH_S) -> None:
         """Leave the server and connect anew, to the next one of several; returns when there is a connection.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetlake.client.client import Client
@@ -72,6 +72,7 @@ def connect(
     tls: ssl.SSLContext | bool | None = None,
     tls_hostname: str | None = None,
     tls_handshake_first: bool = False,
+    websocket_headers: Mapping[str, str | list[str]] | None = None,
     connect_timeout: Seconds = 2.0,
     request_timeout: Seconds = 5.0,
     drain_timeout: Seconds = 30.0,
@@ -120,6 +121,7 @@ def connect(
         tls: an SSL context; True demands TLS with the default one, False refuses it. Default: as the server requires.
         tls_hostname: the name that the server's certificate must have. Default: the host of its address.
         tls_handshake_first: start TLS before the server says anything, for servers that are set so.
+        websocket_headers: headers of the request by which a WebSocket begins, for whatever stands before the server.
         connect_timeout: seconds that one server may take.
         request_timeout: seconds that a request waits by default.
         drain_timeout: seconds that `drain` may take by default.

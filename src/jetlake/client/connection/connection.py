@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -142,6 +142,21 @@ class Connection:
         """The handler of messages or requests, traced if the options say so."""
         tracing = self.options.tracing
         return handler if tracing is None or handler is None else cast("HandlerT", tracing.traced_handler(handler))
+
+    @property
+    def servers(self) -> list[ServerAddress]:
+        """The servers that are known, named or discovered."""
+        return self._link.servers
+
+    def set_servers(self, addresses: Iterable[ServerAddress]) -> None:
+        """Know these servers from now on, for the next time that a connection is made.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+        """
+        if self.is_closed:
+            raise ConnectionClosedError("the client is closed")
+        self._link.set_servers(addresses)
 
     @property
     def address(self) -> ServerAddress | None:

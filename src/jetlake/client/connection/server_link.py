@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from random import Random
 from typing import Protocol
@@ -121,6 +121,15 @@ class ServerLink:
     def transport(self) -> asyncio.Transport | None:
         """The transport of the open TCP connection."""
         return None if self.wire is None else self.wire.transport
+
+    @property
+    def servers(self) -> list[ServerAddress]:
+        """The servers that are known, named or discovered."""
+        return self._pool.addresses
+
+    def set_servers(self, addresses: Iterable[ServerAddress]) -> None:
+        """Know these servers from now on; the link that is open stays."""
+        self._pool.replace(addresses)
 
     # Opening
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from jetlake.client.settings.server_address import ServerAddress
@@ -30,10 +30,14 @@ class WebSocketWire(asyncio.Protocol):
     Args:
         wire: speaks the NATS protocol above the frames.
         address: the server's address.
+        headers: headers of the request besides those that make it one.
     """
 
-    def __init__(self, wire: asyncio.Protocol, address: ServerAddress) -> None:
+    def __init__(
+        self, wire: asyncio.Protocol, address: ServerAddress, headers: Mapping[str, str | list[str]] | None = None
+    ) -> None:
         self._wire = wire
+        self._headers = headers or {}
         self._core = ClientProtocol(parse_uri(str(address)), max_size=_MESSAGE_BYTES_MAX)
         self._address = address
         self._socket: asyncio.Transport | None = None
@@ -41,7 +45,11 @@ class WebSocketWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        self._core.send_request(self._core.connect())
+        request = self._core.connect()
+        for name, values in self._headers.items():
+            for value in [values] if isinstance(values, str) else values:
+                request.headers[name] = value
+        self._core.send_request(request)
         self._flush(self._socket)
 
     def data_received(self, data: bytes) -> None:

@@ -200,7 +200,7 @@ async def open_wire(
     if address.websocket:
         from jetlake.client.connection.websocket_wire import WebSocketWire
 
-        protocol = WebSocketWire(wire, address)
+        protocol = WebSocketWire(wire, address, options.websocket_headers)
     context = tls_context(options, address, None)
     hostname = (options.tls_hostname or address.host) if context is not None else None
     try:

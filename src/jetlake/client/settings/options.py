@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -67,6 +67,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | bool | None = None
     tls_hostname: str = ""
     tls_handshake_first: bool = False
+    websocket_headers: Mapping[str, str | list[str]] | None = None
     connect_timeout_s: float = 2.0
     request_timeout_s: float = 5.0
     drain_timeout_s: float = 30.0

@@ -100,6 +100,18 @@ class ServerPool:
         told.update({str(entry.address): entry.failure for entry in self._entries if entry.failure})
         return told
 
+    def replace(self, addresses: Iterable[ServerAddress]) -> None:
+        """Know these servers from now on; those that were known before keep their count of failures."""
+        known = {entry.address: entry for entry in self._entries}
+        entries = [known.get(address) or _Entry(address, discovered=False) for address in addresses]
+        for entry in entries:
+            entry.discovered = False
+        if self._shuffle:
+            self._random.shuffle(entries)
+        self._entries = entries
+        self._tried_in_round = 0
+        self._given_up.clear()
+
     def next_attempt(self) -> Attempt | None:
         """The server to try next and how long to wait before; None when all were given up."""
         if not self._entries:

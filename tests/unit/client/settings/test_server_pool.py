@@ -38,6 +38,15 @@ def test_one_round_without_waiting_then_longer_and_longer_waits():
     ]
 
 
+def test_other_servers_take_the_place_of_those_that_were_known():
+    servers = pool(A, B, attempts_max=2)
+    servers.failed(servers.next_attempt().address, "away")
+    servers.replace([B, C])
+    assert [one.host for one in servers.addresses] == ["b", "c"]
+    assert [servers.next_attempt().address.host for _ in range(2)] == ["b", "c"]
+    assert servers.failures == {}
+
+
 def test_waits_have_a_bound():
     assert [wait for _, wait in attempts(pool(A), 8)] == [0, 1, 2, 4, 8, 10, 10, 10]
 
