@@ -76,9 +76,14 @@ def test_a_range_that_is_read_again_is_noticed(monkeypatch):
 
 
 def assert_broken(promise):
-    with pytest.raises(AssertionError, match=promise):
-        for seed in range(1, 300):
+    """One of the histories breaks the promise; others may fail before by what follows from the same defect."""
+    for seed in range(1, 300):
+        try:
             play(seed)
+        except AssertionError as error:
+            if promise in str(error):
+                return
+    raise AssertionError(f"no history says: {promise}")
 
 
 def test_the_ledger_has_as_many_replicas_as_the_stream_that_is_written_to(monkeypatch):
