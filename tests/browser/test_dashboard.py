@@ -25,6 +25,10 @@ async def until(page, expression, argument=None):
     await page.wait_for_function(expression, arg=argument)
 
 
+async def samples(page):
+    return await page.evaluate("Number(document.body.dataset.samples)")
+
+
 SEES = "text => document.body.innerText.includes(text)"
 
 
@@ -184,6 +188,25 @@ async def test_it_works_with_the_keyboard(js, open_page):
     await page.get_by_role("link", name="ORDERS").focus()
     await page.keyboard.press("Enter")
     await until(page, "() => document.querySelector('h1').textContent === 'ORDERS'")
+    # New numbers leave the focus where it is, and the link that skips the sections skips them.
+    await page.get_by_role("link", name="Skip to content").focus()
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "main"
+    await page.get_by_role("button", name="1 hour").focus()
+    await until(page, "seen => Number(document.body.dataset.samples) > seen + 1", await samples(page))
+    assert await page.evaluate("document.activeElement.textContent") == "1 hour"
+    assert await page.evaluate("document.querySelector('h1').textContent") == "ORDERS"
+
+
+async def test_numbers_do_not_wrap_on_a_phone(js, open_page):
+    stream = await make_stream(js, "ORDERS", messages=1)
+    await stream.create_consumer("worker")
+    page = await open_page("#/streams/ORDERS/consumers/worker", viewport={"width": 390, "height": 800})
+    await until(page, SEES, "Ack floor")
+    await page.evaluate("for (const one of document.querySelectorAll('dd .whole')) one.textContent = '33,949,640,123'")
+    heights = await page.evaluate("[...document.querySelectorAll('dd .whole')].map(one => one.getClientRects().length)")
+    assert len(heights) == 4 and set(heights) == {1}
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

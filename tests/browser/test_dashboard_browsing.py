@@ -103,7 +103,7 @@ async def test_objects_are_listed_downloaded_and_deleted(ask, js, api):
     assert answer.content == content
     assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''gr%C3%B6%C3%9Fe.bin"
     missing = await ask.client.get("/api/object-stores/FILES/content", params={"name": "none"})
-    assert missing.status_code == 502 and missing.json()["error"]
+    assert missing.status_code == 404 and missing.json()["error"]
     await run(api, "object.delete", bucket="FILES", name="notes/größe.bin")
     assert (await ask("/api/object-stores/FILES/objects"))["rows"] == []
 

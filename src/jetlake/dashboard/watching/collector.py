@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from jetlake.client import Message
@@ -26,8 +27,10 @@ SUBJECTS_MAX = 1000
 """How many subjects of a stream are shown; of a stream with more than ten times as many, none."""
 UNWATCHED_S = 5.0
 """Time between samples while no page is open."""
-REST_FACTOR = 4
+REST_FACTOR, UNWATCHED_REST_FACTOR = 4, 20
 """A sample is followed by a rest of at least so many times its own duration: many streams are asked for less often."""
+REFUSED_S = 10.0
+"""Time until a server is asked again that refused to answer, and has put it into its log."""
 GAP_FACTOR = 4
 """Samples further apart than so many intervals leave a gap."""
 SAVE_S = 60.0
@@ -64,6 +67,8 @@ class Collector:
         self._history = history
         self._turn = 0
         self._seen_s = 0.0
+        self._refusal = ""
+        """What a server that answers says against being asked: permissions that are missing, no JetStream."""
         self._summary: dict[str, Any] = {}
         self._sampled = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -108,19 +113,17 @@ class Collector:
             self._sampled = asyncio.Event()
             if time.monotonic() - self._saved_s >= SAVE_S:
                 await self._save()
-            rest_s = REST_FACTOR * (time.monotonic() - began_s)
-            await self._rest(rest_s)
+            await self._rest(time.monotonic() - began_s)
             self._between_s = time.monotonic() - began_s
 
-    async def _rest(self, rest_s: float) -> None:
+    async def _rest(self, took_s: float) -> None:
         """Wait for the next sample; whoever opens a page ends the longer wait of a time without one."""
-        await asyncio.sleep(max(self._interval_s, rest_s))
+        await asyncio.sleep(max(REFUSED_S if self._refusal else self._interval_s, REST_FACTOR * took_s))
         if not self._watchers:
             self._wanted.clear()
-            try:
-                await asyncio.wait_for(self._wanted.wait(), max(UNWATCHED_S - self._interval_s, 0.0))
-            except TimeoutError:
-                pass
+            wait_s = max(UNWATCHED_S, UNWATCHED_REST_FACTOR * took_s) - self._interval_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), max(wait_s, 0.0))
 
     async def _save(self) -> None:
         self._saved_s = time.monotonic()
@@ -129,19 +132,24 @@ class Collector:
 
     async def sample(self) -> None:
         """Ask the server everything once; a server that does not answer is shown as such and asked again."""
+        client = self.api.client
+        self._refusal = ""
         try:
             await self._ask_all()
             connected, self._seen_s = True, time.time()
-        except (JetlakeError, OSError):
+        except (JetlakeError, OSError) as error:
             connected = False
-        info = self.api.client.server_info
+            if client.is_connected and not isinstance(error, TimeoutError):
+                self._refusal = str(error)
+        info = client.server_info
         self.board.server = {
             "connected": connected,
             "seen": self._seen_s,
+            "refusal": self._refusal,
             "name": info.server_name,
             "version": info.version,
             "cluster": info.cluster,
-            "url": self.api.client.server,
+            "url": client.server,
         }
         self._summary = self.board.summary(time.time())
 

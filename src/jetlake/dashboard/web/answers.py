@@ -10,9 +10,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from jetlake.errors import InvalidOptionError, JetlakeError
+from jetlake.errors import InvalidOptionError, JetlakeError, NotFoundError, PermissionsError
 
 __all__ = ["events", "explain", "json_answer", "whole_number"]
+
+_STATUSES: tuple[tuple[type[JetlakeError], int], ...] = (
+    (InvalidOptionError, 400),
+    (PermissionsError, 403),
+    (NotFoundError, 404),
+)
 
 
 def json_answer(value: Any, status: int = 200) -> Response:
@@ -21,7 +27,8 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 async def explain(_request: Request, error: Exception) -> Response:
     """An error of the library as one sentence."""
-    return json_answer({"error": str(error)}, 400 if isinstance(error, InvalidOptionError) else 502)
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
+    return json_answer({"error": str(error)}, status)
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int | None:

@@ -5,7 +5,8 @@ import { make } from "./elements.js";
 import { streamPath } from "./format.js";
 import { loginForm, logout, session } from "./session.js";
 
-const encode = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+// One character at a time: a payload may have more bytes than a function takes arguments.
+const encode = (text) => btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 const button = (title, onclick, kind) => (session.may_change ? make("button", { type: "button", class: kind, onclick }, title) : null);
 
 /** Options in JSON, for everything that has no field of its own. */

@@ -84,8 +84,9 @@ function navigate() {
   open = next;
   document.title = `${open.title(route())} · jetlake`;
   for (const one of document.querySelectorAll("#sections a")) {
-    if (one.dataset.section === open.section) one.setAttribute("aria-current", "page");
-    else one.removeAttribute("aria-current");
+    if (one.dataset.section !== open.section) { one.removeAttribute("aria-current"); continue; }
+    one.setAttribute("aria-current", "page");
+    one.scrollIntoView({ block: "nearest", inline: "center" });  // on a phone the sections are a strip
   }
   changed();
 }
@@ -110,6 +111,9 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
   document.getElementById("main").focus({ preventScroll: true });
 });
+
+// An address names a page here, so the link that skips the sections can't be one.
+document.querySelector(".skip").onclick = (event) => { event.preventDefault(); document.getElementById("main").focus(); };
 
 await loadSession();
 drawWho(entered);

@@ -42,6 +42,7 @@ export const findingTag = (finding) => (finding ? make("span", { class: finding.
 export function attention() {
   const { attention: found, attention_total: total, totals } = state.board;
   if (!totals.streams && !found.length) return null;
+  if (!found.length && !isKnown()) return null;
   if (!found.length) return make("p", { class: "card calm", id: "attention" }, "✓ Nothing is stuck, and nobody falls behind.");
   const more = total - found.length;
   return make("section", { class: `card ${found[0].level}-edge`, id: "attention", "aria-label": "Needs attention" },
@@ -59,15 +60,15 @@ export function absence() {
   }
   const server = board?.server;
   if (!server || server.connected) return null;
-  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, server.seen
-    ? `The server at ${server.url ?? "its address"} does not answer. What is shown here is of ${clock(server.seen)}.`
-    : `The server at ${server.url ?? "its address"} does not answer, or has no JetStream for this login.`);
+  const away = server.refusal ? `The server refuses: ${server.refusal}.` : `The server at ${server.url ?? "its address"} does not answer.`;
+  return make("p", { class: "card bad bad-edge", id: "absence", role: "alert" }, away, server.seen ? ` What is shown here is of ${clock(server.seen)}.` : "");
 }
 
 /** What an empty table says: a server that is away has not no streams, it has not said which. */
-export function nothing(...text) {
-  return state.board?.server.connected && !state.isLost ? text : ["Not known: the server does not answer."];
-}
+export const nothing = (...text) => (isKnown() ? text : ["Not known: the server does not answer."]);
+
+/** Whether what is shown is of now. */
+const isKnown = () => Boolean(state.board?.server.connected) && !state.isLost;
 
 /** Leader and replicas, for a server in a cluster. */
 export function replicas(cluster) {
