@@ -14,6 +14,9 @@ from jetlake.store.index.postings import Postings, within_mask
 
 __all__ = ["FiledSubjects"]
 
+_MASKED_MAX = 32
+"""More subjects than this are hardly ever all missing from a block."""
+
 
 class FiledSubjects:
     """How many messages each subject has in blocks whose sequences left memory, and where to look for them.
@@ -184,10 +187,23 @@ class FiledSubjects:
         found.sort()
         return found
 
-    def block_from(self, sequence: int) -> Block | None:
-        """The first filed block that begins with this sequence or a later one."""
-        place = bisect_left(self._starts, sequence)
-        return self.blocks[place] if place < len(self.blocks) else None
+    def block_from(self, sequence: int, numbers: Collection[int]) -> Block | None:
+        """The first block that begins with this sequence or a later one and may have messages of these subjects."""
+        if not any(map(self.count, numbers)):
+            return None
+        for place in range(bisect_left(self._starts, sequence), len(self.blocks)):
+            if self._may_have(self.blocks[place], numbers):
+                return self.blocks[place]
+        return None
+
+    def blocks_with(self, numbers: Collection[int]) -> list[Block]:
+        """The blocks that may have messages of these subjects, ascending."""
+        return [block for block in self.blocks if self._may_have(block, numbers)]
+
+    def _may_have(self, block: Block, numbers: Collection[int]) -> bool:
+        if len(numbers) > _MASKED_MAX:
+            return block.live_count > 0
+        return block.live_count > 0 and any(within_mask(block.mask, number) for number in numbers)
 
     # Searching
 

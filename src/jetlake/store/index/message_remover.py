@@ -215,8 +215,8 @@ class MessageRemover(Generic[BlockType]):
         count = 0
         at = 0
         # Block by block, so that what is found does not grow with the stream; the newest, which are not filed, at last.
-        while (block := subjects.filed.block_from(at)) is not None and block.first < below:
-            found = subjects.filed.sequences_in(block, numbers, below) if block.live_count else []
+        while (block := subjects.filed.block_from(at, numbers)) is not None and block.first < below:
+            found = subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
             for group in in_groups(found, step):
                 count += self._remove_many(group, follows_append)
@@ -224,7 +224,7 @@ class MessageRemover(Generic[BlockType]):
             yield
         found = yield from self._matching_here(numbers, below)
         # Blocks that were filed meanwhile.
-        while (block := subjects.filed.block_from(at)) is not None:
+        while (block := subjects.filed.block_from(at, numbers)) is not None:
             found += subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
         for group in in_groups(sorted(set(found)), step):
@@ -236,7 +236,7 @@ class MessageRemover(Generic[BlockType]):
         """The oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
         filed = self._index.subjects.filed
         newest = yield from self._matching_here(numbers, end)
-        for block in reversed(filed.blocks[:]):
+        for block in reversed(filed.blocks_with(numbers)):
             if len(newest) >= keep:
                 break
             newest[:0] = filed.sequences_in(block, numbers, end)

@@ -95,6 +95,7 @@ def test_addresses(text, host, port):
 def test_jetstream():
     options, _ = read(
         """jetstream { store_dir: /x, max_mem: 1G, max_file: 10GB, domain: hub, sync_interval: "2m", strict: false
+        index_cache: 16MB
         limits { max_ack_pending: 10, max_request_batch: 5, duplicate_window: "1m" } }"""
     )
     assert options.jetstream == JetStreamOptions(
@@ -103,6 +104,7 @@ def test_jetstream():
         max_storage=10 * 2**30,
         domain="hub",
         sync_interval_s=120.0,
+        index_cache=16 * 1024 * 1024,
         strict=False,
         max_ack_pending=10,
         max_request_batch=5,
@@ -112,6 +114,11 @@ def test_jetstream():
         assert read(text)[0].jetstream is None
     for text in ("jetstream: enabled", "jetstream {}", "jetstream { sync_interval: always }"):
         assert read(text)[0].jetstream == JetStreamOptions(store_dir="jetlake-data")
+
+
+def test_a_negative_index_cache_is_refused():
+    with pytest.raises(ConfigError, match="index_cache must not be negative"):
+        read("jetstream { store_dir: /x, index_cache: -1 }")
 
 
 def test_users_and_permissions():

@@ -1,0 +1,191 @@
+"""What does a stream of many millions of messages cost: memory, restart, and every question asked of it?
+
+    python benchmarks/scale.py [--quick] [--messages N] [--subjects N] [--only jetlake|nats-server] [--json FILE]
+
+A stream in files gets 100 million messages of 128 bytes (quick: 10 million) over 1,000 subjects, from one client that
+has 8,000 of them under way at a time. A tenth of the way, and at the end, the server is asked for single messages at
+both ends and in between, for the last one of a subject, for the next one of a subject after a sequence, for the
+stream's info, and to purge a subject; the growth of each question is its median at the end by that at the tenth, so
+that 1 is constant. Then the server is killed, started, stopped and started: the CPU time up to the answer that all
+messages are there counts. The disk needs 200 bytes a message. Ratios above 1 say that ours is better than nats-
+server's, or, for growth, that ours grows less.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _harness import Report, cpu_s, parse_arguments
+from _raw_client import RawClient
+from latency import OURS, PEER, Running, server
+
+QUESTION = "What does a stream of many millions of messages cost?"
+COUNT = 100_000_000
+COUNT_QUICK = 10_000_000
+SUBJECTS = 1_000
+PAYLOAD = b"x" * 128
+RUN = 8_000
+ACK = b"MSG _INBOX.b.p 1 "
+ROUNDS = 60
+API = "$JS.API."
+STREAM = "SCALE"
+MIB = 1024 * 1024
+
+
+class Growing:
+    """A stream that is published to and asked, on one server."""
+
+    def __init__(self, running: Running, subjects: int) -> None:
+        self.pid = running.pid
+        self.client = RawClient(running.port)
+        self.rss_max = 0.0
+        self._asked_at = 0
+        self._subjects = subjects
+        self._random = random.Random(1)
+        order = [number * 7919 % subjects for number in range(max(RUN, subjects))]
+        lines = [b"PUB s.%d _INBOX.b.p %d\r\n%b\r\n" % (number, len(PAYLOAD), PAYLOAD) for number in order]
+        self._runs = [b"".join(lines[at : at + RUN]) for at in range(0, len(lines), RUN)]
+
+    def create(self) -> None:
+        """Create the stream."""
+        config = {"name": STREAM, "subjects": ["s.*", "purge.*"], "storage": "file", "duplicate_window": 100_000_000}
+        self.client.request(f"{API}STREAM.CREATE.{STREAM}", config)
+
+    def publish(self, count: int) -> float:
+        """Publish so many messages; messages a second."""
+        started = time.perf_counter()
+        for at in range(0, count, RUN):
+            # nats-server buffers 10,000 messages and drops what comes beyond.
+            self.client.send_and_count([self._runs[at // RUN % len(self._runs)]], ACK, RUN)
+            if at % (100 * RUN) == 0:
+                self.rss_max = max(self.rss_max, rss_mib(self.pid))
+        return count / (time.perf_counter() - started)
+
+    def settle(self, count: int) -> None:
+        """Wait until the stream shows all messages."""
+        while self.client.request(f"{API}STREAM.INFO.{STREAM}")["state"]["messages"] < count:  # type: ignore[index]
+            time.sleep(0.05)
+
+    def ask(self, last: int, mark: str) -> dict[str, float]:
+        """The median milliseconds of each question, with so many messages in the stream."""
+        get = f"{API}STREAM.MSG.GET.{STREAM}"
+        pick = self._random.randint
+
+        def subject() -> str:
+            return f"s.{pick(0, self._subjects - 1)}"
+
+        def anywhere() -> int:
+            # Where the first questions were asked, their messages were purged.
+            sequence = pick(1, last)
+            return sequence + ROUNDS if 0 < sequence - self._asked_at <= ROUNDS else sequence
+
+        self.client.socket.sendall(
+            b"".join(b"PUB purge.%b%d 1\r\nx\r\n" % (mark.encode(), number) for number in range(ROUNDS))
+        )
+        questions = {
+            "get at both ends": lambda number: (get, {"seq": number + 1 if number % 2 else last - number}),
+            "get anywhere": lambda _: (get, {"seq": anywhere()}),
+            "last by subject": lambda _: (get, {"last_by_subj": subject()}),
+            "next by subject": lambda _: (get, {"seq": pick(1, last - last // 10), "next_by_subj": subject()}),
+            "info": lambda _: (f"{API}STREAM.INFO.{STREAM}", None),
+            "purge by subject": lambda number: (f"{API}STREAM.PURGE.{STREAM}", {"filter": f"purge.{mark}{number}"}),
+        }
+        found: dict[str, float] = {}
+        self.settle(last + ROUNDS)
+        for name, question in questions.items():
+            times = []
+            for number in range(ROUNDS):
+                call = question(number)
+                started = time.perf_counter()
+                self.client.request(*call)
+                times.append(time.perf_counter() - started)
+            found[name] = statistics.median(times) * 1000
+            self.rss_max = max(self.rss_max, rss_mib(self.pid))
+        self._asked_at = last
+        return found
+
+
+def rss_mib(pid: int) -> float:
+    """The memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / MIB
+
+
+def restart(kind: str, folder: Path, count: int) -> tuple[float, float]:
+    """CPU seconds and MiB of memory of a start, up to the answer that all messages are there."""
+    with server(kind, durable=False, kept=folder) as running:
+        client = RawClient(running.port)
+        state = client.request(f"{API}STREAM.INFO.{STREAM}")["state"]
+        figures = cpu_s(running.pid), rss_mib(running.pid)
+        # nats-server does not write at once what it shows.
+        if not count >= state["messages"] >= (count if kind == OURS else 0.99 * count):  # type: ignore[index]
+            raise SystemExit(f"{kind} has {state} instead of {count} messages")
+        client.close()
+    return figures
+
+
+def run(kind: str, count: int, subjects: int) -> dict[str, float]:
+    """All figures of one server."""
+    folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
+    figures: dict[str, float] = {}
+    tenth = count // 10 // RUN * RUN
+    try:
+        with server(kind, durable=False, kept=folder) as running:
+            growing = Growing(running, subjects)
+            growing.create()
+            used_s = cpu_s(running.pid)
+            first = growing.publish(tenth)
+            early = growing.ask(tenth, "a")
+            growing.publish(count - 2 * tenth)
+            latest = growing.publish(tenth)
+            figures["publish CPU, us a message"] = (cpu_s(running.pid) - used_s) / count * 1e6
+            figures["publish at first, messages/s"], figures["publish at last, messages/s"] = first, latest
+            figures["publish growth"] = first / latest
+            late = growing.ask(count, "b")
+            for name, milliseconds in late.items():
+                figures[f"{name}, ms"] = milliseconds
+                figures[f"{name} growth"] = milliseconds / early[name]
+            figures["memory at most, MiB"] = growing.rss_max
+            figures["memory at the end, MiB"] = rss_mib(running.pid)
+            growing.settle(count)
+            os.kill(running.pid, signal.SIGKILL)
+        figures["restart after kill, CPU s"], figures["memory after restart, MiB"] = restart(kind, folder, count)
+        figures["restart after stop, CPU s"], _ = restart(kind, folder, count)
+        figures["disk, bytes a message"] = sum(path.stat().st_size for path in folder.rglob("*")) / count
+    finally:
+        shutil.rmtree(folder)
+    return figures
+
+
+def main() -> None:
+    extra = [
+        ("--messages", {"type": int, "help": "how many messages instead of 100 (quick: 10) million"}),
+        ("--subjects", {"type": int, "default": SUBJECTS, "help": "how many subjects they have"}),
+        ("--only", {"choices": (OURS, PEER), "help": "measure this server alone"}),
+    ]
+    arguments = parse_arguments(QUESTION, *extra)
+    count = (arguments.messages or (COUNT_QUICK if arguments.quick else COUNT)) // RUN * RUN
+    report = Report(QUESTION, arguments)
+    kinds = [arguments.only] if arguments.only else [PEER, OURS]
+    found = {}
+    for kind in kinds:
+        found[kind] = run(kind, count, arguments.subjects)
+        print(f"{kind}: {found[kind]}", file=sys.stderr, flush=True)
+    for name in found[kinds[0]]:
+        report.add(f"{name} ({count:,})", {kind: figures[name] for kind, figures in found.items()})
+        if len(kinds) == 2:
+            ours, peer = found[OURS][name], found[PEER][name]
+            ratio_name = name.partition(",")[0].replace(" ", "-")
+            report.compare(ratio_name, ours, peer, lower_is_better=not name.endswith("messages/s"))
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
