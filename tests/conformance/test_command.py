@@ -147,9 +147,10 @@ async def test_consumer_commands(orders):
     config = (await orders.json("consumer info ORDERS C"))["config"]
     assert config["filter_subjects"] == ["ORDERS.a", "ORDERS.b"]
     assert config["backoff"] == [10**9, 5 * 10**9]
-    await orders.run("consumer edit ORDERS C --description changed --max-pending 7")
+    await orders.run("consumer edit ORDERS C --description changed --max-pending 7 --max-pull-bytes 1MB --replicas 1")
     config = (await orders.json("consumer info ORDERS C"))["config"]
     assert (config["description"], config["max_ack_pending"], config["max_deliver"]) == ("changed", 7, 3)
+    assert (config["max_bytes"], config["num_replicas"]) == (1024**2, 1)
     assert await orders.json("consumer ls ORDERS --names") == ["C"]
     assert "explicit" in await orders.run("consumer ls ORDERS")
     assert (await orders.json("consumer pause ORDERS C 1h"))["paused"] is True

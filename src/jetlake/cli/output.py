@@ -16,6 +16,7 @@ __all__ = [
     "cluster_facts",
     "count",
     "duration",
+    "heard",
     "plural",
     "print_facts",
     "print_json",
@@ -174,7 +175,7 @@ def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, str]]:
     for replica in cluster.replicas:
         state = "offline" if replica.offline else "current" if replica.current else "not current"
         lag = f", {plural(replica.lag, 'operation')} behind" if replica.lag else ""
-        facts.append((f"Replica {replica.name}", f"{state}{lag}, heard {duration(replica.active)} ago"))
+        facts.append((f"Replica {replica.name}", f"{state}{lag}, {heard(replica.active)}"))
     return facts
 
 
@@ -227,6 +228,11 @@ def age(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.1f}{name}"
     return f"{seconds:.1f}s"
+
+
+def heard(nanoseconds: int) -> str:
+    """Write when somebody was last heard; below zero is never."""
+    return f"heard {age(nanoseconds / 1e9)} ago" if nanoseconds >= 0 else "not heard yet"
 
 
 class Bar:

@@ -73,14 +73,14 @@ def test_one_is_not_many():
 
 def test_where_a_stream_is_in_its_cluster():
     replicas = (
-        PeerInfo(name="n2", current=True, active=1_000_000_000),
+        PeerInfo(name="n2", current=True, active=0),
         PeerInfo(name="n3", offline=True, active=2_000_000_000, lag=12),
     )
     assert output.cluster_facts(ClusterInfo(name="C", leader="n1", replicas=replicas)) == [
         ("Cluster", "C"),
         ("Leader", "n1"),
-        ("Replica n2", "current, heard 1s ago"),
-        ("Replica n3", "offline, 12 operations behind, heard 2s ago"),
+        ("Replica n2", "current, heard 0.0s ago"),
+        ("Replica n3", "offline, 12 operations behind, heard 2.0s ago"),
     ]
     assert ("Leader", "none: an election is under way") in output.cluster_facts(ClusterInfo(name="C"))
     # A single server leads itself.

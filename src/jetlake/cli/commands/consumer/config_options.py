@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from jetlake.cli.values import DURATION, PAIR, SAMPLE
+from jetlake.cli.values import DURATION, PAIR, SAMPLE, SIZE
 from jetlake.model.consumer import ConsumerConfig
 
 __all__ = ["config_options", "given_fields", "with_fields"]
@@ -21,6 +21,7 @@ _OPTIONS = (
     click.option("--max-pending", "max_ack_pending", type=int, metavar="N", help="Most messages awaiting an ack."),
     click.option("--max-waiting", type=int, metavar="N", help="Most waiting pulls."),
     click.option("--max-pull-batch", "max_batch", type=int, metavar="N", help="Largest batch of a pull."),
+    click.option("--max-pull-bytes", "max_bytes", type=SIZE, help="Most bytes of a pull."),
     click.option("--max-pull-expire", "max_expires", type=DURATION, help="Longest life of a pull."),
     click.option("--sample", "sample_freq", type=SAMPLE, help="Percentage of acks to publish as samples."),
     click.option("--replay", "replay_policy", type=click.Choice(["instant", "original"]), help="How fast to deliver."),
@@ -31,6 +32,7 @@ _OPTIONS = (
     click.option("--bps", "rate_limit_bps", type=int, metavar="N", help="Push: most bits per second."),
     click.option("--headers-only", is_flag=True, default=None, help="Leave payloads out."),
     click.option("--inactive-threshold", type=DURATION, help="How long it outlives its last use."),
+    click.option("--replicas", "num_replicas", type=int, metavar="N", help="Copies in a cluster; 0 as the stream."),
     click.option("--memory", "mem_storage", is_flag=True, default=None, help="Keep its state in memory."),
     click.option("--description", metavar="TEXT", help="Free text."),
     click.option("--metadata", type=PAIR, multiple=True, help="Free data; may be repeated."),

@@ -58,6 +58,5 @@ def print_info(info: StreamInfo, as_json: bool, title: str) -> None:
 
 def _copying(source: StreamSourceInfo) -> str:
     """Write how far a mirror or source is."""
-    heard = f"heard {output.duration(source.active)} ago" if source.active >= 0 else "not heard yet"
     trouble = f", {source.error.description}" if source.error is not None else ""
-    return f"{output.count(source.lag)} to come, {heard}{trouble}"
+    return f"{output.count(source.lag)} to come, {output.heard(source.active)}{trouble}"

@@ -14,7 +14,6 @@ from jetlake.cli.name_completion import stream_names
 from jetlake.cli.session import EXIT_USAGE, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand
 from jetlake.cli.values import DURATION
-from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.stream import StreamInfo
 
@@ -162,19 +161,15 @@ def print_report(infos: list[StreamInfo]) -> None:
         spare=[7, 5, 3, 8, 4, 6],
     )
     copies = [
-        [info.config.name, kind, source.name, output.count(source.lag), _heard(source.active)]
+        [info.config.name, kind, source.name, output.count(source.lag), output.heard(source.active)]
         for info in infos
         for kind, sources in (("mirror", (info.mirror,) if info.mirror else ()), ("source", info.sources))
         for source in sources
     ]
     if copies:
         output.print_table(
-            "Mirrors and sources", ["Stream", "Kind", "Copied from", "To come", "Last heard"], copies, numbers=[3]
+            "Mirrors and sources", ["Stream", "Kind", "Copied from", "To come", "State"], copies, numbers=[3]
         )
-
-
-def _heard(active_ns: int) -> str:
-    return f"{output.age(active_ns / NANOSECONDS_PER_SECOND)} ago" if active_ns >= 0 else "not yet"
 
 
 @click.command("info", cls=SharedCommand, example="jetlake stream info ORDERS")
