@@ -5,7 +5,7 @@ slice the payload. Whatever is not such a frame (another verb, another spelling,
 limit passed) takes the general path, which keeps what it has seen and goes on from there with the next read.
 No byte is searched twice, and a payload is copied once, out of the read buffer.
 
-The reasons are in decision 2 (docs/decisions).
+The reasons are in decisions 2 and 24 (docs/decisions).
 """
 
 from __future__ import annotations
