@@ -202,8 +202,9 @@ class Day:
 
     def check(self) -> None:
         store = self.store
-        self.once_lost |= set(store.lost)
         there = self.live()
+        # A segment that the index knows is looked at when it is first read.
+        self.once_lost |= set(store.lost)
         for sequence in there:
             message = store.get(sequence)
             assert message is not None
