@@ -243,6 +243,9 @@ async def test_a_server_in_this_process(tmp_path, kind):
         # Only a thread beside the loop can wait for what the loop serves.
         with pytest.raises(JetlakeError, match="await a method of the table"):
             pa.table(stream.table())
+        async with jetlake.connect(server.url) as other:
+            with pytest.raises(JetlakeError, match="await a method of the table"):
+                pa.table((await other.jetstream().stream("ORDERS")).table())
         assert (await asyncio.to_thread(pa.table, stream.table())).num_rows == 20
         await until(lambda: len(asyncio.all_tasks()) < 50)
 

@@ -18,7 +18,7 @@ from jetlake.client.messages.message import Message
 from jetlake.client.ordered.watch import WatchHandler
 from jetlake.client.publish.publisher import Publisher
 from jetlake.client.streams.stream import Stream
-from jetlake.client.streams.tables import BucketCodec, TableArguments
+from jetlake.client.streams.tables import BucketCodec, TableArguments, loaded
 from jetlake.errors import (
     InvalidOptionError,
     KeyExistsError,
@@ -192,15 +192,15 @@ class KeyValue:
 
     async def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
         """The values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
-        return await self.table(*patterns, **options).to_arrow()
+        return await (await loaded(self.table, *patterns, **options)).to_arrow()
 
     async def to_polars(self, *patterns: str, **options: Any) -> Any:
         """The values of keys as a polars DataFrame: `table(…).to_polars()`."""
-        return await self.table(*patterns, **options).to_polars()
+        return await (await loaded(self.table, *patterns, **options)).to_polars()
 
     async def to_pandas(self, *patterns: str, **options: Any) -> Any:
         """The values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
-        return await self.table(*patterns, **options).to_pandas()
+        return await (await loaded(self.table, *patterns, **options)).to_pandas()
 
     def watch(
         self,

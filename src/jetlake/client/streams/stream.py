@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
@@ -17,7 +18,7 @@ from jetlake.client.settings.wire_values import publish_subject
 from jetlake.client.streams.backup import Backup, BackupTarget, Progress, take_backup
 from jetlake.client.streams.direct_get import get_batch, get_one
 from jetlake.client.streams.stored_message import StoredMessage, from_reply
-from jetlake.client.streams.tables import BucketCodec, TableArguments, async_table, bucket_table, stream_table
+from jetlake.client.streams.tables import BucketCodec, TableArguments, async_table, bucket_table, loaded, stream_table
 from jetlake.completion import hides
 from jetlake.errors import InvalidOptionError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
@@ -123,21 +124,23 @@ class Stream:
         """The bucket that the stream holds as a table; `KeyValue.table` calls this."""
         return async_table(bucket_table(self._api, self.name, codec, has_history=has_history, options=options))
 
-    def arrow_batches(self, **options: Unpack[TableArguments]) -> AsyncIterator[RecordBatch]:
+    async def arrow_batches(self, **options: Unpack[TableArguments]) -> AsyncIterator[RecordBatch]:
         """The messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
-        return self.table(**options).arrow_batches()
+        async with aclosing((await loaded(self.table, **options)).arrow_batches()) as batches:
+            async for batch in batches:
+                yield batch
 
     async def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:
         """The messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
-        return await self.table(**options).to_arrow()
+        return await (await loaded(self.table, **options)).to_arrow()
 
     async def to_polars(self, **options: Unpack[TableArguments]) -> Any:
         """The messages as a polars DataFrame: `table(…).to_polars()`."""
-        return await self.table(**options).to_polars()
+        return await (await loaded(self.table, **options)).to_polars()
 
     async def to_pandas(self, **options: Unpack[TableArguments]) -> Any:
         """The messages as a pandas DataFrame: `table(…).to_pandas()`."""
-        return await self.table(**options).to_pandas()
+        return await (await loaded(self.table, **options)).to_pandas()
 
     # The stream itself
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.errors import ConfigError
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from jetlake.client.tables.table import Table
     from jetlake.client.tables.table_read import TableRead
 
-__all__ = ["BucketCodec", "TableArguments", "async_table", "bucket_table", "stream_table"]
+__all__ = ["BucketCodec", "TableArguments", "async_table", "bucket_table", "loaded", "stream_table"]
+
+P = ParamSpec("P")
 
 
 class TableArguments(TypedDict, total=False):
@@ -85,6 +88,11 @@ def async_table(read: TableRead) -> Table:
     from jetlake.client.tables.table import Table
 
     return Table(read)
+
+
+async def loaded(make: Callable[P, Table], *args: P.args, **options: P.kwargs) -> Table:
+    """Make a table in a thread: the first one loads Arrow, which takes longer than an event loop may stand still."""
+    return await asyncio.to_thread(make, *args, **options)
 
 
 def _link(api: ApiCaller) -> ClientLink:

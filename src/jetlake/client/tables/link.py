@@ -58,6 +58,7 @@ class ClientLink:
         """Give a connection for as long as the block runs; one in which the block fails is closed."""
         if self._is_stopped:
             raise ReadStoppedError("the read was stopped")
+        self._check_thread()
         connection = self._idle.pop() if self._idle else self._connect()
         self._open.add(connection)
         try:
@@ -96,18 +97,20 @@ class ClientLink:
         server = options.server() if callable(options.server) else options.server
         return greet_socket(self._on_loop(server.open_socket()), options, options.servers[0])
 
-    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Let the client's event loop do it, from another thread."""
+    def _check_thread(self) -> None:
+        """Refuse to wait in the thread of the client's event loop, which would stand still meanwhile."""
         try:
             is_inside = asyncio.get_running_loop() is self._loop
         except RuntimeError:
             is_inside = False
         if is_inside:
-            coroutine.close()
             raise JetlakeError(
-                "this read needs the event loop, which would wait for itself: await a method of the table, or use "
+                "a table is not read by the thread of the event loop: await a method of the table, or use "
                 "asyncio.to_thread"
             )
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Let the client's event loop do it, from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(self._options.connect_timeout_s)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ class Table:
         """The schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
         return await _in_thread(self._read.make_link(), self._read.schema_of)
 
-    async def arrow_batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def arrow_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows as record batches, as they come; only a few of them are in memory at a time.
 
         Raises:
