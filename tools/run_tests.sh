@@ -8,9 +8,9 @@ python=.venv/bin/python
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-"$python" -m pytest -q tests/spark -m own_process "$@" >"$logs/own" 2>&1 &
+"$python" -m pytest -q --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1 &
 own=$!
-"$python" -m pytest -q tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
+"$python" -m pytest -q --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
 shared=$!
 "$python" -m pytest -q tests/conformance tests/cluster "$@" >"$logs/servers" 2>&1 &
 servers=$!

@@ -12,7 +12,7 @@ import pytest
 from client_support import Clients
 from cluster_server import ClusterServer
 from command_shell import Shell
-from servers import make_server
+from servers import ServerClock, make_server
 from wire import Wire
 
 SERVERS = ["embedded", "nats-server"]
@@ -34,7 +34,7 @@ ON_CLUSTER_IN_FULL = ON_CLUSTER | {
     "test_client_streams",
     "test_client_subscribe",
 }
-NEEDED = {"js", "clients"}
+NEEDED = {"js", "clients", "clock"}
 # A nats-server cluster answers pause and resume before the consumer's leader does them, and mirrors answer direct gets
 # for their origins before they have the newest message.
 NOT_ON_CLUSTER = {"test_pause_and_resume", "test_a_mirrored_bucket_reads_as_its_origin"}
@@ -57,6 +57,12 @@ def kind(request):
     return request.param
 
 
+@pytest.fixture
+def clock(kind):
+    """The server's time, which the test moves."""
+    return ServerClock(kind)
+
+
 @pytest.fixture(scope="session")
 def cluster_server():
     """A cluster for all tests, started by the first that needs one."""
@@ -72,8 +78,9 @@ async def start(kind, request):
 
     JetStream is on, with a folder of its own, unless the configuration has a `jetstream` key (which may name the
     folder as STORE_DIR) or the flags contain `no_jetstream`. With `process` ours runs in a process of its own too, and
-    can be killed.
+    can be killed. Its clock is the test's, if the test asks for `clock`.
     """
+    clock = request.getfixturevalue("clock").manual if "clock" in request.fixturenames else None
     async with AsyncExitStack() as stack:
 
         async def start(config="", flags=(), process=False):
@@ -82,7 +89,7 @@ async def start(kind, request):
                 await server.ready()
                 stack.push_async_callback(server.clear)
                 return server
-            server = make_server(kind, config, flags, process)
+            server = make_server(kind, config, flags, process, clock)
             stack.push_async_callback(server.discard)
             await server.start()
             return server

@@ -1,6 +1,5 @@
 """Acknowledgements over the wire: every body, both forms of the subject, floors, waits, and what is told of them."""
 
-import asyncio
 import json
 
 import pytest
@@ -42,28 +41,31 @@ async def test_a_nak_comes_back_first(bench, body):
 
 
 @pytest.mark.parametrize("body", [b"-NAK 300ms", b'-NAK {"delay":300000000}'])
-async def test_a_delayed_nak(bench, body):
+async def test_a_delayed_nak(bench, clock, body):
     await bench.fill(2)
     await bench.consumer()
     message = await bench.next()
     # The pull follows at once: on a busy machine the delay could be over before a confirmation is back.
     await bench.data.publish(message.reply, body)
     await bench.pull(b"2")
-    assert [numbers_of(message)[:2] for message in await bench.take(2)] == [(1, 2), (2, 1)]
+    assert numbers_of(await bench.take())[:2] == (1, 2)
+    clock.advance(0.3)
+    assert numbers_of(await bench.take())[:2] == (2, 1)
 
 
-async def test_progress_extends_the_wait(bench):
+async def test_progress_extends_the_wait(bench, clock):
     await bench.fill(2)
-    await bench.consumer(ack_wait=1000 * MILLISECOND)
+    await bench.consumer(ack_wait=2500 * MILLISECOND)
     await bench.pull(b"2")
     first, _ = await bench.take(2)
+    await clock.passes(1.25)
+    await bench.answer(first, b"+WPI")
     await bench.pull(b"2")
-    back = asyncio.ensure_future(bench.take())
-    while not back.done():
-        await bench.data.publish(first.reply, b"+WPI")
-        await asyncio.wait([back], timeout=0.05)
+    await bench.quiet()
     # The one that was not extended is back first.
-    assert [numbers_of(message)[1] for message in (back.result(), await bench.take())] == [2, 1]
+    for sequence in (2, 1):
+        clock.advance(1.25)
+        assert numbers_of(await bench.take())[:2] == (2, sequence)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +153,14 @@ async def test_version_2_is_sent_when_configured(start):
     await bench.close()
 
 
-async def test_floors_out_of_order(bench):
+async def test_floors_out_of_order(bench, clock):
     await bench.fill(5)
     await bench.consumer(ack_wait=60 * MILLISECOND)
     for _ in range(3):
         await bench.pull(b"5")
         messages = await bench.take(5)
         assert sequences(messages) == [1, 2, 3, 4, 5]
+        clock.advance(0.06)
     assert (await bench.numbers())[0] == (15, 5)
     for sequence, floor in ((3, (0, 0)), (1, (1, 1)), (2, (3, 3))):
         await bench.answer(messages[sequence - 1])
@@ -183,11 +186,13 @@ async def test_ack_none(bench):
     assert await bench.numbers() == ((2, 2), (2, 2), 1, 0, 0, 0)
 
 
-async def test_backoff(bench):
+async def test_backoff(bench, clock):
     await bench.fill(1)
     await bench.consumer(backoff=[50 * MILLISECOND, 100 * MILLISECOND], max_deliver=3)
     await bench.pull({"batch": 9, "expires": 10 * SECOND})
-    assert [numbers_of(message)[:3] for message in await bench.take(3)] == [(1, 1, 1), (2, 1, 2), (3, 1, 3)]
+    for delivery, wait_s in ((1, 0.05), (2, 0.1), (3, 0)):
+        assert numbers_of(await bench.take())[:3] == (delivery, 1, delivery)
+        clock.advance(wait_s)
 
 
 async def test_deleting_a_pending_message_ends_it(bench):
@@ -306,12 +311,14 @@ async def test_naks_and_terms_are_told(bench):
 
 
 @pytest.mark.parametrize("max_deliver", [1, 2])
-async def test_the_last_delivery_is_told(bench, max_deliver):
+async def test_the_last_delivery_is_told(bench, clock, max_deliver):
     await bench.fill(1)
     await bench.consumer(max_deliver=max_deliver, ack_wait=60 * MILLISECOND)
     await listen(bench, "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>")
     await bench.pull({"batch": 5, "expires": 10 * SECOND})
-    messages = await bench.data.messages(max_deliver)
+    for _ in range(max_deliver):
+        message = await bench.take()
+        clock.advance(0.06)
     event = await bench.control.message()
     assert event.subject == "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c"
     assert without_times(event.json) == {
@@ -324,7 +331,7 @@ async def test_the_last_delivery_is_told(bench, max_deliver):
     await bench.control.send("UNSUB 5\r\n")
     redelivered = 0 if max_deliver == 1 else 1
     assert await bench.numbers() == ((max_deliver, 1), (0, 0), 0, 0, redelivered, 1)
-    await bench.answer(messages[-1])
+    await bench.answer(message)
     assert (await bench.numbers())[4] == 0
 
 
@@ -407,7 +414,8 @@ async def test_acks_of_two_consumers_in_one_write(bench, body):
     for name in "cd":
         await bench.consumer(name)
         await bench.pull(b"9", name)
-    ours, others = await bench.take(9), await bench.take(9)
+    taken = await bench.take(18)
+    ours, others = ([message for message in taken if f".S.{name}." in message.reply] for name in "cd")
     chosen = [*ours[:4], ours[1], *others[4:], *ours[6:8], others[0], ours[4]]
     lines = [b"PUB %b %d\r\n%b\r\n" % (message.reply.encode(), len(body), body) for message in chosen]
     lines.insert(3, b"PUB %b 4\r\n-NAK\r\n" % ours[8].reply.encode())

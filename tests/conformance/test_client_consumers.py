@@ -320,15 +320,16 @@ async def test_ack_sync(js):
     assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, 2)
 
 
-async def test_nak_and_its_delay(js):
+async def test_nak_and_its_delay(js, clock):
     stream = await filled(js, 1)
     consumer = await stream.create_consumer("c", ack_wait=60)
     (message,) = await consumer.fetch(1)
     await message.nak()
     (message,) = await consumer.fetch(1, expires=5)
     assert message.metadata.delivered == 2
-    await message.nak(delay=0.1)
+    await message.nak(delay=1.5)
     assert await consumer.fetch(1, no_wait=True) == []
+    clock.advance(1.5)
     (message,) = await consumer.fetch(1, expires=5)
     assert message.metadata.delivered == 3
 
@@ -349,13 +350,13 @@ async def _has_nothing_pending(consumer):
     return (await consumer.info()).num_ack_pending == 0
 
 
-async def test_in_progress(js):
+async def test_in_progress(js, clock):
     stream = await filled(js, 1)
-    consumer = await stream.create_consumer("c", ack_wait=0.4)
+    consumer = await stream.create_consumer("c", ack_wait=2.5)
     (message,) = await consumer.fetch(1)
-    for _ in range(4):
-        await asyncio.sleep(0.2)
-        await message.in_progress()
+    for _ in range(2):
+        await clock.passes(1.3)
+        await message.in_progress_sync()
     assert await consumer.fetch(1, no_wait=True) == []
     await message.ack_sync()
 

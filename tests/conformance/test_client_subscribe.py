@@ -129,13 +129,13 @@ async def test_mismatches(js):
         await js.subscribe(">")
 
 
-async def test_flow_control_and_heartbeats(js, errors):
+async def test_flow_control_and_heartbeats(js, server, clients, errors):
     stream = await js.create_stream("S", subjects=["s.>"], storage="memory")
     payload = b"x" * 10_000
     for _ in range(1000):
         await js.publish_async("s.1", payload)
     await js.publish_async_complete()
-    subscription = await js.subscribe("s.1", ack_policy="none", flow_control=True, idle_heartbeat=0.2)
+    subscription = await js.subscribe("s.1", ack_policy="none", flow_control=True, idle_heartbeat=0.5)
     received = 0
     async for message in subscription:
         assert len(message.payload) == 10_000
@@ -143,7 +143,10 @@ async def test_flow_control_and_heartbeats(js, errors):
         if received == 1000:
             break
     # Ten megabytes are more than the server sends without an answer. Now it is idle, and heartbeats come.
-    await asyncio.sleep(0.5)
+    deliver_subject = (await subscription.consumer_info()).config.deliver_subject
+    beats = await (await clients(server)).subscribe(deliver_subject)
+    for _ in range(2):
+        assert "Idle Heartbeat" in str((await beats.next(10)).headers)
     assert subscription.pending_messages == 0
     assert errors == []
     assert (await stream.info()).state.consumer_count == 1

@@ -144,13 +144,14 @@ async def test_unpin_passes_the_pin_on(bench):
     assert pin_of(messages["2"]) != pin_of(first)
 
 
-async def test_the_pin_times_out(bench):
+async def test_the_pin_times_out(bench, clock):
     await bench.fill(1)
     await group(bench, "pinned_client", priority_timeout=200 * MILLISECOND)
     first = await bench.next(GROUP)
     await bench.answer(first)
     await bench.pull(GROUP, inbox="inbox.standby")
     await waiting(bench, 1)
+    clock.advance(0.2)
     await bench.store("s.x")
     message = await bench.take()
     assert (message.sid, numbers_of(message)[1]) == ("2", 2)

@@ -174,11 +174,13 @@ async def test_expectations_of_an_empty_stream(pair):
 
 
 async def test_the_window_of_message_ids(pair):
-    await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"], "duplicate_window": 200_000_000})
+    await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.>"], "duplicate_window": 1_000_000_000})
     await pair.store("a.x", b"1", headers(Msg_Id="x"))
     await pair.store("a.y", b"2", headers(Msg_Id="x"))
-    await asyncio.sleep(0.4)
-    await pair.store("a.x", b"3", headers(Msg_Id="x"))
+    for wire in pair._wires:
+        while (await pair._request(wire, "a.x", b"3", headers(Msg_Id="x"))).json.get("duplicate"):
+            await asyncio.sleep(0.05)
+    await pair.api("STREAM.MSG.GET.A", {"seq": 2})
 
 
 async def test_ids_outlive_purge_delete_and_restart(pair):
@@ -260,7 +262,9 @@ async def test_messages_grow_old(pair):
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.*"], "max_age": 200_000_000})
     await pair.store("a.x", b"1")
     await pair.store("a.y", b"2")
-    await asyncio.sleep(0.7)
+    for wire in pair._wires:
+        while (await wire.request("$JS.API.STREAM.INFO.A")).json["state"]["messages"]:
+            await asyncio.sleep(0.02)
     await pair.api("STREAM.INFO.A")
     await pair.store("a.x", b"3", headers(Expected_Last_Subject_Sequence="0"))
 

@@ -85,11 +85,12 @@ async def test_interest_with_ack_all_and_none(open_bench):
 
 
 @pytest.mark.parametrize("retention", ["interest", "workqueue"])
-async def test_a_message_that_was_tried_often_enough_is_kept_for_a_late_ack(open_bench, retention):
+async def test_a_message_that_was_tried_often_enough_is_kept_for_a_late_ack(open_bench, clock, retention):
     bench = await open_bench(retention=retention)
     await bench.consumer(max_deliver=1, ack_wait=50 * MILLISECOND)
     await bench.fill(1)
     message = await bench.next()
+    clock.advance(0.05)
     await bench.reaches(((1, 1), (0, 0), 0, 0, 0, 0))
     await holds(bench, 1)
     await bench.answer(message)

@@ -12,9 +12,30 @@ from pathlib import Path
 from jetlake.server import Server
 from jetlake.server.config.assemble import assemble
 from jetlake.server.shell.log import LineLog
+from jetlake.testing import ManualClock
 
 BIN = Path(sys.executable).parent
 START_S = 20
+
+
+class ServerClock:
+    """The time of a server under test: moved by hand on ours, which then waits for nothing; real on nats-server."""
+
+    def __init__(self, kind):
+        self.manual = ManualClock() if kind == "embedded" else None
+
+    def advance(self, seconds):
+        """Let so much time pass at once where that can be; whoever awaits what is due then waits on nats-server."""
+        if self.manual is not None:
+            # A deadline is met a little after its moment.
+            self.manual.advance(seconds + 0.01)
+
+    async def passes(self, seconds):
+        """Let so much time pass on both servers."""
+        if self.manual is None:
+            await asyncio.sleep(seconds)
+        else:
+            self.advance(seconds)
 
 
 class Running:
@@ -80,9 +101,12 @@ class InProcess(Running):
 
     kind = "embedded"
 
-    def __init__(self, config, flags):
+    def __init__(self, config, flags, clock=None):
         super().__init__(config, flags)
         self.server = None
+        self._clock = clock
+        if clock is not None:
+            clock.on_move(lambda: self.server and self.server.clock_moved())
 
     async def start(self):
         from jetlake.server.config.flags import parse_flags
@@ -92,7 +116,7 @@ class InProcess(Running):
             flags["no_jetstream"] = True
         options = assemble(flags).options
         log = LineLog(str(self.log_file), debugging=options.debug, tracing=options.trace)
-        self.server = Server(options=options, log=log)
+        self.server = Server(options=options, log=log, clock=self._clock)
         await self.server.start()
         self.port = self.server.port
         self.monitor_port = self.server.monitoring.port
@@ -181,8 +205,8 @@ class Process(Running):
         self.process.send_signal(signal.SIGUSR2)
 
 
-def make_server(kind, config="", flags=(), process=False):
-    """A server that is not started yet."""
+def make_server(kind, config="", flags=(), process=False, clock=None):
+    """A server that is not started yet; ours may have a clock that is moved by hand."""
     if kind == "embedded" and not process:
-        return InProcess(config, flags)
+        return InProcess(config, flags, clock)
     return Process(kind, config, flags)

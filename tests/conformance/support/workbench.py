@@ -98,6 +98,18 @@ class Workbench:
             while (await self.numbers(name))[2] != count:
                 await asyncio.sleep(0.005)
 
+    async def is_unbound(self, name="c"):
+        """Wait until a push consumer knows that nobody listens any more."""
+        async with asyncio.timeout(10):
+            while "push_bound" in await self.info(name):
+                await asyncio.sleep(0.005)
+
+    async def is_gone(self, name="c"):
+        """Wait until there is no such consumer."""
+        async with asyncio.timeout(10):
+            while "error" not in await self.info(name):
+                await asyncio.sleep(0.02)
+
     async def pull(self, body=b"", name="c", inbox="inbox"):
         """Send a pull request; `take` reads what comes."""
         payload = json.dumps(body).encode() if isinstance(body, dict) else body
