@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from client_support import until
 from command_shell import Shell, output_of
 
 from jetlake.cli.app import app
@@ -47,12 +48,17 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
 
     assert await state() == ((0, 0), (0, 0), 0, 0)
     assert await orders.run("pub ORDERS.processed 'order 4'") == "Published 7 bytes to ORDERS.processed\n"
+
+    async def is_stored():
+        return (await orders.json("stream info ORDERS"))["state"]["messages"] == 1
+
+    await until(is_stored)
     assert (await orders.json("stream info ORDERS"))["state"]["bytes"] == 53
     out = await orders.run("consumer next ORDERS DISPATCH")
     assert "order 4" in out
     assert "Acknowledged message" in out
     assert await state() == ((1, 1), (1, 1), 0, 0)
-    await orders.run("pub ORDERS.processed 'order 5'")
+    await orders.run("pub ORDERS.processed 'order 5' -J")
     out = await orders.run("consumer next ORDERS DISPATCH --no-ack")
     assert "order 5" in out
     assert "Acknowledged" not in out
@@ -73,7 +79,7 @@ async def test_acknowledgement_walk_of_the_deep_dive(orders):
 
 
 async def test_starting_positions_of_the_deep_dive(orders):
-    await orders.run("pub ORDERS.processed 'order {{Count}}' --count 100")
+    await orders.run("pub ORDERS.processed 'order {{Count}}' --count 100 -J")
     for name, deliver, first in (("ALL", "all", 1), ("LAST", "last", 100), ("TEN", "10", 10), ("2MIN", "2m", 1)):
         await orders.run(
             f"consumer add ORDERS {name} --pull --filter ORDERS.processed --ack none --replay instant "
@@ -86,7 +92,7 @@ async def test_starting_positions_of_the_deep_dive(orders):
 
 
 async def test_ephemeral_monitor_and_replay_of_the_deep_dive(orders):
-    await orders.run("pub ORDERS.processed 'order 1'")
+    await orders.run("pub ORDERS.processed 'order 1' -J")
     monitor = await orders.start("sub my.monitor --count 1", b"Subscribing")
     await orders.run(
         "consumer add ORDERS --filter '' --ack none --target my.monitor --deliver last --replay instant --ephemeral"
@@ -113,9 +119,9 @@ async def test_stream_commands(shell):
     assert config["metadata"]["k"] == "v"
     await shell.run("stream edit S --max-msgs 1000 --force")
     assert (await shell.json("stream info S"))["config"]["max_msgs"] == 1000
-    await shell.run("pub a.1 one -H K:V")
-    await shell.run("pub b two")
-    await shell.run("pub a.1 three")
+    await shell.run("pub a.1 one -H K:V -J")
+    await shell.run("pub b two -J")
+    await shell.run("pub a.1 three -J")
     assert await shell.json("stream subjects S") == {"a.1": 2, "b": 1}
     assert "K: V\none" in await shell.run("stream get S 1")
     assert "three" in await shell.run("stream get S --last-for a.1")
@@ -156,7 +162,7 @@ async def test_consumer_commands(orders):
     assert (await orders.json("consumer pause ORDERS C 1h"))["paused"] is True
     assert "Paused: for" in await orders.run("consumer info ORDERS C")
     assert (await orders.json("consumer resume ORDERS C"))["paused"] is False
-    await orders.run("pub ORDERS.a x --count 3")
+    await orders.run("pub ORDERS.a x --count 3 -J")
     await orders.run("consumer next ORDERS C --count 2 --raw")
     await orders.run("consumer next ORDERS C --nak")
     assert (await orders.json("consumer reset ORDERS C --seq 1 --force"))["reset_seq"] == 1
@@ -168,7 +174,7 @@ async def test_consumer_commands(orders):
 
 
 async def test_a_push_consumer_with_flow_control(orders):
-    await orders.run(f"pub ORDERS.new {'x' * 40_000} --count 150")
+    await orders.run(f"pub ORDERS.new {'x' * 40_000} --count 150 -J")
     await orders.run(
         "consumer add ORDERS PUSH --target push.here --ack none --flow-control --heartbeat 1s --deliver all"
     )
@@ -235,8 +241,9 @@ async def test_ack_watch(orders):
 
 
 async def test_account_and_server(orders, kind):
+    await orders.run("pub ORDERS.a x --count 4 -J")
+    # Behind the messages, so that all of them are counted as pending at once.
     await orders.run("consumer add ORDERS C")
-    await orders.run("pub ORDERS.a x --count 4")
     assert (await orders.json("account info"))["streams"] == 1
     assert "Streams: 1 of unlimited" in await orders.run("account info")
     assert (await orders.json("server info"))["jetstream"] is True
@@ -329,7 +336,7 @@ async def test_the_server_may_stand_behind_the_command(orders):
 
 
 async def test_a_reader_that_has_seen_enough_is_no_error(orders):
-    await orders.run("pub ORDERS.new x --count 500")
+    await orders.run("pub ORDERS.new x --count 500 -J")
     await orders.run("consumer add ORDERS ALL --pull --ack none")
     reading = await orders.start("consumer sub ORDERS ALL", b"")
     await reading.stdout.readline()
@@ -406,7 +413,7 @@ async def test_bash_completes_commands_and_the_names_that_the_server_has(orders)
 async def test_backup_and_restore(shell, tmp_path):
     await shell.run("stream add ORDERS --subjects 'orders.>'")
     for number in range(3):
-        await shell.run(f"pub orders.{number} hello")
+        await shell.run(f"pub orders.{number} hello -J")
     await shell.run("consumer add ORDERS worker --pull --defaults")
     said = await shell.run(f"stream backup ORDERS {tmp_path}/a")
     assert said.startswith(f"Stream ORDERS was backed up to {tmp_path}/a: 3 messages in ")

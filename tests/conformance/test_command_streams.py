@@ -41,8 +41,8 @@ async def test_view_goes_page_by_page_on_a_terminal(orders):
 
 async def test_find_and_report(orders):
     await orders.run("stream add EMPTY --subjects empty --storage memory")
-    await orders.run("consumer add ORDERS worker --pull")
     await orders.run("pub orders.new x -J --count 3")
+    await orders.run("consumer add ORDERS worker --pull")
     for line, names in {
         "--empty": ["EMPTY"],
         "--empty --invert": ["ORDERS"],
