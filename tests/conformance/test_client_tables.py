@@ -2,10 +2,13 @@
 
 import asyncio
 import datetime
+import io
+import json
 import socket
 from contextlib import suppress
 
 import duckdb
+import fastavro
 import polars
 import pyarrow as pa
 import pytest
@@ -16,6 +19,7 @@ import jetlake.blocking
 from jetlake.client.kv import Base64Values, PathKeys
 from jetlake.errors import (
     BadPayloadError,
+    ConfigError,
     ConnectionClosedError,
     DataLossError,
     InvalidOptionError,
@@ -80,6 +84,20 @@ async def test_payloads_are_decoded(js):
     assert "malformed" in last["bad_reason"]
     empty = await stream.to_arrow(payload="json", subjects="orders.none")
     assert empty.num_rows == 0
+
+
+async def test_avro(js):
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    stream = await js.create_stream("ORDERS", subjects=["orders.>"])
+    for number in range(3):
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, schema, {"id": number})
+        await js.publish("orders.a", written.getvalue())
+    for given in (schema, json.dumps(schema)):
+        table = await stream.to_arrow(payload="avro", avro_schema=given)
+        assert table["value"].to_pylist() == [{"id": 0}, {"id": 1}, {"id": 2}]
+    with pytest.raises(ConfigError, match="must describe a record"):
+        await stream.to_arrow(payload="avro", avro_schema='"long"')
 
 
 async def test_frames_and_sql(js):

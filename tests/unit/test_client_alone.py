@@ -48,3 +48,32 @@ def test_version_and_help_need_no_more(arguments, text):
 def test_so_does_the_server():
     done = run("import importlib.util as u; u.find_spec = lambda name: None\nimport jetlake\njetlake.Server")
     assert done.stderr.endswith("pip install 'jetlake[server]'\n")
+
+
+def test_so_do_tables_and_tracing():
+    done = run(
+        """
+HIDDEN = {"pyarrow", "opentelemetry"}
+class More:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, More())
+from jetlake.client.streams.tables import stream_table
+from jetlake.errors import ConfigError
+try:
+    stream_table(None, "S", {})
+except ConfigError as error:
+    print(error)
+import importlib.util
+importlib.util.find_spec = lambda name: None
+try:
+    import jetlake.otel
+except ImportError as error:
+    print(error)
+"""
+    )
+    assert done.stdout.splitlines() == [
+        "tables need pyarrow: pip install 'jetlake[arrow]'",
+        "tracing needs packages that are not installed: pip install 'jetlake[otel]'",
+    ]

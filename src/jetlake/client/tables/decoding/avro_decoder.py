@@ -37,7 +37,7 @@ _LOGICAL = {
 }
 
 
-def parse_avro(schema_json: str, name: str = "avroSchema") -> Any:
+def parse_avro(schema_json: str, name: str = "the writer's schema") -> Any:
     """An Avro schema as fastavro wants it.
 
     Raises:
@@ -46,11 +46,11 @@ def parse_avro(schema_json: str, name: str = "avroSchema") -> Any:
     try:
         import fastavro
     except ImportError:
-        raise ConfigError("payloadFormat=avro needs fastavro on every machine: install jetlake[avro]") from None
+        raise ConfigError("Avro payloads need fastavro (with Spark on every machine): install jetlake[avro]") from None
     try:
         return fastavro.parse_schema(_avro_schema(schema_json))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ConfigError(f"option {name} is no Avro schema: {error}") from None
+        raise ConfigError(f"{name} is no Avro schema: {error}") from None
 
 
 class AvroDecoder:
@@ -58,7 +58,7 @@ class AvroDecoder:
 
     def __init__(self, schema_json: str, value_type: pa.StructType, reader_schema_json: str = "") -> None:
         schema = parse_avro(schema_json)
-        reader_schema = parse_avro(reader_schema_json, "avroReaderSchema") if reader_schema_json else None
+        reader_schema = parse_avro(reader_schema_json, "the reader's schema") if reader_schema_json else None
         from fastavro import schemaless_reader as read
 
         def decode(payload: bytes) -> Any:
@@ -86,7 +86,7 @@ def avro_type(schema_json: str) -> pa.StructType:
     """
     schema = _avro_schema(schema_json)
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ConfigError("option avroSchema must describe a record")
+        raise ConfigError("the Avro schema must describe a record")
     return _arrow_type(schema, "value", {})
 
 
@@ -94,19 +94,19 @@ def _avro_schema(schema_json: str) -> Any:
     try:
         return json.loads(schema_json)
     except ValueError as error:
-        raise ConfigError(f"option avroSchema is no JSON: {error}") from None
+        raise ConfigError(f"the Avro schema is no JSON: {error}") from None
 
 
 def _arrow_type(schema: Any, path: str, named: dict[str, pa.DataType]) -> pa.DataType:
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         if len(branches) != 1:
-            raise ConfigError(f"option avroSchema: {path} is a union of several types, for which a column has no type")
+            raise ConfigError(f"the Avro schema: {path} is a union of several types, for which a column has no type")
         return _arrow_type(branches[0], path, named)
     if isinstance(schema, str):
         kind = named.get(schema) or _PLAIN.get(schema)
         if kind is None:
-            raise ConfigError(f"option avroSchema: {path} has the unknown type {schema!r} (recursive types have none)")
+            raise ConfigError(f"the Avro schema: {path} has the unknown type {schema!r} (recursive types have none)")
         return kind
     logical = schema.get("logicalType")
     if logical == "decimal":

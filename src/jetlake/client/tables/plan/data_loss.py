@@ -98,5 +98,5 @@ def data_loss_error(stream: str, first: int, end: int) -> DataLossError:
     return DataLossError(
         f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were "
         "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the "
-        "query keep up; to go on without them set option failOnDataLoss=false"
+        "query keep up; to go on without them set option failOnDataLoss=false (of a table: fail_on_data_loss=False)"
     )
