@@ -1,0 +1,27 @@
+"""Postings of one block, and the masks by which blocks are passed by."""
+
+from random import Random
+
+from jetlake.store.index.postings import Postings, subject_mask, within_mask
+
+
+def test_sequences_are_found_by_subject() -> None:
+    postings = Postings.of_rows([(7, 10), (3, 11), (7, 12), (9, 13)])
+    assert list(postings.numbers) == [3, 7, 9]
+    assert [list(postings.of(number)) for number in (3, 7, 9, 8)] == [[11], [10, 12], [13], []]
+    assert postings.place_of(7) == 1
+    assert postings.place_of(4) == -1
+
+
+def test_dead_sequences_and_subjects_without_others_are_left_out() -> None:
+    postings = Postings.of_rows([(7, 10), (3, 11), (7, 12), (9, 13)]).only({10, 13}.__contains__)
+    assert list(postings.numbers) == [7, 9]
+    assert list(postings.sequences) == [10, 13]
+    assert postings.earlier is None
+
+
+def test_a_mask_never_denies_a_subject_and_mostly_denies_others() -> None:
+    numbers = Random(1).sample(range(1_000_000), 100)
+    mask = subject_mask(numbers)
+    assert all(within_mask(mask, number) for number in numbers)
+    assert sum(within_mask(mask, number) for number in range(2048)) <= 100
