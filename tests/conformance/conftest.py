@@ -35,9 +35,8 @@ ON_CLUSTER_IN_FULL = ON_CLUSTER | {
     "test_client_subscribe",
 }
 NEEDED = {"js", "clients", "clock"}
-# A nats-server cluster answers pause and resume before the consumer's leader does them, and mirrors answer direct gets
-# for their origins before they have the newest message.
-NOT_ON_CLUSTER = {"test_pause_and_resume", "test_a_mirrored_bucket_reads_as_its_origin"}
+# A nats-server cluster answers pause and resume before the consumer's leader does them.
+NOT_ON_CLUSTER = {"test_pause_and_resume"}
 
 
 def pytest_generate_tests(metafunc):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from client_support import until
 
 from jetlake.errors import ConfigError
 
@@ -231,9 +232,11 @@ async def test_a_stream_captures_what_its_account_imports(a, c):
     created = await c.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["pv.>"]})
     assert "error" not in created.json
     await publish(a, "pv.x", b"hello")
-    for _ in range(100):
-        if (await c.request("$JS.API.STREAM.INFO.S")).json["state"]["messages"]:
-            break
+
+    async def has_captured():
+        return (await c.request("$JS.API.STREAM.INFO.S")).json["state"]["messages"]
+
+    await until(has_captured)
     message = (await c.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})).json["message"]
     assert message["subject"] == "pv.x"
 
@@ -256,11 +259,12 @@ async def test_jetstream_of_another_account(a, b, stored):
     assert [message.subject for message in messages] == ["s.0", "s.1", "s.2"]
     assert (await b.request(messages[0].reply, b"+ACK")).payload == b""
     await publish(b, messages[1].reply, b"+ACK")
-    for _ in range(100):
+
+    async def has_settled():
         info = (await b.request("$JS.API.CONSUMER.INFO.S.d")).json
-        if info["num_ack_pending"] == 1:
-            break
-    assert (info["ack_floor"]["stream_seq"], info["num_ack_pending"]) == (2, 1)
+        return (info["ack_floor"]["stream_seq"], info["num_ack_pending"]) == (2, 1)
+
+    await until(has_settled)
 
 
 async def test_a_pull_ends_with_its_inbox(a, b, stored):
@@ -268,17 +272,18 @@ async def test_a_pull_ends_with_its_inbox(a, b, stored):
     await b.request("$JS.API.CONSUMER.DURABLE.CREATE.S.d", {"stream_name": "S", "config": config})
     await subscribe(b, "inbox.9", 9)
     await publish(b, "$JS.API.CONSUMER.MSG.NEXT.S.d", b'{"batch":3,"expires":60000000000}', reply="inbox.9")
-    assert (await a.request("$JS.API.CONSUMER.INFO.S.d")).json["num_waiting"] == 1
+
+    async def shows(key, number):
+        info = (await a.request("$JS.API.CONSUMER.INFO.S.d")).json
+        assert info["delivered"]["consumer_seq"] == 0
+        return info[key] == number
+
+    await until(lambda: shows("num_waiting", 1))
     await b.send(b"UNSUB 9\r\n")
     await b.ping()
-    for _ in range(100):
-        info = (await a.request("$JS.API.CONSUMER.INFO.S.d")).json
-        if not info["num_waiting"]:
-            break
-    assert info["num_waiting"] == 0
+    await until(lambda: shows("num_waiting", 0))
     await a.request("s.later", b"kept")
-    info = (await a.request("$JS.API.CONSUMER.INFO.S.d")).json
-    assert (info["num_pending"], info["delivered"]["consumer_seq"]) == (1, 0)
+    await until(lambda: shows("num_pending", 1))
 
 
 async def test_a_push_consumer_delivers_into_another_account(a, b, stored):

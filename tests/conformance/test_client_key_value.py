@@ -5,7 +5,7 @@ import asyncio
 import nats
 import nats.js.errors
 import pytest
-from client_support import until
+from client_support import until, until_value
 
 import jetlake.blocking
 from jetlake.client.kv import Base64Keys, Base64Values, KeyChain, Operation, PathKeys, ValueChain
@@ -402,15 +402,7 @@ async def test_a_mirror_of_a_bucket(js):
 
     await until(has_key)
     await mirror.put("l", b"2")
-
-    async def has_value():
-        # A mirror answers direct gets of its origin too, perhaps before the message has come to it.
-        try:
-            return (await origin.get("l")).value == b"2"
-        except KeyNotFoundError:
-            return False
-
-    await until(has_value)
+    await until_value(origin, "l", b"2")
     seen = []
     async with mirror.watch(handler=lambda entry: seen.append(entry.key)):
         await until(lambda: seen == ["k", "l"])

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from client_support import filled, until
+from client_support import filled, until, until_value
 
 import jetlake
 from jetlake.errors import (
@@ -345,5 +345,5 @@ async def test_a_mirrored_bucket_reads_as_its_origin(js):
     await until(lambda: has("a"))
     assert (await mirror.get("a")).value == b"1"
     await mirror.put("b", b"2")
-    assert (await origin.get("b")).value == b"2"
+    await until_value(origin, "b", b"2")
     await until(lambda: has("b"))

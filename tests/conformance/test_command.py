@@ -250,9 +250,13 @@ async def test_account_and_server(orders, kind):
     said = await orders.run("server info")
     assert "JetStream: on" in said
     assert ("compatible with nats-server 2.15.1" in said) == (kind == "embedded")
-    report = await orders.json("server report")
-    assert report["streams"][0]["state"]["messages"] == 4
-    assert report["consumers"][0]["num_pending"] == 4
+
+    async def has_counted():
+        report = await orders.json("server report")
+        assert report["streams"][0]["state"]["messages"] == 4
+        return report["consumers"][0]["num_pending"] == 4
+
+    await until(has_counted)
     assert "ORDERS > C" in await orders.run("server report")
 
 

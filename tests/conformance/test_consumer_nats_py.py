@@ -4,6 +4,7 @@ import asyncio
 
 import nats
 import pytest
+from client_support import until
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import api
 from nats.js.errors import KeyNotFoundError, NotFoundError, ObjectNotFoundError
@@ -55,17 +56,22 @@ async def test_fetch_waits_and_gives_up(js):
     assert [message.data for message in await waiting] == [b"late"]
 
 
-async def test_fetch_with_heartbeats(js):
+async def test_fetch_with_heartbeats(js, clock):
     subscription = await js.pull_subscribe("orders.new", durable="worker")
-    waiting = asyncio.ensure_future(subscription.fetch(1, timeout=5, heartbeat=0.05))
-    await asyncio.sleep(0.15)
+    waiting = asyncio.ensure_future(subscription.fetch(1, timeout=20, heartbeat=1))
+
+    async def is_waiting():
+        return (await subscription.consumer_info()).num_waiting == 1
+
+    await until(is_waiting)
+    await clock.passes(1.2)
     await js.publish("orders.new", b"late")
     assert [message.data for message in await waiting] == [b"late"]
 
 
 async def test_every_kind_of_ack(js):
     await fill(js, 4)
-    config = api.ConsumerConfig(ack_wait=1)
+    config = api.ConsumerConfig(ack_wait=30)
     subscription = await js.pull_subscribe("orders.new", durable="worker", config=config)
     first, second, third, fourth = await subscription.fetch(4, timeout=5)
     await first.ack()

@@ -7,6 +7,7 @@ import urllib.error
 from urllib.request import urlopen
 
 import pytest
+from client_support import until
 
 SECRET = "hunter2"
 
@@ -196,6 +197,12 @@ async def test_jsz(server, wire):
     assert set(keys.split()) <= jsz.keys()
     assert (jsz["streams"], jsz["consumers"], jsz["messages"], jsz["total"]) == (1, 1, 1, 1)
     assert "account_details" not in jsz
+
+    async def has_counted():
+        # nats-server counts a message as pending after its PubAck.
+        return (await wire.request("$JS.API.CONSUMER.INFO.S.C")).json["num_pending"] == 1
+
+    await until(has_counted)
     jsz = await report(server, "/jsz?accounts=1&streams=1&consumers=1&config=1")
     (account,) = jsz["account_details"]
     (stream,) = account["stream_detail"]

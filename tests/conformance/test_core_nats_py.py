@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nats
 import pytest
+from client_support import until
 from nats.errors import NoRespondersError
 
 HERE = Path(__file__).parent / "certificates"
@@ -56,9 +57,7 @@ async def test_queue_and_auto_unsubscribe(client):
     await limited.unsubscribe(limit=3)
     for _ in range(100):
         await client.publish("work", b"")
-    await client.flush()
-    await asyncio.sleep(0.05)
-    assert sum(counts) == 100
+    await until(lambda: sum(counts) == 100)
     assert min(counts) > 0
     assert limited.delivered == 3
 

@@ -1,6 +1,7 @@
 """What the tests of the blocking client share: a client in a thread beside the loop, and a stream with messages."""
 
 import asyncio
+import time
 
 import jetlake.blocking
 
@@ -23,6 +24,14 @@ def connected(test):
     run.__name__ = test.__name__
     run.__doc__ = test.__doc__
     return run
+
+
+def wait_until(condition, timeout_s=15):
+    """Wait until the condition holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition does not come true"
+        time.sleep(0.005)
 
 
 def fill(js, count):

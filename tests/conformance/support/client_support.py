@@ -5,6 +5,7 @@ import asyncio
 import nkeys
 
 import jetlake
+from jetlake.errors import KeyNotFoundError
 
 TIMEOUT_S = 15
 
@@ -37,6 +38,18 @@ async def filled(js, count, name="S", **options):
         await js.publish_async(f"s.{number % 10}", b"%d" % number)
     await js.publish_async_complete()
     return stream
+
+
+async def until_value(bucket, key, value):
+    """Wait until a bucket has that value: a mirror answers direct gets of its origin before it has the message."""
+
+    async def has_value():
+        try:
+            return (await bucket.get(key)).value == value
+        except KeyNotFoundError:
+            return False
+
+    await until(has_value)
 
 
 def numbers(messages):
