@@ -54,9 +54,7 @@ class FiledSubjects:
     def _count(self, postings: Postings) -> None:
         if not postings.numbers:
             return
-        if (missing := postings.numbers[-1] + 1 - len(self.counts)) > 0:
-            for column in (self.counts, self.filed, self.lows, self.highs):
-                column.frombytes(bytes(8 * missing))
+        self.make_room(postings.numbers[-1] + 1)
         counts, filed, lows, highs = self.counts, self.filed, self.lows, self.highs
         sequences = postings.sequences
         # The running count goes on from the block's own: blocks before it may have been dropped, or read anew.
@@ -69,6 +67,13 @@ class FiledSubjects:
             counts[number] += count
             filed[number] = before + count
             highs[number] = sequences[start - 1]
+
+    def make_room(self, numbers: int) -> None:
+        """Have counters for so many subjects."""
+        missing = numbers - len(self.counts)
+        if missing > 0:
+            for column in (self.counts, self.filed, self.lows, self.highs):
+                column.frombytes(bytes(8 * missing))
 
     def adopt(
         self, blocks: list[Block], end: int, counts: array[int], filed: array[int], lows: array[int], highs: array[int]

@@ -223,32 +223,39 @@ class SubjectIndex:
     # Filing
 
     def postings_below(self, numbers: Iterable[int], end: int) -> Postings:
-        """What tails hold of these subjects below a sequence, as the postings of the block that is filed next."""
+        """What tails hold below a sequence, as the postings of the block that is filed next.
+
+        Args:
+            numbers: of the subjects that the block has, each with a message there.
+        """
         ordered = array("I", sorted(numbers))
         counts: array[int] = array("I")
         sequences: array[int] = array("Q")
         for number in ordered:
+            tail = self.tails[number]
+            if isinstance(tail, int):  # a single one, as many subjects have
+                sequences.append(tail)
+                counts.append(1)
+                continue
             before = len(sequences)
             older = self.older.get(number)
             if older is not None:
                 for chunk in older.chunks:
                     sequences.extend(chunk[: bisect_left(chunk, end)])
-            tail = self.tails[number]
-            if isinstance(tail, int):
-                if 0 < tail < end:
-                    sequences.append(tail)
-            else:
-                sequences.extend(tail[: bisect_left(tail, end)])
+            sequences.extend(tail[: bisect_left(tail, end)])
             counts.append(len(sequences) - before)
-        filed = self.filed.filed
-        earlier = array("Q", (filed[number] if number < len(filed) else 0 for number in ordered))
-        return Postings(ordered, counts, sequences, earlier)
+        self.filed.make_room(len(self.names))
+        return Postings(ordered, counts, sequences, array("Q", map(self.filed.filed.__getitem__, ordered)))
 
     def file(self, block: Block, postings: Postings, end: int) -> None:
         """Let sequences below `end` be found by the block's postings, and release them here."""
         self.filed.add(block, postings, end)
+        tails = self.tails
         for number in postings.numbers:
-            self._cut_below(number, end)
+            if isinstance(tails[number], int):
+                tails[number] = 0
+            else:
+                self._cut_below(number, end)
 
     def recount_filed(self) -> None:
         """Count filed messages anew, and let subjects go that have no message at all."""
