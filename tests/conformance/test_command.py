@@ -392,8 +392,8 @@ async def test_bash_completes_commands_and_the_names_that_the_server_has(orders)
     lines = {
         "jetlake strea": ["stream"],
         "jetlake stream add X --stor": ["--storage"],
-        f"jetlake -s {orders.url} stream info O": ["ORDERS"],
-        f"jetlake consumer -s {orders.url} info ORDERS ''": ["WORKER"],
+        f"jetlake --timeout 60 -s {orders.url} stream info O": ["ORDERS"],
+        f"jetlake consumer --timeout 60 -s {orders.url} info ORDERS ''": ["WORKER"],
         "jetlake -s nats://127.0.0.1:9 stream info O": [],
         "jetlake --context ''": ["home"],
     }

@@ -158,8 +158,7 @@ async def test_a_hashed_password_opens_the_server(start):
     assert "1 to 72 bytes" in await nowhere.run("server passwd", stdin="x" * 73, status=EXIT_USAGE)
 
 
-async def test_names_that_a_shell_completes(files, server, clients, monkeypatch):
-    monkeypatch.setattr("jetlake.cli.name_completion._PATIENCE_S", 60.0)
+async def test_names_that_a_shell_completes(files, server, clients):
     await files.run("kv add PRICES --storage memory")
     await files.run("kv put PRICES tea.green 42")
     await files.run("object put FILES - --name report", stdin="x")
@@ -177,5 +176,6 @@ async def test_names_that_a_shell_completes(files, server, clients, monkeypatch)
         }.items():
             *words, incomplete = line.split()
             completion = ShellComplete(app, {}, "jetlake", "_JETLAKE_COMPLETE")
-            found = await asyncio.to_thread(completion.get_completions, ["-s", server.url, *words], incomplete)
+            words = ["-s", server.url, "--timeout", "60", *words]
+            found = await asyncio.to_thread(completion.get_completions, words, incomplete)
             assert [one.value for one in found] == names, line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jetlake.cli import contexts
-from jetlake.cli.session import session_of
+from jetlake.cli.session import session_of, typed_settings
 from jetlake.errors import JetlakeError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _PATIENCE_S = 2.0
+"""How long a shell waits for names, unless the line says `--timeout`."""
 
 
 def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -80,9 +81,9 @@ def service_names(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
     async def names() -> list[str]:
         async with await session_of(ctx).connect() as client:
-            return list({found.name for found in await client.services().ping(timeout=_PATIENCE_S)})
+            return list({found.name for found in await client.services().ping()})
 
-    return _offered(names, incomplete)
+    return _offered(ctx, names, incomplete)
 
 
 def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[str]]], incomplete: str) -> list[str]:
@@ -90,15 +91,15 @@ def _asked(ctx: click.Context, question: Callable[[JetStream], Awaitable[list[st
         async with session_of(ctx).jetstream() as js:
             return await question(js)
 
-    return _offered(names, incomplete)
+    return _offered(ctx, names, incomplete)
 
 
-def _offered(names: Callable[[], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
+def _offered(ctx: click.Context, names: Callable[[], Coroutine[Any, Any, list[str]]], incomplete: str) -> list[str]:
     """Choose the names that fit; none when the server does not answer, for a shell has no place for the reason."""
     import asyncio  # Not for the help.
 
     try:
-        found = asyncio.run(asyncio.wait_for(names(), _PATIENCE_S))
+        found = asyncio.run(asyncio.wait_for(names(), typed_settings(ctx).get("timeout", _PATIENCE_S)))
         return sorted(name for name in found if name.startswith(incomplete))
     except (JetlakeError, OSError):
         return []
