@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import jetlake
+from jetlake.cli import served_dashboard
 from jetlake.dashboard.watching import collector as collector_module
 from jetlake.dashboard.watching import server_api as server_api_module
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.history_file import HistoryFile
 from jetlake.dashboard.watching.listing import Listing
 from jetlake.dashboard.watching.server_api import ServerApi
+from jetlake.server import Server
+from jetlake.server.config.options import Options
 
 
 async def until(condition):
@@ -73,3 +76,14 @@ async def test_pages_of_the_list_are_all_seen_and_what_is_gone_is_dropped():
         await collector.sample()
         assert collector.board.stream("S7", Listing(), 0.0) is None
         assert collector.summary()["totals"]["streams"] == 259
+
+
+async def test_a_served_dashboard_samples_from_the_start_and_keeps_its_history_beside_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(served_dashboard, "BEGIN_S", 0.0)
+    monkeypatch.setattr(collector_module, "SAVE_S", 0.0)
+    server = Server(tmp_path, host="127.0.0.1", port=0, jetstream=True, options=Options(http_port=-1))
+    async with server, await jetlake.connect(server.url) as client:
+        await client.jetstream().create_stream("ORDERS")
+        server.pages = served_dashboard.pages(server)  # nobody opens a page
+        history = HistoryFile(tmp_path / "dashboard.history")
+        await until(lambda: "ORDERS" in history.load())

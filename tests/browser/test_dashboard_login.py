@@ -46,7 +46,10 @@ async def shop(tmp_path):
     """A server with users, its dashboard, and a stream."""
     file = tmp_path / "server.conf"
     file.write_text(CONFIG.format(folder=tmp_path / "store"))
-    server = Server(options=assemble({"config": str(file)}).options)
+    flags = {"config": str(file)}
+    server = Server(options=assemble(flags).options)
+    server.load_options = lambda: assemble(flags).options
+    server.file = file
     server.pages = pages(server)
     async with server:
         async with await jetlake.connect(server.url, user="boss", password="secret") as client:
@@ -225,6 +228,26 @@ async def test_sessions_end_by_logging_out_by_idleness_by_age_and_by_number(page
     # What is over leaves no connection behind.
     async with asyncio.timeout(30):
         while sum(one["name"] == "jetlake dashboard" for one in (await page.get("/connz")).json()["connections"]) > 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_user_who_is_removed_from_the_server_is_out(page, shop):
+    await page.login("boss", "secret")
+    assert (await page.get("/api/view")).status_code == 200
+    shop.file.write_text(shop.file.read_text().replace("user: boss, password: secret", "user: boss, password: changed"))
+    shop.reload_configuration()
+    async with asyncio.timeout(60):
+        while (await page.get("/api/view")).status_code != 401:
+            await asyncio.sleep(0.05)
+    assert (await page.get("/api/session")).json()["user"] is None
+
+
+async def test_sessions_that_are_over_end_without_being_asked_for(page, shop, monkeypatch):
+    monkeypatch.setattr(sessions_module, "SWEEP_S", 0.01)
+    await page.login("boss", "secret")
+    monkeypatch.setattr(sessions_module, "IDLE_S", -1.0)
+    async with asyncio.timeout(60):
+        while any(one["name"] == "jetlake dashboard" for one in (await page.get("/connz")).json()["connections"]):
             await asyncio.sleep(0.01)
 
 

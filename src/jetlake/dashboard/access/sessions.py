@@ -27,6 +27,8 @@ IDLE_S = 30 * 60.0
 """A session that is not used for this long ends."""
 LIFE_S = 12 * 3600.0
 """The longest life of a session."""
+SWEEP_S = 15.0
+"""Time between two looks for sessions that are over."""
 PREPARED_MAX = 16
 """How many changes of one session wait to be confirmed."""
 _USER_INFO = "$SYS.REQ.USER.INFO"
@@ -90,8 +92,10 @@ class Session:
         return change_id
 
     def is_over(self, now_s: float) -> bool:
-        """Whether it is too old, was not used for too long, or lost its connection: its user may be gone."""
-        return now_s - self.used_s > IDLE_S or now_s - self.began_s > LIFE_S or self.api.client.is_closed
+        """Whether it is too old, was not used for too long, or the server does not know its user any more."""
+        client = self.api.client
+        is_refused = not client.is_connected and isinstance(client.last_error, AuthorizationError)
+        return is_refused or client.is_closed or now_s - self.used_s > IDLE_S or now_s - self.began_s > LIFE_S
 
 
 class Sessions:
@@ -113,6 +117,7 @@ class Sessions:
         self._now_s = now_s
         self._limit = LoginLimit(now_s)
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def login(self, credentials: Credentials, *, may_change: bool, peer: str) -> Session:
         """Begin a session.
@@ -146,7 +151,15 @@ class Sessions:
         )
         self._sessions[session.token] = session
         await self._end_some()
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         return session
+
+    async def _sweep(self) -> None:
+        """End what is over also when nobody asks for anything, as long as there are sessions."""
+        while self._sessions:
+            await asyncio.sleep(SWEEP_S)
+            await self._end_some()
 
     async def _collector(self, api: ServerApi) -> Collector:
         """The shared collector for users of its account: its history is longer. Else one of the session's own."""
