@@ -53,21 +53,24 @@ async def test_max_connections(start, connect):
     raise AssertionError("a place that was given back is still taken")
 
 
-async def test_stale_connection(start, connect):
+async def test_stale_connection(start, connect, clock):
     # A second is the least that both servers take.
     server = await start('ping_interval: "1s"\nping_max: 1', ["no_jetstream"])
     wire = await connect(server)
+    clock.advance(1)
     assert await wire.any_line() == b"PING"
+    clock.advance(1)
     assert await wire.rest() == b"-ERR 'Stale Connection'\r\n"
 
 
-async def test_answered_pings_keep_the_connection(start, connect):
-    server = await start('ping_interval: "1s"\nping_max: 1', ["no_jetstream"])
+async def test_answered_pings_keep_the_connection(start, connect, clock):
+    server = await start('ping_interval: "2s"\nping_max: 1', ["no_jetstream"])
     wire = await connect(server)
     for _ in range(2):
+        clock.advance(2)
         assert await wire.any_line() == b"PING"
         await wire.send(b"PONG\r\n")
-    assert await wire.ping() == b""
+        assert await wire.ping() == b""
 
 
 async def test_slow_consumer_is_cut_off_without_a_word(start, connect):

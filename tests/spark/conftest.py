@@ -41,7 +41,7 @@ class Admin:
     """A bare client of the tests' own, so that nothing of the package under test prepares or checks its data."""
 
     def __init__(self, port: int, **login: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._buffer = b""
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1, **login}
         self._socket.sendall(b"CONNECT %b\r\nSUB answer.* 1\r\nPING\r\n" % json.dumps(options).encode())

@@ -152,6 +152,8 @@ class History:
             "directGetBelow": random.choice(["1", "20000"]),
             "messagesPerPartition": random.choice(["3", "100"]),
             "failOnDataLoss": random.choice(["true", "false"]),
+            # A server that is slow because the machine is busy breaks no promise.
+            "requestTimeout": "60s",
         }
         if self.filters:
             self.given["subjects"] = ",".join(self.filters)
