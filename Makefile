@@ -45,8 +45,7 @@ simulate-spark: setup ## run random histories of the Spark source and sink (SEED
 	@$(BIN)/python tests/spark/model/run_spark.py --seed $(SEED) --histories $(HISTORIES)
 
 test-cluster: setup ## kill, freeze and cut off the servers of a nats-server cluster under load (KILLS=20, under 15 min)
-	@CLUSTER_KILLS=$(KILLS) $(BIN)/python -m pytest -q --timeout 900 tests/cluster/full_*.py tests/cluster
-	@CONFORMANCE_CLUSTER=1 $(BIN)/python -m pytest -q -k cluster tests/conformance
+	@CLUSTER_KILLS=$(KILLS) tools/test_cluster.sh
 
 soak: SECONDS = 600
 soak: setup ## ten minutes of mixed load with crashes, looking for leaks (SECONDS=600)

@@ -1,10 +1,10 @@
-"""What do three copies cost, and how long is a stream without a leader?
+"""What do three copies cost, how many Spark tasks does a leader feed, how long is a stream without one?
 
     python benchmarks/cluster.py [--quick] [--json FILE]
 
 Three nats-servers on this machine form a cluster. The same messages are published, with a window, to a stream with one
-copy and to one with three; then the leader of the latter is killed some times, and a publisher times the wait until the
-next message is acknowledged.
+copy and to one with three; the latter is read as Spark's tasks read it, by one, two and four processes at once; then
+its leader is killed some times, and a publisher times the wait until the next message is acknowledged.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ import asyncio
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import jetlake
-from _harness import Report, parse_arguments
+from _harness import Report, cpu_s, parse_arguments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster" / "support"))
 
-from nats_cluster import Cluster
+from nats_cluster import Cluster, Node
 
-QUESTION = "What do three copies cost, and how long is a stream without a leader?"
+from jetlake.model.stream import StreamInfo
+
+QUESTION = "What do three copies cost, how many Spark tasks does a leader feed, how long is a stream without one?"
 PAYLOAD = b"x" * 128
+READ_MESSAGES = 200_000
 
 
 async def publish(js: jetlake.client.JetStream, subject: str, count: int) -> float:
@@ -33,6 +38,45 @@ async def publish(js: jetlake.client.JetStream, subject: str, count: int) -> flo
         await js.publish_async(subject, PAYLOAD)
     await js.publish_async_complete()
     return count / (time.perf_counter() - started)
+
+
+def read_task(urls: list[str], created: str, first: int, end: int) -> tuple[int, float]:
+    """Read a range as a task of Spark's source does; its messages, and the CPU seconds of this process."""
+    from jetlake.client.tables.plan.partition import ReadPartition
+    from jetlake.spark.options.options import SourceOptions
+    from jetlake.spark.reading.executor import read_task
+
+    options = SourceOptions.of({"servers": ",".join(urls), "stream": "R3"})
+    started_s = time.process_time()
+    partition = ReadPartition("R3", first, end, (), "consumer", created, len(PAYLOAD))
+    rows = sum(len(columns.sequence) for columns in read_task(partition, options))
+    return rows, time.process_time() - started_s
+
+
+async def read(cluster: Cluster, tasks: int, info: StreamInfo, leader: Node, report: Report) -> None:
+    """Read the stream by so many tasks at once."""
+    bounds = [1 + info.state.last_seq * place // tasks for place in range(tasks + 1)]
+    loop = asyncio.get_running_loop()
+    with ProcessPoolExecutor(tasks, mp_context=get_context("spawn")) as pool:
+        # Once for the imports of the processes, once for the clock.
+        for _ in range(2):
+            before = {node.name: cpu_s(node.pid) for node in cluster.nodes}
+            started = time.perf_counter()
+            parts = [
+                loop.run_in_executor(pool, read_task, cluster.urls, info.created, *bounds[place : place + 2])
+                for place in range(tasks)
+            ]
+            done = await asyncio.gather(*parts)
+            seconds = time.perf_counter() - started
+            spent = {node.name: cpu_s(node.pid) - before[node.name] for node in cluster.nodes}
+    rows = sum(rows for rows, _ in done)
+    figures = {
+        "messages a second": rows / seconds,
+        "leader CPU us": spent[leader.name] / rows * 1e6,
+        "three servers CPU us": sum(spent.values()) / rows * 1e6,
+        "task CPU us": sum(task_s for _, task_s in done) / rows * 1e6,
+    }
+    report.add(f"read by {tasks} tasks", figures)
 
 
 async def run(count: int, repeats: int, kills: int, report: Report) -> None:
@@ -50,6 +94,11 @@ async def run(count: int, repeats: int, kills: int, report: Report) -> None:
             for copies, found in rates.items():
                 report.add(f"{copies} copies, messages a second", {"median": statistics.median(found)})
             report.compare("three_copies", statistics.median(rates[3]), statistics.median(rates[1]))
+            await publish(js, "r3", READ_MESSAGES)
+            info = (await js.stream("R3")).cached_info
+            leader = await cluster.leader_of(js, "R3")
+            for tasks in (1, 2, 4):
+                await read(cluster, tasks, info, leader, report)
             waits = []
             for number in range(kills):
                 node = await cluster.leader_of(js, "R3")

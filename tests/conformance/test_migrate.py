@@ -55,12 +55,12 @@ async def work(worker, count):
     return [message.metadata.stream_seq for message in messages]
 
 
-async def content(js):
+async def content(js, name="S"):
     """All messages of the stream with their sequences."""
-    stream = await js.stream("S")
+    stream = await js.stream(name)
     state = stream.cached_info.state
     found = []
-    for sequence in range(state.first_seq, state.last_seq + 1):
+    for sequence in range(max(1, state.first_seq), state.last_seq + 1):
         try:
             message = await stream.get(sequence, direct=False)
         except MessageNotFoundError:
@@ -163,6 +163,76 @@ async def test_a_message_id_that_came_again_after_its_window_moves_too(ends):
     moved = await migration.run()
     assert "duplicate" in moved.whole_because
     assert await content(target) == await content(source)
+
+
+async def bucket(js):
+    """A bucket with history, a deleted key and a purged one."""
+    values = await js.create_key_value("B", history=3)
+    for number in range(30):
+        await values.put(f"key{number % 7}", b"%d" % number)
+    await values.delete("key3")
+    await values.purge("key4")
+    return "KV_B"
+
+
+async def objects(js):
+    store = await js.create_object_store("O")
+    await store.put("object", b"first" * 60_000)
+    await store.put("object", b"second" * 50_000)
+    return "OBJ_O"
+
+
+async def empty(js):
+    return (await js.create_stream("S", subjects=["s.>"])).name
+
+
+async def purged(js):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    for _ in range(5):
+        await js.publish("s.a")
+    await stream.purge()
+    return "S"
+
+
+async def full_of_holes(js):
+    """A full stream that begins late, with holes at both ends and in the middle, and a transform."""
+    transform = {"src": "s.>", "dest": "t.>"}
+    stream = await js.create_stream("S", subjects=["s.>"], first_seq=100, max_msgs=10, subject_transform=transform)
+    for _ in range(15):
+        await js.publish("s.a")
+    for sequence in (105, 106, 110, 113, 114):
+        await stream.delete_message(sequence)
+    return "S"
+
+
+@pytest.mark.parametrize("shape", [bucket, objects, empty, purged, full_of_holes])
+@pytest.mark.parametrize("how", [{"whole_max_bytes": -1}, WHOLE], ids=["bulk first", "whole"])
+async def test_streams_of_every_shape(ends, shape, how):
+    source, target = ends
+    name = await shape(source)
+    moved = await Migration(source, target, name, **how).run()
+    assert bool(moved.whole_because) is (how is WHOLE)
+    assert await content(target, name) == await content(source, name)
+    here, there = [(await js.stream(name)).cached_info.state for js in ends]
+    assert (here.messages, here.last_seq, here.num_deleted) == (there.messages, there.last_seq, there.num_deleted)
+
+
+async def test_consumers_of_every_kind(ends):
+    source, target = ends
+    stream, _ = await fill(source)
+    await (await stream.create_consumer("none", ack_policy="none")).fetch(5, no_wait=True)
+    every = await (await stream.create_consumer("all", ack_policy="all")).fetch(5, no_wait=True)
+    await every[3].ack_sync()
+    await work(await stream.create_consumer("filters", filter_subjects=["s.a", "s.b"]), 3)
+    await stream.create_consumer("later", deliver_policy="by_start_sequence", opt_start_seq=7)
+    await stream.create_consumer("group", priority_groups=["G"], priority_policy="overflow")
+    async with await source.subscribe("s.b", durable="pushed", ack_wait=60) as messages:
+        async for message in messages:
+            await message.ack_sync()
+            break
+    left = {info.name: info.num_pending + info.num_ack_pending for info in await stream.consumers()}
+    moved = await Migration(source, target, "S", **BULK_FIRST).run()
+    assert {one.name: one.after for one in moved.consumers} == left
 
 
 class Interrupted(BaseException):

@@ -70,6 +70,11 @@ class Node:
         return self._process is not None
 
     @property
+    def pid(self):
+        """The process; only of a server that runs."""
+        return self._process.pid
+
+    @property
     def log(self):
         """What the server has logged so far."""
         path = self._folder / "log"

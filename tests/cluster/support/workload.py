@@ -51,7 +51,7 @@ class Workload:
         return client
 
     async def start(self):
-        js = (await self.connect()).jetstream(timeout=self._timeout)
+        js = (await self.connect()).jetstream(timeout=60)
         await js.create_stream(STREAM, subjects=["s.>"], num_replicas=3)
         await js.create_key_value(BUCKET, num_replicas=3)
         publishers = [self._publish("a"), self._publish("b"), self._publish_windowed(), self._put()]

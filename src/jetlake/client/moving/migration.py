@@ -36,7 +36,6 @@ __all__ = ["Migration", "Moved", "MovedConsumer"]
 _DRAIN_S = 5.0
 # A round of the tail that copies less than this leaves so little that the pause is short.
 _SHORT_ROUND = 1000
-_ROUNDS_MAX = 20
 _COMPARISONS_MAX = 50
 _COMPARE_AGAIN_S = 0.1
 
@@ -183,16 +182,23 @@ class Migration:
     async def _follow(self, tail: Tail) -> str:
         """Copy the tail until little is left; the reason, if that does not work for this stream."""
         try:
-            for _ in range(_ROUNDS_MAX):
-                last = (await self._source.stream(self._name)).cached_info.state.last_seq
-                copied = await tail.copy(last)
-                self._tell(f"copied up to sequence {last}")
-                if copied < _SHORT_ROUND:
+            copied = await self._copy_round(tail)
+            # Rounds that do not shrink any more leave as much for the pause, however many there are.
+            while copied >= _SHORT_ROUND:
+                before, copied = copied, await self._copy_round(tail)
+                if copied >= before:
                     break
             await tail.remove_removed()
         except WrongSequenceError as error:
             return str(error)
         return ""
+
+    async def _copy_round(self, tail: Tail) -> int:
+        """Copy what the source has stored so far; how many sequences that were."""
+        last = (await self._source.stream(self._name)).cached_info.state.last_seq
+        copied = await tail.copy(last)
+        self._tell(f"copied up to sequence {last}")
+        return copied
 
     # The switch
 

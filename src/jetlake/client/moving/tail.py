@@ -17,7 +17,6 @@ __all__ = ["Tail"]
 
 _READ_MESSAGES = 1000
 _REQUESTS_MAX = 64
-_NO_SUCH_SEQUENCE = 10043
 
 
 class Tail:
@@ -100,7 +99,7 @@ class Tail:
         gone = sorted(
             sequence
             for sequence in set(held.deleted).difference(copied.deleted)
-            if copied.first_seq <= sequence <= copied.last_seq
+            if max(1, copied.first_seq) <= sequence <= copied.last_seq
         )
         for place in range(0, len(gone), _REQUESTS_MAX):
             await asyncio.gather(*map(self._remove, gone[place : place + _REQUESTS_MAX]))
@@ -108,9 +107,17 @@ class Tail:
     async def _remove(self, sequence: int) -> None:
         try:
             await self._target.delete_message(sequence, erase=False)
-        except ApiError as error:
-            if error.err_code != _NO_SUCH_SEQUENCE:
+        except ApiError:
+            # Servers have several words for a message that went by itself.
+            if await self._has(sequence):
                 raise
+
+    async def _has(self, sequence: int) -> bool:
+        try:
+            await self._target.get(sequence, direct=False)
+        except MessageNotFoundError:
+            return False
+        return True
 
     async def is_equal(self) -> bool:
         """Tell whether what was sent last before an interruption is at the sequences that it has at the source."""

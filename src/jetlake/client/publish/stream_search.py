@@ -49,7 +49,8 @@ class StreamSearch:
         try:
             reply = await self._api.call(StreamNamesReply, "STREAM.NAMES", body=body, timeout_s=_TIMEOUT_S)
         except JetStreamNotEnabledError:
-            return False
+            # A server of a cluster that has just started takes connections before JetStream is up.
+            return None if self._api.connection.info.cluster else False
         except JetlakeError:
             return None
         if reply.streams:

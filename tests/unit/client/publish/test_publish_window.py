@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from jetlake.client.connection.handshake import ServerInfo
 from jetlake.errors import (
     ApiError,
     ConnectionClosedError,
@@ -210,6 +211,23 @@ async def test_a_stream_without_a_leader_is_waited_for(fake, clock, js):
     assert len(fake.published("$JS.API.STREAM.NAMES")) == 1
     acknowledge(fake, published(fake)[-1], 1)
     assert (await lost).seq == 1
+
+
+@pytest.mark.parametrize(("cluster", "is_waited_for"), [("C", True), ("", False)])
+async def test_a_server_whose_jetstream_is_not_up_yet_in_a_cluster_is_waited_for(fake, clock, cluster, is_waited_for):
+    fake.info = ServerInfo(headers=True, max_payload=1024, version="2.15.1", cluster=cluster)
+    js = (await fake.connect()).jetstream()
+    pending = await js.publish_async("s.1")
+    for _ in range(8):
+        await clock.settle()
+        for frame in (*published(fake), *fake.published("$JS.API.STREAM.NAMES")):
+            fake.reply(fake.wire, frame.reply, b"", header=NOBODY)
+        await clock.settle()
+        await clock.advance(0.25)
+    assert pending.is_done is not is_waited_for
+    if not is_waited_for:
+        with pytest.raises(NoRespondersError):
+            await pending
 
 
 async def test_an_election_without_end(fake, clock, js):
