@@ -78,6 +78,22 @@ async def test_each_side_keeps_its_own_jetstream(hub):
     assert heard == [b"a"]
 
 
+async def test_denied_imports_and_exports(hub, make_server):
+    server = make_server()
+    client = await Client(server).hello()
+    client.send(b"SUB noise.a 1\r\nSUB *.a 2\r\n")
+    end = hub(server=server, deny_imports=("noise.>",), deny_exports=("own.>",))
+    end.send_info()
+    lines = (await end.take()).split(b"\r\n")
+    assert b"LS+ *.a" in lines
+    assert b"LS+ noise.a" not in lines
+    end.send(b"LMSG noise.a 0\r\n\r\nLMSG news.a 0\r\n\r\nLS+ own.b\r\nLS+ *.b\r\n")
+    assert await client.take() == b"MSG news.a 2 0\r\n\r\n"
+    assert end.link.subjects == [b"*.b"]
+    client.send(b"PUB own.b 0\r\n\r\nPUB all.b 0\r\n\r\n")
+    assert await end.take() == b"LMSG all.b 0\r\n\r\n"
+
+
 async def test_a_hub_of_the_same_domain_keeps_to_itself(hub):
     end = hub()
     end.account.listen(b"$JS.edge.API.STREAM.>", lambda *_: None)
