@@ -150,6 +150,25 @@ async def test_a_connection_that_breaks_is_replaced(js):
         assert seen == list(range(1, 3001))
 
 
+async def test_a_read_goes_on_when_the_server_was_killed(start, clients):
+    server = await start(process=True)
+    client = await clients(server, reconnect_wait=0.01, on_error=lambda error: None)
+    js = client.jetstream()
+    stream = await js.create_stream("LARGE", subjects=["large"])
+    for _ in range(1500):
+        await js.publish_async("large", bytes(20_000))
+    await js.publish_async_complete()
+    read = stream.table(columns=["sequence", "size"]).read
+    batches = await asyncio.to_thread(read.arrow_batches)
+    seen = await asyncio.to_thread(next, batches)
+    await server.kill()
+    await server.start()
+    rest = await asyncio.to_thread(list, batches)
+    table = pa.Table.from_batches([seen, *rest])
+    assert table["sequence"].to_pylist() == list(range(1, 1501))
+    assert set(table["size"].to_pylist()) == {20_000}
+
+
 async def test_what_is_gone_is_told(js, caplog):
     stream = await orders(js, 20)
     await stream.purge(before=11)

@@ -152,10 +152,10 @@ def connect(
         NoServersError: no server could be reached.
         AuthorizationError: the server refuses the credentials.
     """
-    return Connecting(_opened(dict(locals())))
+    return Connecting(_connect(dict(locals())))
 
 
-async def _opened(given: dict[str, Any]) -> Client:
+async def _connect(given: dict[str, Any]) -> Client:
     client = Client(Connection(build_options(**given)))
     await client._connection.open()
     trace_sends(client, client._connection.options.tracing)

@@ -159,6 +159,8 @@ async def test_failures_and_metrics(client, telemetry):
             batch.publish("orders.new", b"", timeout=1)
         batch.discard()
     consumer = await stream.create_consumer("worker")
+    with pytest.raises(InvalidOptionError, match="handler is a function"):
+        consumer.consume(5)
 
     def fail(message):
         message.term()

@@ -141,7 +141,9 @@ class Connection:
     def traced(self, handler: HandlerT) -> HandlerT:
         """The handler of messages or requests, traced if the options say so."""
         tracing = self.options.tracing
-        return handler if tracing is None or handler is None else cast("HandlerT", tracing.traced_handler(handler))
+        if tracing is None or not callable(handler):
+            return handler
+        return cast("HandlerT", tracing.traced_handler(handler))
 
     @property
     def servers(self) -> list[ServerAddress]:
