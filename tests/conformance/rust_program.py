@@ -137,7 +137,7 @@ async def consumers(client, js):
     overflow = await manager.create(group)
     seen["no group"] = await error_of(overflow.fetch(max_messages=1, expires=1))
     seen["few"] = numbers(await overflow.fetch(max_messages=1, group="g", min_pending=21, expires=0.1))
-    seen["enough"] = numbers(await overflow.fetch(max_messages=1, group="g", min_pending=20, expires=1))
+    seen["enough"] = numbers(await overflow.fetch(max_messages=1, group="g", min_pending=20, expires=10))
     push = PushConsumerConfig(deliver_subject="deliver", durable_name="push", flow_control=True, idle_heartbeat=1)
     async with (await manager.create(push)).consume() as messages:
         seen["push"] = numbers(await take(messages, 20))[-1]

@@ -81,7 +81,7 @@ def test_streams_and_fetch(client):
         message.ack()
     client.flush()
     wait_until(lambda: consumer.info().num_ack_pending == 0)
-    assert consumer.next(1).payload == b"10"
+    assert consumer.next(10).payload == b"10"
     assert len(consumer.fetch(100, no_wait=True)) == 10
     assert consumer.next(0.02) is None
     assert stream.consumer_names() == ["c"]
@@ -176,7 +176,7 @@ def test_ordered(client):
     assert received == list(range(200))
     ordered = stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=100)
     assert numbers(ordered.fetch(3)) == [99, 100, 101]
-    assert numbers([ordered.next(1)]) == [102]
+    assert numbers([ordered.next(10)]) == [102]
     with ordered as messages:
         assert [int(messages.next(5).payload) for _ in range(3)] == [99, 100, 101]
         with pytest.raises(InvalidOptionError, match="entered already"), ordered:

@@ -54,13 +54,13 @@ async def test_fetch_by_bytes(js):
     for _ in range(10):
         await js.publish("s.1", b"x" * 100)
     consumer = await stream.create_consumer("c", ack_policy="none")
-    messages = await consumer.fetch(max_bytes=600, expires=1)
+    messages = await consumer.fetch(max_bytes=600, expires=10)
     sizes = [message.size for message in messages]
     assert 600 - max(sizes) < sum(sizes) <= 600
     # Both limits: the bytes take precedence.
-    assert len(await consumer.fetch(100, max_bytes=sizes[0] + 10, expires=1)) == 1
+    assert len(await consumer.fetch(100, max_bytes=sizes[0] + 10, expires=10)) == 1
     # A first message that is too large gives nothing, and the status says why.
-    fetch = consumer.fetch(max_bytes=50, expires=1)
+    fetch = consumer.fetch(max_bytes=50, expires=10)
     assert await fetch == []
     assert "MaxBytes" in fetch.status.description
 
@@ -118,7 +118,7 @@ async def _has_delivered(consumer):
 async def test_next(js):
     stream = await filled(js, 1)
     consumer = await stream.create_consumer("c")
-    assert (await consumer.next(1)).payload == b"0"
+    assert (await consumer.next(10)).payload == b"0"
     assert await consumer.next(0.05) is None
 
 
@@ -457,7 +457,7 @@ async def test_ordered_fetches(js):
     stream = await filled(js, 10)
     ordered = stream.ordered()
     assert numbers(await ordered.fetch(4)) == [0, 1, 2, 3]
-    assert (await ordered.next(1)).payload == b"4"
+    assert (await ordered.next(10)).payload == b"4"
     # Somebody deletes the consumer: the next fetch makes another and goes on.
     for name in await stream.consumer_names():
         await stream.delete_consumer(name)
@@ -530,8 +530,8 @@ async def test_overflow(js):
     with pytest.raises(InvalidOptionError, match="no group 'x'"):
         consumer.consume(group="x")
     assert await consumer.fetch(1, group="jobs", min_pending=100, expires=0.1) == []
-    assert len(await consumer.fetch(1, group="jobs", min_pending=5, expires=2)) == 1
-    assert len(await consumer.fetch(1, group="jobs", min_ack_pending=1, expires=2)) == 1
+    assert len(await consumer.fetch(1, group="jobs", min_pending=5, expires=10)) == 1
+    assert len(await consumer.fetch(1, group="jobs", min_ack_pending=1, expires=10)) == 1
     async with consumer.consume(group="jobs") as messages:
         assert len([await messages.next(5) for _ in range(8)]) == 8
 

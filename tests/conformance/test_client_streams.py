@@ -250,7 +250,7 @@ async def test_a_domain_and_a_prefix(start, clients):
     assert (await js.publish("s.1", b"x")).domain == "hub"
     assert await client.jetstream(prefix="$JS.hub.API").stream_names() == ["S"]
     consumer = await js.create_consumer("S", "c")
-    assert len(await consumer.fetch(10, expires=1)) == 4
+    assert len(await consumer.fetch(4, expires=10)) == 4
     with pytest.raises(InvalidOptionError):
         client.jetstream(domain="hub", prefix="x")
     with pytest.raises(InvalidOptionError):
@@ -303,16 +303,16 @@ async def test_pause_and_resume(js):
     assert (await consumer.info()).paused
     assert await consumer.fetch(1, expires=0.05) == []
     assert not (await consumer.resume()).paused
-    assert len(await consumer.fetch(3, expires=2)) == 3
+    assert len(await consumer.fetch(3, expires=10)) == 3
 
 
 async def test_reset(js):
     stream = await filled(js, 10)
     consumer = await stream.create_consumer("c")
-    for message in await consumer.fetch(10, expires=1):
+    for message in await consumer.fetch(10, expires=10):
         await message.ack_sync()
     await consumer.reset(4)
-    assert [message.metadata.stream_seq for message in await consumer.fetch(7, expires=2)] == [4, 5, 6, 7, 8, 9, 10]
+    assert [message.metadata.stream_seq for message in await consumer.fetch(7, expires=10)] == [4, 5, 6, 7, 8, 9, 10]
 
 
 async def test_names_are_checked_before_anything_is_sent(js):

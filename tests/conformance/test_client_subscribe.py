@@ -170,7 +170,7 @@ async def test_pull_subscribe(js):
     assert subscription.owns_consumer
     assert numbers(await subscription.fetch(5)) == [0, 1, 2, 3, 4]
     assert numbers(await subscription.fetch()) == [5]
-    assert numbers(await subscription.fetch(100, timeout=1)) == list(range(6, 20))
+    assert numbers(await subscription.fetch(100, timeout=2)) == list(range(6, 20))
     assert await subscription.fetch(1, timeout=0.2) == []
     assert await subscription.fetch(3, timeout=0.2) == []
     waiting = asyncio.create_task(subscription.fetch(3, timeout=5))

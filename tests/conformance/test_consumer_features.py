@@ -94,7 +94,7 @@ async def test_messages_of_a_lost_client_come_again_at_once(server, js, clients,
         reading = theirs.consume(max_messages=10).start()
         await until(lambda: reading.pending_messages == 10)
     else:
-        taken = await (theirs.fetch(10) if how == "fetch" else theirs.fetch(max_bytes=10 * 75, expires=1))
+        taken = await (theirs.fetch(10) if how == "fetch" else theirs.fetch(max_bytes=10 * 75, expires=10))
         taken[0].ack()
         taken[1].nak(delay=3600)
         await worker.flush()

@@ -20,7 +20,7 @@ async def group(bench, policy, **config):
 
 
 async def waiting(bench, count):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await bench.numbers())[5] != count:
             await asyncio.sleep(0.005)
 

@@ -21,7 +21,7 @@ async def open_bench(server):
 
 async def holds(bench, *expected):
     """The stream holds just these sequences, now or in a moment: removal may follow the ack by a little."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             state = (await bench.api("STREAM.INFO.S", {"deleted_details": True}))["state"]
             numbers = range(max(state["first_seq"], 1), state["last_seq"] + 1)

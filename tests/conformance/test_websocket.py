@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect as connect_websocket
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 HELLO = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1}
 UPGRADE = (
     "Host: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-START_S = 30
+START_S = 60
 
 KINDS = {
     "jetlake": ("jetlake", ""),

@@ -26,7 +26,7 @@ def connected(test):
     return run
 
 
-def wait_until(condition, timeout_s=15):
+def wait_until(condition, timeout_s=60):
     """Wait until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():

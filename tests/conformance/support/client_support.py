@@ -7,7 +7,7 @@ import nkeys
 import jetlake
 from jetlake.errors import KeyNotFoundError
 
-TIMEOUT_S = 15
+TIMEOUT_S = 60
 
 
 async def until(condition, timeout_s=TIMEOUT_S):

@@ -63,11 +63,11 @@ class Streams:
         state = (await self.info(name))["state"]
         return state["messages"], state["first_seq"], state["last_seq"]
 
-    async def reaches(self, name, state, timeout=10):
+    async def reaches(self, name, state, timeout=60):
         """Wait until a stream has so many messages, and these first and last sequences."""
         await self.until(lambda: self.state(name), state, timeout)
 
-    async def until(self, look, expected, timeout=10):
+    async def until(self, look, expected, timeout=60):
         found = None
         try:
             async with asyncio.timeout(timeout):

@@ -15,7 +15,7 @@ from jetlake.server.shell.log import LineLog
 from jetlake.testing import ManualClock
 
 BIN = Path(sys.executable).parent
-START_S = 20
+START_S = 60
 
 
 class ServerClock:
@@ -188,7 +188,7 @@ class Process(Running):
             process, self.process = self.process, None
             if process.poll() is None:
                 process.send_signal(number)
-            await asyncio.get_running_loop().run_in_executor(None, process.wait, 20)
+            await asyncio.get_running_loop().run_in_executor(None, process.wait, START_S)
             for path in self.folder.glob("*.ports"):
                 path.unlink()
 

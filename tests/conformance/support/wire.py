@@ -9,7 +9,7 @@ import json
 import re
 from typing import NamedTuple
 
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 # What a server says of itself, at any time.
 _ASIDE = re.compile(rb"^(?:INFO \{[^\r\n]*|PING)\r\n", re.MULTILINE)

@@ -87,26 +87,26 @@ class Workbench:
 
     async def reaches(self, numbers, name="c"):
         """Wait until the numbers are these: what was published is on its way."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (found := await self.numbers(name)) != numbers:
                 await asyncio.sleep(0.005)
         return found
 
     async def has_pending(self, count, name="c"):
         """Wait until so many messages are pending: nats-server counts a message after its PubAck."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await self.numbers(name))[2] != count:
                 await asyncio.sleep(0.005)
 
     async def is_unbound(self, name="c"):
         """Wait until a push consumer knows that nobody listens any more."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "push_bound" in await self.info(name):
                 await asyncio.sleep(0.005)
 
     async def is_gone(self, name="c"):
         """Wait until there is no such consumer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "error" not in await self.info(name):
                 await asyncio.sleep(0.02)
 
