@@ -50,9 +50,10 @@ class Growing:
         self._asked_at = 0
         self._subjects = subjects
         self._random = random.Random(1)
-        order = [number * 7919 % subjects for number in range(max(RUN, subjects))]
+        order = [number * 7919 % subjects for number in range(-(-subjects // RUN) * RUN)]
         lines = [b"PUB s.%d _INBOX.b.p %d\r\n%b\r\n" % (number, len(PAYLOAD), PAYLOAD) for number in order]
-        self._runs = [b"".join(lines[at : at + RUN]) for at in range(0, len(lines), RUN)]
+        # With an answer to whatever PING has come meanwhile.
+        self._runs = [b"PONG\r\n" + b"".join(lines[at : at + RUN]) for at in range(0, len(lines), RUN)]
 
     def create(self) -> None:
         """Create the stream."""
