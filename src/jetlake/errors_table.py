@@ -266,6 +266,8 @@ HINTS = {
     10168: "the stream's configuration needs allow_msg_counter",
     10174: "the stream's configuration needs allow_atomic",
     10188: "the stream's configuration needs allow_msg_schedules",
+    10189: "give a time, an interval of a second or more, or a cron line of six fields such as '0 0 7 * * mon-fri'",
+    10190: "the target is another subject of the same stream, without wildcards",
     10205: "the stream's configuration needs allow_batched",
 }
 """What to do about errors whose texts do not say it, for people."""

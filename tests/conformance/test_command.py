@@ -296,6 +296,7 @@ async def test_bench(shell, test):
         ("consumer pause ORDERS NOPE 1h", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
         ("consumer rm ORDERS NOPE --force", EXIT_FAILED, "consumer NOPE not found on stream ORDERS (10014)"),
         ("pub 'a b' x", EXIT_USAGE, "subject"),
+        ("pub a x -J --reply b", EXIT_USAGE, "exclude each other"),
         ("pub a x --count 0", EXIT_USAGE, "0 is not in the range"),
         ("bench consume --msgs -1", EXIT_USAGE, "-1 is not in the range"),
         ("stream get ORDERS 0", EXIT_USAGE, "0 is not in the range"),

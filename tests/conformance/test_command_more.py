@@ -81,6 +81,8 @@ async def test_schedules(shell):
         "Europe/Berlin",
     )
     assert "@every 1h" in await shell.run("schedule ls JOBS --filter jobs.plan.clean")
+    said = await shell.run("schedule add jobs.plan.x x --target elsewhere --every 1h", status=EXIT_FAILED)
+    assert "jobs.plan.x: message schedules target is invalid (10190). To do: the target is another subject" in said
     assert "is ended" in await shell.run("schedule rm JOBS jobs.plan.clean --force")
     assert "has no schedule on jobs.run" in await shell.run("schedule rm JOBS jobs.run --force", status=EXIT_FAILED)
     assert len(await shell.json("schedule ls JOBS")) == 2

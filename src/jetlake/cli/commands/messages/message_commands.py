@@ -49,6 +49,8 @@ async def pub(
     as_json: bool,
 ) -> None:
     """Publish BODY (or standard input) to SUBJECT."""
+    if jetstream and reply:
+        fail("--jetstream and --reply exclude each other: the stream's answer comes to this command", EXIT_USAGE)
     async with await session.connect() as client:
         js = client.jetstream(domain=session.target.domain, timeout=session.timeout_s)
         sent = headers_of(headers) or None
