@@ -90,6 +90,34 @@ async def test_a_cluster_sources_from_an_edge_through_cuts_and_kills():
         await edge.discard()
 
 
+async def test_an_edge_goes_to_another_server_of_the_cluster():
+    """It knows the address of one, and is told those of the others."""
+    cluster = Cluster(domain="hub")
+    leaf = None
+    try:
+        await cluster.start()
+        first, *others = cluster.nodes
+        url = f"nats://127.0.0.1:{first.leaf_port}"
+        leaf = make_server("embedded", LEAF + f'leafnodes {{ reconnect: 0.1, remotes [ {{ url: "{url}" }} ] }}')
+        await leaf.start()
+
+        async def joined_to():
+            rows = (await report(leaf, "leafz"))["leafs"]
+            return rows[0]["name"] if rows else ""
+
+        await until(joined_to, timeout_s=60)
+        await first.kill()
+
+        async def is_elsewhere():
+            return await joined_to() in [node.name for node in others]
+
+        await until(is_elsewhere, timeout_s=60)
+    finally:
+        if leaf is not None:
+            await leaf.discard()
+        await cluster.discard()
+
+
 async def read_offline(edge):
     """Mirror the cluster's stream at the edge, and read the mirror while the line is down."""
     async with await jetlake.connect(edge.leaf.url) as client:

@@ -1,11 +1,17 @@
 """How a leaf node of either kind authenticates to its hub: passwords, tokens, nkeys, credentials and TLS."""
 
+import asyncio
+
 import nkeys
 import pytest
 from client_support import key, until
-from leaf_support import HUB, LEAF, Edge
+from leaf_support import HUB, LEAF, Edge, report
 from operators import operator_mode
+from servers import make_server
 from tls_support import CERTIFICATES, TLS
+
+import jetlake
+import jetlake.blocking
 
 LEAF_TLS = f'tls {{ ca_file: "{CERTIFICATES / "ca.pem"}"'
 CLIENT_TLS = f'cert_file: "{CERTIFICATES / "client.pem"}", key_file: "{CERTIFICATES / "client-key.pem"}"'
@@ -84,3 +90,31 @@ async def test_accounts_share_nothing_but_what_is_mapped(kind, clients):
             assert got == heard, name
     finally:
         await edge.discard()
+
+
+@pytest.mark.parametrize("kind", ["embedded"], indirect=True)
+async def test_every_way_to_start_ours_can_name_a_hub(kind):
+    hub = make_server("nats-server", HUB + 'leafnodes { listen: "127.0.0.1:-1" }')
+    await hub.start()
+    url = f"nats://127.0.0.1:{(await report(hub, 'varz'))['leaf']['port']}"
+
+    async def joined_as(name):
+        async def is_there():
+            leafs = (await report(hub, "leafz?subs=1"))["leafs"]
+            return any(f"$JS.{name}.API.INFO" in leaf.get("subscriptions_list", ()) for leaf in leafs)
+
+        await until(is_there)
+
+    try:
+        async with jetlake.Server(leaf=[url], domain="library"):
+            await joined_as("library")
+        thread = await asyncio.to_thread(jetlake.blocking.Server, leaf=url, domain="thread")
+        await asyncio.to_thread(thread.start)
+        await joined_as("thread")
+        await asyncio.to_thread(thread.stop)
+        command = make_server("embedded", flags=["--leaf", url, "--domain", "command"], process=True)
+        await command.start()
+        await joined_as("command")
+        await command.discard()
+    finally:
+        await hub.discard()
