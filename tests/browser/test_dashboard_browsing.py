@@ -117,7 +117,11 @@ async def test_services_and_schedules_are_found(ask, client, js):
 
     async with service:
         await client.request("price", b"")
-        (row,) = (await ask("/api/services"))["rows"]
+        found = {"rows": []}
+        async with asyncio.timeout(60):
+            while not found["rows"]:  # who does not answer in time is not there
+                found = await ask("/api/services")
+        (row,) = found["rows"]
         assert (row["service"], row["endpoint"], row["requests"], row["errors"]) == ("shop", "price", 1, 0)
     await js.create_stream("JOBS", subjects=["jobs.>"], allow_msg_schedules=True)
     await js.schedule("jobs.plan", b"clean", target="jobs.run", every=3600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import tarfile
 from base64 import b64encode
 
@@ -134,6 +135,7 @@ async def test_a_backup_is_a_tar_file_that_can_be_restored(api, tmp_path):
     done = await run(api, "stream.backup", stream="ORDERS")
     with tarfile.open(done.file) as archive:
         archive.extractall(tmp_path, filter="data")
+    shutil.rmtree(done.file.parent)
     await stream.delete()
     await api.jetstream.restore(tmp_path / "ORDERS")
     assert (await (await api.jetstream.stream("ORDERS")).info()).state.messages == 5

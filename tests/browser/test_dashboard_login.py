@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from base64 import b64encode
 from http.cookies import SimpleCookie
 
@@ -228,6 +229,25 @@ async def test_sessions_end_by_logging_out_by_idleness_by_age_and_by_number(page
     # What is over leaves no connection behind.
     async with asyncio.timeout(30):
         while sum(one["name"] == "jetlake dashboard" for one in (await page.get("/connz")).json()["connections"]) > 1:
+            await asyncio.sleep(0.01)
+
+
+async def test_backups_are_downloaded_once_and_never_pile_up(page, shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    await page.login("boss", "secret")
+    links = [(await page.change("stream.backup", stream="ORDERS")).json()["download"] for _ in range(3)]
+    assert len(list(tmp_path.glob("jetlake-backup-*"))) == 2
+    stranger = Page(shop)
+    async with stranger.client:
+        await stranger.login("boss", "secret")
+        assert (await stranger.get(f"/{links[2]}")).status_code == 404
+    assert (await page.get(f"/{links[0]}")).status_code == 404
+    answer = await page.get(f"/{links[2]}")
+    assert (answer.status_code, answer.headers["content-disposition"]) == (200, 'attachment; filename="ORDERS.tar"')
+    assert (await page.get(f"/{links[2]}")).status_code == 404
+    await page.post("/api/logout")
+    async with asyncio.timeout(60):
+        while list(tmp_path.glob("jetlake-backup-*")):
             await asyncio.sleep(0.01)
 
 

@@ -29,6 +29,8 @@ LIFE_S = 12 * 3600.0
 """The longest life of a session."""
 SWEEP_S = 15.0
 """Time between two looks for sessions that are over."""
+FILES_MAX = 2
+"""How many files of one session wait to be downloaded."""
 PREPARED_MAX = 16
 """How many changes of one session wait to be confirmed."""
 _USER_INFO = "$SYS.REQ.USER.INFO"
@@ -80,7 +82,7 @@ class Session:
         self.may_change = may_change
         self.began_s = self.used_s = now_s
         self.prepared: OrderedDict[str, Prepared] = OrderedDict()
-        self.files: dict[str, Path] = {}
+        self.files: OrderedDict[str, Path] = OrderedDict()
         """Files that came of changes, each in a folder of its own, until they are downloaded."""
 
     def keep(self, prepared: Prepared) -> str:
@@ -90,6 +92,19 @@ class Session:
         while len(self.prepared) > PREPARED_MAX:
             self.prepared.popitem(last=False)
         return change_id
+
+    async def keep_file(self, file: Path) -> str:
+        """Keep a file until it is downloaded, and give its id. The oldest of too many is removed."""
+        file_id = secrets.token_urlsafe(16)
+        self.files[file_id] = file
+        await self.remove_files(FILES_MAX)
+        return file_id
+
+    async def remove_files(self, most: int = 0) -> None:
+        """Remove files, the oldest first, until there are so many."""
+        while len(self.files) > most:
+            _, file = self.files.popitem(last=False)
+            await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
 
     def is_over(self, now_s: float) -> bool:
         """Whether it is too old, was not used for too long, or the server does not know its user any more."""
@@ -189,8 +204,7 @@ class Sessions:
             if session.collector is not self._shared:
                 await session.collector.stop()
             await session.api.client.close()
-            for file in session.files.values():
-                await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
+            await session.remove_files()
 
     async def _end_some(self) -> None:
         """End what is over, and what is too many."""

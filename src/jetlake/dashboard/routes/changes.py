@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from typing import Any
 
@@ -53,11 +52,8 @@ def change_routes(viewers: Viewers) -> list[Route]:
         if prepared is None:
             raise InvalidOptionError("this change was not shown, or is done already: begin again")
         done = await prepared.run()
-        download = ""
-        if done.file is not None:
-            download = secrets.token_urlsafe(16)
-            session.files[download] = done.file
-        return json_answer({"done": done.text, "download": download and f"api/files/{download}"})
+        download = "" if done.file is None else f"api/files/{await session.keep_file(done.file)}"
+        return json_answer({"done": done.text, "download": download})
 
     async def file(request: Request) -> Response:
         session = await viewers.session(request)
