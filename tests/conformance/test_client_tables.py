@@ -12,7 +12,6 @@ import fastavro
 import polars
 import pyarrow as pa
 import pytest
-from client_support import until
 
 import jetlake
 import jetlake.blocking
@@ -284,7 +283,6 @@ async def test_a_server_in_this_process(tmp_path, kind):
             with pytest.raises(JetlakeError, match="await a method of the table"):
                 pa.table((await other.jetstream().stream("ORDERS")).table())
         assert (await asyncio.to_thread(pa.table, stream.table())).num_rows == 20
-        await until(lambda: len(asyncio.all_tasks()) < 50)
 
 
 async def test_the_blocking_client(js, server):
