@@ -14,8 +14,10 @@ async def pair():
         yield pair
 
 
-async def create(pair, **config):
-    return await pair.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "allow_msg_schedules": True, **config})
+async def create(pair, name="S", **config):
+    subjects = [f"{name.lower()}.>"]
+    config = {"name": name, "subjects": subjects, "allow_msg_schedules": True, **config}
+    return await pair.api(f"STREAM.CREATE.{name}", config)
 
 
 def schedule(pattern, target="s.target", **more):
@@ -166,15 +168,15 @@ async def test_configurations(pair, kind):
 PAST = "@at 2020-01-01T00:00:00Z"
 
 
-async def published(pair, last_sequence):
+async def published(pair, last_sequence, name="S"):
     """Every message once the stream has come that far, with headers in the clear and times hidden, as both have it."""
     found = []
     for wire in pair._wires:
         messages = []
-        while (info := await ask(wire, "STREAM.INFO.S"))["state"]["last_seq"] < last_sequence:
+        while (info := await ask(wire, f"STREAM.INFO.{name}"))["state"]["last_seq"] < last_sequence:
             await asyncio.sleep(0.02)
         for sequence in range(info["state"]["first_seq"], last_sequence + 1):
-            answer = await ask(wire, "STREAM.MSG.GET.S", {"seq": sequence})
+            answer = await ask(wire, f"STREAM.MSG.GET.{name}", {"seq": sequence})
             if "error" in answer:
                 messages.append(answer["error"]["err_code"])
                 continue
@@ -199,8 +201,9 @@ PUBLICATIONS = {
     "source": schedule(PAST, Schedule_Source="s.source"),
     "source that is missing": schedule(PAST, Schedule_Source="s.missing"),
     "to another schedule": schedule(PAST, "s.waiting"),
-    "every": schedule("@every 1s"),
-    "cron": schedule("* * * * * *", Schedule_Time_Zone="Asia/Tokyo"),
+    # Long enough apart that a busy machine has looked, and purged, before they publish again.
+    "every": schedule("@every 2s"),
+    "cron": schedule("*/2 * * * * *", Schedule_Time_Zone="Asia/Tokyo"),
 }
 
 
@@ -221,26 +224,26 @@ async def test_what_is_published(pair, config):
 
 
 CANCELS = {
-    "purge": lambda pair: pair.api("STREAM.PURGE.S", {"filter": "s.schedule"}),
-    "delete": lambda pair: pair.api("STREAM.MSG.DELETE.S", {"seq": 1}),
-    "a plain message": lambda pair: pair.store("s.schedule", b"plain"),
-    "another schedule": lambda pair: pair.store("s.schedule", b"", schedule(LATER)),
-    "a message that ends it": lambda pair: pair.store(
-        "s.x", b"", {"Nats-Schedule-Next": "purge", "Nats-Scheduler": "s.schedule"}
-    ),
+    "PURGE": lambda pair, subject: pair.api("STREAM.PURGE.PURGE", {"filter": subject}),
+    "DELETE": lambda pair, subject: pair.api("STREAM.MSG.DELETE.DELETE", {"seq": 1}),
+    "PLAIN": lambda pair, subject: pair.store(subject, b"plain"),
+    "ANOTHER": lambda pair, subject: pair.store(subject, b"", schedule(LATER, "another.target")),
+    "END": lambda pair, subject: pair.store("end.x", b"", {"Nats-Schedule-Next": "purge", "Nats-Scheduler": subject}),
 }
 
 
 async def test_cancelled_schedules_publish_nothing(pair):
-    for cancel in CANCELS.values():
-        await create(pair)
-        await pair.store("s.schedule", b"first", schedule("@every 1s"))
-        await cancel(pair)
+    last = {}
+    for name, cancel in CANCELS.items():
+        target = f"{name.lower()}.target"
+        await create(pair, name)
+        await pair.store(f"{name.lower()}.schedule", b"first", schedule("@every 2s", target))
+        await cancel(pair, f"{name.lower()}.schedule")
         # A schedule that is due a little later has published, so the one that was cancelled would have too.
-        last = (await pair.api("STREAM.INFO.S"))["state"]["last_seq"]
-        await pair.store("s.witness", b"witness", schedule("@every 2s"))
-        await published(pair, last + 2)
-        await pair.api("STREAM.DELETE.S")
+        last[name] = (await pair.api(f"STREAM.INFO.{name}"))["state"]["last_seq"]
+        await pair.store(f"{name.lower()}.witness", b"witness", schedule("@every 3s", target))
+    for name, sequence in last.items():
+        await published(pair, sequence + 2, name)
 
 
 async def test_an_overdue_schedule_publishes_once_after_a_restart(pair):
