@@ -87,8 +87,10 @@ def _keep_busy(port: int, names: list[str], channel: Connection) -> None:
     channel.send(None)
     while not channel.poll():
         for key, _ in selector.select(0.05) if names else ():
-            if key.fileobj.recv(1 << 16).endswith(b"}\r\n"):  # type: ignore[union-attr]
-                key.fileobj.sendall(key.data)  # type: ignore[union-attr]
+            received = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+            # A server's own PING may come with the acknowledgement, or alone.
+            answer = b"PONG\r\n" if b"PING\r\n" in received else b""
+            key.fileobj.sendall(answer + (key.data if b"}\r\n" in received else b""))  # type: ignore[union-attr]
         if not names:
             channel.poll(0.05)
 
