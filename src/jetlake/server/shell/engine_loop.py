@@ -26,8 +26,8 @@ _SECOND_NS = 1_000_000_000
 _SLEEP_MAX_S = 3600.0
 
 # How much of a turn goes to reading, and to writing; what is left over waits for the next.
-_READ_S = 0.002
-_WRITE_S = 0.005
+_READ_S = 0.001
+_WRITE_S = 0.002
 
 
 class Reader(Protocol):
