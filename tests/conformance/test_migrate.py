@@ -9,6 +9,7 @@ import pytest
 from client_support import Clients, until
 from servers import BIN, make_server
 
+import jetlake
 from jetlake import JetlakeError
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.moving.marks import PAUSED_UNTIL, is_closed, is_staged
@@ -376,3 +377,49 @@ async def test_a_move_that_is_complete_is_not_undone(ends):
     await migration.run()
     with pytest.raises(MigrationError, match="open at the target"):
         await migration.undo()
+
+
+async def test_programs_that_know_both_addresses_go_on_at_the_target():
+    """A publisher and a worker that are connected to the old server raise nothing, lose nothing and repeat nothing."""
+    old, new = make_server("embedded"), make_server("nats-server")
+    published, done = [], []
+    async with AsyncExitStack() as stack:
+        for server in (old, new):
+            stack.push_async_callback(server.discard)
+            await server.start()
+        clients = Clients()
+        stack.push_async_callback(clients.close)
+        source, target = [(await clients(server)).jetstream() for server in (old, new)]
+        await fill(source)
+
+        async def program():
+            client = await jetlake.connect([old.url, new.url], shuffle_servers=False)
+            stack.push_async_callback(client.close)
+            return client.jetstream(timeout=30)
+
+        async def publish(js):
+            while True:
+                number = len(published)
+                await js.publish("s.a", b"later", msg_id=f"later-{number}", retries=1000)
+                published.append(number)
+
+        async def consume(js):
+            worker = await (await js.stream("S")).consumer("worker")
+            async with worker.consume(max_messages=20, on_missed_heartbeat="continue") as messages:
+                async for message in messages:
+                    done.append(message.metadata.stream_seq)
+                    await message.ack_sync(timeout=30)
+
+        users = [asyncio.create_task(publish(await program())), asyncio.create_task(consume(await program()))]
+        await until(lambda: len(published) > 20 and len(done) > 20)
+        await Migration(source, target, "S", whole_max_bytes=0, drain_s=60).run()
+        await old.stop()
+        before = len(published), len(done)
+        await until(lambda: len(published) > before[0] + 20 and len(done) > before[1] + 20, 60)
+        for user in users:
+            assert not user.done()
+            user.cancel()
+        await asyncio.gather(*users, return_exceptions=True)
+        ids = [header for _, _, header, _ in await content(target) if b"later-" in header]
+        assert len(ids) == len(set(ids)) >= len(published)
+        assert len(done) == len(set(done))
