@@ -268,12 +268,12 @@ async def test_the_checks_of_the_commit(pair, kind):
 
 LIMITS = """jetstream {
   store_dir: STORE_DIR
-  limits { batch { max_inflight_per_stream: 1, max_inflight_total: 2, max_msgs: 2, timeout: "1s" } }
+  limits { batch { max_inflight_per_stream: 1, max_inflight_total: 2, max_msgs: 2, timeout: "TIMEOUT" } }
 }"""
 
 
 async def test_limits_of_the_configuration():
-    async with Pair(LIMITS) as pair:
+    async with Pair(LIMITS.replace("TIMEOUT", "1m")) as pair:
         for name in ("B", "C", "D"):
             await create(pair, name)
         await pair.request("b.a", b"", member("x", 1))
@@ -285,6 +285,11 @@ async def test_limits_of_the_configuration():
         await pair.request("b.a", b"", member("x", 1))
         await pair.request("b.a", b"", member("x", 2))
         await pair.request("b.a", b"", member("x", 3, "eob"))
+
+
+async def test_a_batch_that_nobody_goes_on_with_is_abandoned():
+    async with Pair(LIMITS.replace("TIMEOUT", "1s")) as pair:
+        await create(pair, "B")
 
         async def act(wire):
             await wire.request("b.a", b"", block(member("slow", 1)))
