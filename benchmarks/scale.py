@@ -50,7 +50,7 @@ class Growing:
         self._asked_at = 0
         self._subjects = subjects
         self._random = random.Random(1)
-        order = [number * 7919 % subjects for number in range(-(-subjects // RUN) * RUN)]
+        self._order = order = [number * 7919 % subjects for number in range(-(-subjects // RUN) * RUN)]
         lines = [b"PUB s.%d _INBOX.b.p %d\r\n%b\r\n" % (number, len(PAYLOAD), PAYLOAD) for number in order]
         # With an answer to whatever PING has come meanwhile.
         self._runs = [b"PONG\r\n" + b"".join(lines[at : at + RUN]) for at in range(0, len(lines), RUN)]
@@ -80,8 +80,13 @@ class Growing:
         get = f"{API}STREAM.MSG.GET.{STREAM}"
         pick = self._random.randint
 
-        def subject() -> str:
-            return f"s.{pick(0, self._subjects - 1)}"
+        def last_of_subject() -> dict[str, object]:
+            return {"last_by_subj": f"s.{self._order[pick(0, last - 1) % len(self._order)]}"}
+
+        def next_of_subject() -> dict[str, object]:
+            place = pick(0, last - 1)
+            first = max(place + 1 - pick(0, self._subjects), 1)
+            return {"seq": first, "next_by_subj": f"s.{self._order[place % len(self._order)]}"}
 
         def anywhere() -> int:
             # Where the first questions were asked, their messages were purged.
@@ -94,8 +99,8 @@ class Growing:
         questions = {
             "get at both ends": lambda number: (get, {"seq": number + 1 if number % 2 else last - number}),
             "get anywhere": lambda _: (get, {"seq": anywhere()}),
-            "last by subject": lambda _: (get, {"last_by_subj": subject()}),
-            "next by subject": lambda _: (get, {"seq": pick(1, last - last // 10), "next_by_subj": subject()}),
+            "last by subject": lambda _: (get, last_of_subject()),
+            "next by subject": lambda _: (get, next_of_subject()),
             "info": lambda _: (f"{API}STREAM.INFO.{STREAM}", None),
             "purge by subject": lambda number: (f"{API}STREAM.PURGE.{STREAM}", {"filter": f"purge.{mark}{number}"}),
         }
