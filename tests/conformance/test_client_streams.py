@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from client_support import filled
+from client_support import filled, until
 
 from jetlake.errors import (
     ApiError,
@@ -304,6 +304,16 @@ async def test_pause_and_resume(js):
     assert await consumer.fetch(1, expires=0.05) == []
     assert not (await consumer.resume()).paused
     assert len(await consumer.fetch(3, expires=10)) == 3
+
+
+async def test_a_pause_of_centuries(js):
+    consumer = await (await filled(js, 1)).create_consumer("c")
+    assert (await consumer.pause("2999-01-01T00:00:00Z")).pause_remaining == 2**63 - 1
+    await until(lambda: is_paused_for(consumer, 2**63 - 1))
+
+
+async def is_paused_for(consumer, nanoseconds):
+    return (await consumer.info()).pause_remaining == nanoseconds
 
 
 async def test_reset(js):

@@ -260,9 +260,11 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     until = None if body.pause_until == ZERO_TIME else body.pause_until
     request.awaits.append(consumer.home.place)
     consumer.pause(with_stored_metadata(replace(consumer.config, pause_until=until)))
-    paused = consumer.is_paused(request.now_ns)
-    remaining = parse_time(until) - request.now_ns if paused and until is not None else 0
-    return ConsumerPauseReply(paused=paused, pause_until=until or ZERO_TIME, pause_remaining=remaining)
+    return ConsumerPauseReply(
+        paused=consumer.is_paused(request.now_ns),
+        pause_until=until or ZERO_TIME,
+        pause_remaining=consumer.pause_remaining_ns(request.now_ns),
+    )
 
 
 def consumer_reset(request: ApiRequest) -> ConsumerResetReply:

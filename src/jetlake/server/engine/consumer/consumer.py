@@ -38,6 +38,8 @@ __all__ = ["Consumer"]
 # Looked up once: with each acknowledgement, the enum's own lookup would cost more than the comparison.
 _LIMITS = RetentionPolicy.LIMITS
 
+_DURATION_MAX_NS = 2**63 - 1
+
 
 class Consumer:
     """One consumer of one stream.
@@ -227,6 +229,10 @@ class Consumer:
     def is_paused(self, now_ns: int) -> bool:
         """Return whether the consumer must not deliver now."""
         return self._schedule.is_paused(now_ns)
+
+    def pause_remaining_ns(self, now_ns: int) -> int:
+        """Return for how long the consumer delivers nothing yet; centuries are as many as 64 bits hold."""
+        return min(self._schedule.pause_ns - now_ns, _DURATION_MAX_NS) if self.is_paused(now_ns) else 0
 
     def reset(self, sequence: int) -> None:
         """Discard all deliveries and acknowledgements, and continue at that sequence as if it were the first."""
@@ -428,7 +434,7 @@ class Consumer:
             num_pending=self.cursor.pending,
             push_bound=delivery.is_bound,
             paused=paused,
-            pause_remaining=self._schedule.pause_ns - now_ns if paused else 0,
+            pause_remaining=self.pause_remaining_ns(now_ns),
             ts=format_time(now_ns),
             priority_groups=delivery.group_states(),
         )
