@@ -46,6 +46,8 @@ class LeafTls(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if bool(self.cert_file) != bool(self.key_file):
             raise ConfigError("leafnode tls: cert_file and key_file belong together")
+        if self.timeout_s <= 0:
+            raise ConfigError("leafnode tls: timeout must be above zero")
 
 
 class LeafRemote(Struct, frozen=True, kw_only=True):

@@ -49,7 +49,8 @@ class LeafConnection(asyncio.Protocol):
 
     Args:
         number: the connection's number in logs and monitoring.
-        first_info_timeout_s: how long the hub may take to greet.
+        first_info_timeout_s: how long the hub may take to be reached and to greet.
+        tls_timeout_s: how long the TLS handshake may take.
         tls: makes the context, and the name that the hub's certificate must have.
         wants_tls: TLS is used whether the hub asks for it or not.
         make_connect: makes the CONNECT of the hub's first INFO.
@@ -67,7 +68,9 @@ class LeafConnection(asyncio.Protocol):
         self,
         services: ConnectionServices,
         number: int,
+        *,
         first_info_timeout_s: float,
+        tls_timeout_s: float,
         tls: Callable[[], tuple[SSLContext, str]],
         wants_tls: bool,
         make_connect: Callable[[HubInfo], bytes],
@@ -87,6 +90,7 @@ class LeafConnection(asyncio.Protocol):
         self._report_defect = services.report_defect
         self.ended: asyncio.Future[None] = self._engine_loop.loop.create_future()
         self._tls = tls
+        self._tls_timeout_s = tls_timeout_s
         self._wants_tls = wants_tls
         self._make_connect = make_connect
         self._on_info = on_info
@@ -215,6 +219,7 @@ class LeafConnection(asyncio.Protocol):
                 self._refuse(_NOT_A_HUB)
             elif (info.tls_required or self._wants_tls) and not self._is_encrypted():
                 self._state = _State.SECURING
+                self._expect_within(self._tls_timeout_s)
                 self._engine_loop.start_task(self._secure())
             else:
                 self._log_in()
@@ -232,8 +237,9 @@ class LeafConnection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         try:
-            context, name = self._tls()
-            secured = await self._engine_loop.loop.start_tls(transport, self, context, server_hostname=name)
+            loop = self._engine_loop.loop
+            context, name = await loop.run_in_executor(None, self._tls)
+            secured = await loop.start_tls(transport, self, context, server_hostname=name)
         except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
             self._refuse(f"TLS handshake error: {error}")
             return

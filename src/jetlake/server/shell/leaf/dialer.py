@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from ipaddress import ip_address
 from random import Random
-from ssl import SSLContext
 
 from jetlake.errors import ConfigError
 from jetlake.server.config.leaf_options import LeafRemote, LeafUrl, parse_leaf_url
@@ -26,6 +25,8 @@ _DISCOVERED_MAX = 64
 # The longest pause between two attempts; it doubles from the configured one on, with each round over the addresses.
 _PAUSE_MAX_S = 30.0
 _DOUBLINGS_MAX = 16
+# How long the TLS handshake may take that only the hub or the URL asks for.
+_TLS_TIMEOUT_S = 2.0
 # The pause after errors that only people can mend.
 _LONG_PAUSE_S = 30.0
 _LASTING = ("loop detected", "same cluster name")
@@ -102,27 +103,26 @@ class Dialer:
         services, remote = self._services, self.remote
         loop = services.engine_loop.loop
         link = LeafLink(self.account, self._announcements, remote, self._domain, services.log.warn)
+        tls_timeout_s = remote.tls.timeout_s if remote.tls is not None else _TLS_TIMEOUT_S
         tls_first = remote.tls is not None and remote.tls.handshake_first
+        dial_timeout_s = remote.dial_timeout_s + (tls_timeout_s if tls_first else 0)
         connection = LeafConnection(
             services,
             self._take_number(),
-            remote.dial_timeout_s + remote.first_info_timeout_s,
-            lambda: (self._tls_context(), self._certificate_name(url)),
-            url.is_tls or remote.tls is not None,
-            lambda info: self._encode_connect(url, info),
-            link,
-            self._accepted,
+            first_info_timeout_s=dial_timeout_s + remote.first_info_timeout_s,
+            tls_timeout_s=tls_timeout_s,
+            tls=lambda: (client_context(remote.tls), self._certificate_name(url)),
+            wants_tls=url.is_tls or remote.tls is not None,
+            make_connect=lambda info: self._encode_connect(url, info),
+            link=link,
+            on_info=self._accepted,
         )
         self.connection = connection
         try:
-            async with asyncio.timeout(remote.dial_timeout_s):
-                await loop.create_connection(
-                    lambda: connection,
-                    url.host,
-                    url.port,
-                    ssl=self._tls_context() if tls_first else None,
-                    server_hostname=self._certificate_name(url) if tls_first else None,
-                )
+            async with asyncio.timeout(dial_timeout_s):
+                context = await loop.run_in_executor(None, client_context, remote.tls) if tls_first else None
+                name = self._certificate_name(url) if tls_first else None
+                await loop.create_connection(lambda: connection, url.host, url.port, ssl=context, server_hostname=name)
         except (OSError, ConfigError) as error:
             reason = "timeout" if isinstance(error, TimeoutError) else str(error)
             connection.drop(reason)
@@ -154,9 +154,6 @@ class Dialer:
             has_jetstream=services.engine_loop.engine is not None,
             headers=not services.settings.options.no_header_support,
         )
-
-    def _tls_context(self) -> SSLContext:
-        return client_context(self.remote.tls)
 
     def _certificate_name(self, url: LeafUrl) -> str:
         """Return the name that the hub's certificate must have; one that was discovered may be known by number only."""

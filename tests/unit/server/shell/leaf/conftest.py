@@ -28,7 +28,8 @@ class Hub:
         self.connection = LeafConnection(
             services,
             9,
-            1.0,
+            first_info_timeout_s=1.0,
+            tls_timeout_s=2.0,
             tls=lambda: None,
             wants_tls=False,
             make_connect=lambda info: b'{"to":"%b"}' % info.server_name.encode(),

@@ -5,10 +5,11 @@ import json
 from random import Random
 
 import pytest
+from shell_support import Lines
 
 from jetlake.errors import ConfigError
 from jetlake.server import Options, Server
-from jetlake.server.config.leaf_options import LeafOptions, LeafRemote, LeafUrl, parse_leaf_url
+from jetlake.server.config.leaf_options import LeafOptions, LeafRemote, LeafTls, LeafUrl, parse_leaf_url
 from jetlake.server.shell.leaf.announcements import Announcements
 from jetlake.server.shell.leaf.dialer import Dialer
 from jetlake.server.shell.leaf.hub_info import HubInfo
@@ -119,22 +120,34 @@ async def test_a_defect_ends_one_attempt_and_not_the_dialling(make_server, clock
     assert server.defects >= 2
 
 
-async def test_a_port_that_is_no_hub_is_dialled_again():
-    dialled = 0
+async def dial(greeting, count, **remote):
+    """Let a server dial a hub that greets so and says no more, so many times; its log."""
     enough = asyncio.Event()
+    open_ones = []
 
     async def greet(_reader, writer):
-        nonlocal dialled
-        dialled += 1
-        writer.write(b'INFO {"server_id":"N"}\r\n')
-        if dialled == 2:
+        open_ones.append(writer)
+        writer.write(greeting)
+        if len(open_ones) == count:
             enough.set()
-        writer.close()
 
     hub = await asyncio.start_server(greet, "127.0.0.1", 0)
     port = hub.sockets[0].getsockname()[1]
-    remote = LeafRemote(urls=(parse_leaf_url(f"127.0.0.1:{port}"),))
-    options = Options(leafnodes=LeafOptions(remotes=(remote,), reconnect_s=0.001))
-    async with Server(options=options, jetstream=False), asyncio.timeout(20):
+    options = LeafRemote(urls=(parse_leaf_url(f"127.0.0.1:{port}"),), **remote)
+    log = Lines()
+    options = Options(leafnodes=LeafOptions(remotes=(options,), reconnect_s=0.001))
+    async with Server(options=options, jetstream=False, log=log), asyncio.timeout(20):
         await enough.wait()
+    for writer in open_ones:
+        writer.close()
     hub.close()
+    return "\n".join(log.lines)
+
+
+async def test_a_port_that_is_no_hub_is_dialled_again():
+    assert "not one for leaf nodes" in await dial(b'INFO {"server_id":"N"}\r\n', 2)
+
+
+async def test_a_hub_that_does_not_go_on_with_tls_is_dialled_again():
+    greeting = b'INFO {"server_id":"N","client_id":1,"leafnode_urls":["h:1"],"tls_required":true}\r\n'
+    assert "waits for TLS" in await dial(greeting, 2, tls=LeafTls(insecure=True, timeout_s=0.05))
