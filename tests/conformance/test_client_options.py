@@ -306,6 +306,25 @@ async def test_a_saved_context_has_the_login_and_the_domain(start, tmp_path, mon
     assert await asyncio.to_thread(blocking) == ["S"]
 
 
+async def test_programs_that_a_context_asks_hold_up_nobody(core, tmp_path, monkeypatch):
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    (folder / "prod.json").write_text(json.dumps({"nsc": "nsc://op/team/me"}))
+    profile = json.dumps({"operator": {"service": [core.url]}})
+    program = tmp_path / "nsc"
+    program.write_text(f"#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\necho '{profile}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    connecting = asyncio.create_task(jetlake.connect(context="prod"))
+    # The loop goes on meanwhile, or the program waits for ever.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (tmp_path / "go").touch()
+    async with await connecting as client:
+        assert client.is_connected
+
+
 async def test_servers_can_be_replaced(start, clients):
     first, second = await start(flags=["no_jetstream"]), await start(flags=["no_jetstream"])
     client = await clients(first, reconnect_wait=0.01, on_error=lambda error: None)

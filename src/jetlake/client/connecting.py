@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,12 @@ def connect(
 
 
 async def _connect(given: dict[str, Any]) -> Client:
-    client = Client(Connection(build_options(**given)))
+    if given["context"] is None:
+        options = build_options(**given)
+    else:
+        # Files are read, and programs may be asked.
+        options = await asyncio.to_thread(build_options, **given)
+    client = Client(Connection(options))
     await client._connection.open()
     trace_sends(client, client._connection.options.tracing)
     return client
