@@ -127,7 +127,8 @@ async def test_a_fetch_without_a_server_is_told(start, clients):
         with pytest.raises(DisconnectedError):
             await fetch
 
-    await asyncio.gather(*map(raised, (consumer.fetch(5), consumer.next(), older.fetch(), older.fetch(5))))
+    fetches = (consumer.fetch(5, expires=1), consumer.next(1), older.fetch(timeout=1), older.fetch(5, timeout=1))
+    await asyncio.gather(*map(raised, fetches))
     await client.close()
     for pull in (lambda: consumer.fetch(5), older.fetch):
         with pytest.raises(ConnectionClosedError):
