@@ -41,7 +41,7 @@ from jetlake.model.enums import StorageType  # noqa: E402
 from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox  # noqa: E402
-from jetlake.spark.options.options import SinkOptions  # noqa: E402
+from jetlake.spark.options.sink_options import SinkOptions  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.sink.publisher import Publisher  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402

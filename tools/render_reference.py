@@ -23,7 +23,10 @@ from jetlake.model.api import API_ROWS, Body, Route
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.stream import ConsumerLimits, StreamConfig, StreamSource
 from jetlake.server.config.flags import FLAGS
-from jetlake.spark.options.options import ConnectionOptions, SinkOptions, SourceOptions, describe
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.option_table import describe
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.schema import COLUMNS
 from jetlake.spark.sink.row_encoder import SINK_COLUMNS
 

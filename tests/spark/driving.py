@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jetlake.client.tables.plan.offsets import initial_offset, read_offset
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.driver import Driver

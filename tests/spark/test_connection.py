@@ -9,8 +9,7 @@ import pytest
 
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.errors import AuthorizationError, ConfigError, NoServersError
-from jetlake.spark.options.connections import leased, open_connection
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions, open_connection
 
 
 def options(server, **given):
@@ -77,13 +76,13 @@ def test_an_nkey(start_server, tmp_path):
 
 def test_connections_are_kept_for_the_next_task(server):
     settings = options(server, requestTimeout="4s")
-    with leased(settings) as first:
+    with settings.lease() as first:
         pass
-    with leased(settings) as second:
+    with settings.lease() as second:
         assert second is first
-        with leased(settings) as third:
+        with settings.lease() as third:
             assert third is not first
-    with pytest.raises(RuntimeError), leased(settings) as broken:
+    with pytest.raises(RuntimeError), settings.lease() as broken:
         raise RuntimeError
     assert broken.closed
 
@@ -91,7 +90,7 @@ def test_connections_are_kept_for_the_next_task(server):
 def test_a_kept_connection_that_died_is_replaced(start_server):
     server = start_server()
     settings = options(server, retryFor="20s")
-    with leased(settings) as first:
+    with settings.lease() as first:
         pass
     server.kill()
     server.start()

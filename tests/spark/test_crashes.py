@@ -112,7 +112,7 @@ DRIVER = """
             return "dying"
 
         def streamWriter(self, schema, overwrite):
-            from jetlake.spark.options.options import SinkOptions
+            from jetlake.spark.options.sink_options import SinkOptions
             return DyingWriter(schema, SinkOptions.of(self.options))
 
     builder = SparkSession.builder.master("local[2]")

@@ -19,7 +19,7 @@ from jetlake.errors import (
     StreamRecreatedError,
     UnsupportedStreamError,
 )
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source import driver
 from jetlake.spark.source.batch_reader import plan_batch

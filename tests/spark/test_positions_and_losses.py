@@ -11,7 +11,7 @@ from driving import Query
 
 from jetlake.client.tables.plan.offsets import read_offset
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.executor import read_task
 from jetlake.spark.source.batch_reader import plan_batch
 from jetlake.spark.source.clock import Clock

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from jetlake.errors import BatchWrittenError, RowPublishError, UnsupportedStreamError
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink import writer
 from jetlake.spark.sink.ledger import Ledger
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from jetlake.errors import RowPublishError
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink import writer
 
 SCHEMA = StructType().add("subject", "string").add("data", "binary")

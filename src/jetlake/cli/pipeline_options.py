@@ -79,7 +79,7 @@ class PipelineRun:
 
 def _check_server(connection: Any) -> None:
     """Say within a moment, not after Spark's start, that nobody answers or lets us in."""
-    from jetlake.spark.options.connections import open_connection
+    from jetlake.spark.options.connection_options import open_connection
 
     open_connection(connection).close()
 

@@ -12,7 +12,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
 from jetlake.spark.reading.schema import schema_ddl
 from jetlake.spark.sink.writer import BatchWriter, StreamWriter

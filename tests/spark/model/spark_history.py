@@ -16,12 +16,14 @@ from unittest import mock
 
 from pyspark.sql.types import StructType
 
-import jetlake.spark.options.connections as connections
+import jetlake.spark.options.connection_options as connection_options
+import jetlake.spark.options.connection_pool as pool
 import jetlake.spark.sink.writer as writers
 from jetlake.client.settings.options import build_options
 from jetlake.client.tables.plan.offsets import initial_offset, read_offset
 from jetlake.errors import DataLossError, JetlakeError, StreamRecreatedError
-from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.executor import read_partition
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.driver import Driver
@@ -301,10 +303,10 @@ class History:
 
     def disconnect(self) -> None:
         """Lose the connections, as a process that dies does."""
-        for idle in connections._idle.values():
+        for idle in pool._idle.values():
             for _, connection in idle:
                 connection.close()
-        connections._idle.clear()
+        pool._idle.clear()
 
     def before_write(self, data: bytes = b"") -> None:
         """Whatever happens between any two requests of the query."""
@@ -319,7 +321,7 @@ class History:
             self.note("break")
             raise OSError("the connection breaks, as the history says")
 
-    def open_connection(self, _) -> connections.SocketConnection:
+    def open_connection(self, _) -> pool.SocketConnection:
         self.before_write()
         return self.world.open_connection(lambda sock: Break(sock, self.before_write), build_options(self.world.url))
 
@@ -328,8 +330,8 @@ class History:
         self.intrusion, self.mortality = random.choice([(0.0, 0.0), (0.05, 0.01), (0.02, 0.05), (0.15, 0.02)])
         self.context = Context()
         patches = (
-            mock.patch.object(connections, "open_connection", self.open_connection),
-            mock.patch.object(connections.time, "sleep", lambda seconds: None),
+            mock.patch.object(connection_options, "open_connection", self.open_connection),
+            mock.patch.object(pool.time, "sleep", lambda seconds: None),
             mock.patch.object(writers, "TaskContext", self.context),
             mock.patch.object(writers, "warn_of_short_memory", lambda *_: None),
         )

@@ -14,8 +14,8 @@ from worlds import FakeWorld, RealWorld
 from jetlake.client.settings.options import build_options
 from jetlake.client.tables.plan.offsets import StreamOffset
 from jetlake.client.tables.reading.range_account import RangeAccount
-from jetlake.spark.options import connections
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options import connection_options, connection_pool
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.ledger import Ledger
 
 # Each of these once broke a promise: an idle poll between look and restore, a note that was not written, a head that
@@ -90,11 +90,13 @@ def test_the_ledger_has_as_many_replicas_as_the_stream_that_is_written_to(monkey
     world = FakeWorld()
     world.create({"name": "OUT", "subjects": ["OUT.>"], "num_replicas": 3})
     options = build_options(world.url)
-    monkeypatch.setattr(connections, "open_connection", lambda _: world.open_connection(lambda sock: sock, options))
-    connections._idle.clear()
+    monkeypatch.setattr(
+        connection_options, "open_connection", lambda _: world.open_connection(lambda sock: sock, options)
+    )
+    connection_pool._idle.clear()
     for name, replicas in (("OUT", 3), ("", 1)):
         ledger = Ledger(SinkOptions.of({"ledger": f"of_{name}", **({"stream": name} if name else {})}))
         ledger.add_batch("query", 1)
         config = world.server.streams[f"KV_of_{name}"].config
         assert (config["num_replicas"], config["max_age"]) == (replicas, 366 * 86_400 * 10**9)
-    connections._idle.clear()
+    connection_pool._idle.clear()

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from jetlake.model.encoding.times import format_time
 from jetlake.model.replies import StoredMessage
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.pipelines.archive.pacing import Pace
 from jetlake.spark.pipelines.archive.replay_source import archive_schema
 from jetlake.spark.pipelines.archive.replay_target import HELD_ID, ReplayTarget, find_target

@@ -7,7 +7,7 @@ from jetlake.cli.app import app
 from jetlake.cli.contexts import Target
 from jetlake.cli.pipeline_options import PipelineRun, connection_options
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 
 
 def test_a_target_becomes_options_that_executors_can_use(tmp_path):

@@ -14,7 +14,8 @@ from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.reading.headers import header_maps
 from jetlake.errors import BadPayloadError, ConfigError, RowPublishError
 from jetlake.protocol.headers import Headers
-from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.schema import COLUMNS, make_row_builder, schema_ddl
 from jetlake.spark.sink.row_encoder import RowEncoder, RowIds
 from jetlake.spark.sink.writer import _messages

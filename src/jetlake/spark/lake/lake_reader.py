@@ -14,7 +14,7 @@ from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.errors import DataLossError
 from jetlake.protocol.subjects import compile_matcher
 from jetlake.spark.lake.lake import Lake
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import partitions_max, pinned_partitions
 
 __all__ = ["LakePartition", "LakeRange", "plan_lake", "read_lake"]

@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructType
 
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SinkOptions, SourceOptions, is_secret, known_options, refuse_unknown
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.option_table import is_secret, known_options, refuse_unknown
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["annotate", "declared_options", "for_side", "with_table_options"]
 
@@ -33,7 +36,7 @@ def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
     if given.get("provider", "").lower() != "jetstream":
         return None
     declared = {key.removeprefix(_PREFIX): value for key, value in given.items() if key.startswith(_PREFIX)}
-    refuse_unknown(declared, {**known_options(SinkOptions), **known_options(SourceOptions)}, "a table of")
+    refuse_unknown(declared, known_options(ConnectionOptions, SinkOptions, SourceOptions), "a table of")
     for key in declared:
         if is_secret(key):
             raise ConfigError(
@@ -69,4 +72,4 @@ def with_table_options(
 
 def for_side(cls: type[SourceOptions | SinkOptions], declared: Mapping[str, str]) -> dict[str, str]:
     """Those of a table's options that this side knows."""
-    return {key: value for key, value in declared.items() if key in known_options(cls)}
+    return {key: value for key, value in declared.items() if key in known_options(ConnectionOptions, cls)}

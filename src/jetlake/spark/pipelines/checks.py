@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, NotFoundError
-from jetlake.spark.options.options import ConnectionOptions, SourceOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["check_source", "require_stream"]
 

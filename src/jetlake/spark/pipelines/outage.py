@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError
-from jetlake.spark.options.connections import open_connection
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions, open_connection
 
 __all__ = ["OutageWatch"]
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol, TextIO
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.errors import JetlakeError
 from jetlake.protocol.nuid import next_nuid
-from jetlake.spark.options.connections import open_connection
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions, open_connection
 
 __all__ = [
     "LATE",

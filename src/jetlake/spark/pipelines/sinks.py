@@ -12,7 +12,8 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, NotFoundError
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_subset
-from jetlake.spark.options.options import ConnectionOptions, SinkOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.lake.folder_sink import FolderSink
 from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run

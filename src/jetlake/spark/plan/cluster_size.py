@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["CORES_VARIABLE", "PARTITIONS_UNKNOWN", "partitions_max", "pinned_partitions"]
 

@@ -11,7 +11,7 @@ from jetlake.client.tables.columns.message_columns import MessageColumns
 from jetlake.client.tables.plan.partition import ReadPartition
 from jetlake.client.tables.reading.range_reader import read_range
 from jetlake.spark.lake.lake_reader import LakePartition, read_lake
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.schema import make_row_builder
 from jetlake.spark.requests.loss_notes import LossNotes
 

@@ -11,7 +11,7 @@ from jetlake.client.tables.decoding.avro_decoder import AvroDecoder, avro_type
 from jetlake.client.tables.decoding.decoder import Decoder, fields_of
 from jetlake.client.tables.decoding.json_decoder import JsonDecoder
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["VariantDecoder", "avro_struct_ddl", "make_decoder"]
 

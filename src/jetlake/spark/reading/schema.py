@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from jetlake.client.tables.reading.rows import RowBuilder
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.reading.payload import avro_struct_ddl, make_decoder
 
 __all__ = ["COLUMNS", "make_row_builder", "schema_ddl"]

@@ -11,7 +11,7 @@ from jetlake.errors import ApiError, NoRespondersError, PermissionsError, Stream
 from jetlake.model.enums import DiscardPolicy
 from jetlake.model.publish import decode_pub_ack
 from jetlake.model.stream import StreamConfig
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 
 __all__ = ["KeyValue"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from jetlake.errors import ApiError, PermissionsError, UnsupportedStreamError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.requests.key_value import KeyValue
 
 __all__ = ["LossNotes", "note_key"]

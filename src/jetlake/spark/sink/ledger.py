@@ -16,7 +16,7 @@ import msgspec
 
 from jetlake.errors import BatchWrittenError
 from jetlake.model.encoding.codec import decode, encode
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.requests.key_value import KeyValue
 
 __all__ = ["Ledger", "written_error"]

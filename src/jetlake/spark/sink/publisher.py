@@ -19,7 +19,7 @@ from jetlake.model.publish import decode_pub_ack
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.headers import find_value, inline_status
 from jetlake.protocol.nuid import new_inbox
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
 
 __all__ = ["Publisher"]

@@ -23,7 +23,7 @@ from jetlake.client.tables.columns.message_columns import arrow_of
 from jetlake.errors import BadHeaderError, ConfigError, RowPublishError
 from jetlake.protocol.headers import encode_headers
 from jetlake.protocol.subjects import is_valid_publish
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, join, texts
 from jetlake.spark.sink.row_payload import RowPayload, make_row_encoder
 

@@ -12,7 +12,7 @@ from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.client.tables.decoding.avro_decoder import parse_avro
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 
 __all__ = ["RowPayload", "make_row_encoder"]
 

@@ -13,7 +13,8 @@ from jetlake.errors import JetlakeError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamInfo
 from jetlake.protocol.headers import find_value
-from jetlake.spark.options.options import SinkOptions, SourceOptions
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.sink.ledger import Ledger, written_error
 
 __all__ = ["StoredRows"]

@@ -18,7 +18,7 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetlakeError
 from jetlake.model.encoding.durations import nanoseconds, seconds
 from jetlake.protocol.nuid import next_nuid
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.ledger import Ledger
 from jetlake.spark.sink.outgoing import OutgoingBatch
 from jetlake.spark.sink.publisher import Publisher

@@ -8,7 +8,7 @@ from jetlake.errors import ConfigError, StreamRecreatedError, UnsupportedStreamE
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.lake.lake import Lake
 from jetlake.spark.lake.lake_reader import LakeRange
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.filters import Bounds
 
 __all__ = ["archived_range", "check_archive"]

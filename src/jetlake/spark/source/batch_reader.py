@@ -20,7 +20,7 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
 from jetlake.spark.lake.lake import open_lake
 from jetlake.spark.lake.lake_reader import LakePartition, plan_lake
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import pinned_partitions
 from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.reading.executor import read_lake_partition, read_partition

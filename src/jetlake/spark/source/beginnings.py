@@ -12,7 +12,7 @@ from jetlake.client.tables.reading.start_points import is_open, start_sequence
 from jetlake.client.tables.requests.identity import check_not_restored, first_newer
 from jetlake.errors import DataLossError, StreamRecreatedError
 from jetlake.model.stream import StreamInfo
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.stream_watch import StreamWatch
 

@@ -25,7 +25,7 @@ from jetlake.errors import (
 )
 from jetlake.model.enums import RetentionPolicy
 from jetlake.protocol.nuid import next_nuid
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import pinned_partitions
 from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.requests.loss_notes import LossNotes, note_key

@@ -16,7 +16,7 @@ from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError
 from jetlake.model.consumer import ConsumerConfig, ConsumerInfo
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.enums import AckPolicy, ConsumerAction
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["TAKEN_MAX", "claim", "consumer_name", "ensure_durable", "ensure_shared"]
 

@@ -8,7 +8,7 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, ConsumerHeldError, ConsumerNotFoundError, PermissionsError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import AckPolicy, DeliverPolicy
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.retention import CONSUMER_RESET
 from jetlake.spark.source.stream_watch import StreamWatch
 

@@ -9,7 +9,7 @@ from jetlake.client.tables.plan.offsets import StreamOffset
 from jetlake.client.tables.requests.identity import check_not_restored
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ApiError, PermissionsError, StreamNotFoundError, StreamRecreatedError, UnsupportedStreamError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.durable import consumer_name
 
 __all__ = ["release"]

@@ -9,7 +9,7 @@ from jetlake.client.tables.plan.reader_choice import Version, version_text
 from jetlake.errors import UnsupportedStreamError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamConfig
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 __all__ = ["choose_release"]
 

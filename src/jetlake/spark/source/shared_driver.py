@@ -20,7 +20,7 @@ from jetlake.client.tables.requests.pull_now import pull_now
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import StreamRecreatedError
 from jetlake.protocol import encoder
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import pinned_partitions
 from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.source.clock import Clock

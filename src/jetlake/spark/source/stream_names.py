@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jetlake.errors import UnsupportedStreamError
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.clock import Clock
 from jetlake.spark.source.stream_watch import StreamWatch
 

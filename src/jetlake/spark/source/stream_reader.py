@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from jetlake.client.tables.plan.offsets import initial_offset, read_offset
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.partition import TaskPartition
 from jetlake.spark.reading.executor import read_partition
 from jetlake.spark.source.driver import Driver

@@ -10,7 +10,7 @@ from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import JetStreamNotEnabledError, NoRespondersError, StreamNotFoundError, UnsupportedStreamError
 from jetlake.model.stream import StreamInfo
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.clock import Clock
 
 __all__ = ["StreamWatch"]

@@ -7,7 +7,7 @@ from jetlake.client.tables.plan.planning import SequenceRange, cut
 from jetlake.client.tables.reading.tasks import plan_pieces
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.stream import StreamInfo
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.plan.cluster_size import partitions_max
 from jetlake.spark.plan.partition import TaskPartition, as_tasks
 

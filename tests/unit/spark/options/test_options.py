@@ -6,7 +6,10 @@ import pytest
 
 from jetlake.client.tables.options.positions import Position
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import ConnectionOptions, SinkOptions, SourceOptions, describe
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.option_table import describe
+from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.options.source_options import SourceOptions
 
 SECRET = re.compile("(?i)secret|password|token|access[.]?key")
 

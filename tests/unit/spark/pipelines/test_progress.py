@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.pipelines.outage import OutageWatch
 from jetlake.spark.pipelines.progress import (
     BatchDone,

@@ -5,7 +5,7 @@ import pytest
 
 from jetlake.protocol.frames import Pub
 from jetlake.protocol.parser import ServerParser
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
 from jetlake.spark.sink.publisher import Publisher, _Piece
 

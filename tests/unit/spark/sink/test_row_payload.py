@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 from pyspark.sql.variant_utils import VariantUtils
 
 from jetlake.errors import ConfigError
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.row_payload import make_row_encoder
 
 AVRO = json.dumps(

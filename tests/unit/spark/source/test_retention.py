@@ -7,7 +7,7 @@ from jetlake.client.tables.plan.offsets import StreamOffset
 from jetlake.client.tables.plan.reader_choice import check_server, choose_reader, parse_version
 from jetlake.errors import DataLossError, StreamRecreatedError, UnsupportedStreamError
 from jetlake.model.stream import StreamConfig, StreamInfo, StreamState
-from jetlake.spark.options.options import SourceOptions
+from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.source.retention import choose_release
 
 NEW = (2, 15, 1)

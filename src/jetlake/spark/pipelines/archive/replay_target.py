@@ -10,7 +10,7 @@ from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.model.enums import RetentionPolicy
 from jetlake.model.stream import StreamConfig, StreamInfo
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 
 __all__ = ["HELD_ID", "ReplayTarget", "Resumption", "find_target"]
 

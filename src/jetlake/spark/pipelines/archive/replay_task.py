@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructType
 
 from jetlake.errors import RowPublishError
 from jetlake.model.transforms import Transform, compile_transform
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.archive.pacing import Pace, Schedule, slots
 from jetlake.spark.sink.outgoing import OutgoingBatch
 from jetlake.spark.sink.publisher import Publisher

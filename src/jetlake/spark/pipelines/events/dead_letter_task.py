@@ -18,7 +18,7 @@ from jetlake.errors import BadHeaderError, StreamNotFoundError
 from jetlake.model.encoding.times import parse_time
 from jetlake.model.replies import StoredMessage
 from jetlake.protocol.headers import Headers
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import UserDefinedFunctionLike

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetlake.spark.options.options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.pipelines.checks import require_stream
 
 __all__ = ["EVENTS_STREAM", "EVENT_FIELDS", "EVENT_SUBJECTS", "check_events_stream", "events_config"]

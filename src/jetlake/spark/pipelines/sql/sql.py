@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jetlake.client.tables.requests.patience import retrying
 from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
-from jetlake.spark.options.options import SinkOptions
+from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.lake.folder_sink import BATCHES, NOTES, is_data_file

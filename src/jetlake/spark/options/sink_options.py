@@ -1,0 +1,106 @@
+"""The options of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from jetlake.client.tables.options.option_values import choice, duration_s, positive, text
+from jetlake.errors import ConfigError
+from jetlake.protocol.subjects import is_valid_publish
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.option_names import bucket_name, stream_names
+from jetlake.spark.options.option_table import (
+    NO_AVRO_SCHEMA,
+    build,
+    known_options,
+    option,
+    refuse_unknown,
+    without_path,
+)
+
+__all__ = ["SinkOptions"]
+
+
+def _subject(value: str) -> str:
+    if not is_valid_publish(value.encode()):
+        raise ValueError("it is no subject to publish to (no wildcards, no blanks, no empty tokens)")
+    return value
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Where to write, what of each row, under which message id, and how hard to try."""
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    subject: str = option(
+        "subject", _subject, "", "column `subject`", "Subject of every message; without it, column `subject` says it."
+    )
+    stream: str = option(
+        "stream",
+        lambda value: stream_names(value)[0],
+        "",
+        "any",
+        "The stream that must take the messages (`Nats-Expected-Stream`): a subject of another one is then an error.",
+    )
+    payload_format: str = option(
+        "payloadFormat",
+        choice("raw", "json", "avro"),
+        "raw",
+        "raw",
+        "`raw` publishes column `data` (binary or string); `json` publishes all other columns as a JSON object, in "
+        "which a VARIANT is the JSON that it stands for; `avro` publishes them as a record of `avroSchema`.",
+    )
+    avro_schema: str = option(
+        "avroSchema", text, "", "none", "The schema to write by as JSON text, for `payloadFormat=avro`."
+    )
+    message_id: str = option(
+        "messageId",
+        choice("auto", "column", "source", "row", "none"),
+        "auto",
+        "auto",
+        "Where `Nats-Msg-Id` comes from: `column` (`msg_id`), `source` (columns `stream` and `sequence`), `row` "
+        "(query, batch, partition, row and content), `none`; `auto` is `column` if there is one, else `row`.",
+    )
+    run_id: str = option(
+        "runId",
+        text,
+        "",
+        "random",
+        "Name of a batch write inside its row ids: a repeated job with the same name is deduplicated by the stream. In "
+        "a streaming query a new name means a new run: when its checkpoint was rolled back, batches are written again.",
+    )
+    window: int = option(
+        "publishWindow", positive, 4096, "4096", "Most messages of a task that may wait for their acknowledgement."
+    )
+    ack_timeout_s: float = option(
+        "ackTimeout",
+        duration_s,
+        10.0,
+        "10s",
+        "How long to wait for an acknowledgement before publishing again under the same id.",
+    )
+    ledger: str = option(
+        "ledger",
+        bucket_name,
+        "jetlake_spark",
+        "jetlake_spark",
+        "Key-value bucket that notes the finished batches of streaming queries, so that one that is replayed after the "
+        "stream's duplicate window is not written again; made when missing. `none` does without.",
+    )
+
+    def __post_init__(self) -> None:
+        if self.payload_format == "avro" and not self.avro_schema:
+            raise ConfigError(NO_AVRO_SCHEMA)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SinkOptions:
+        """The options of a write.
+
+        Raises:
+            ConfigError: the first option that is unknown or unusable, with the reason.
+        """
+        given = without_path(options, "subject")
+        refuse_unknown(given, known_options(ConnectionOptions, cls), "writing")
+        sink = build(cls, given)
+        return replace(sink, connection=ConnectionOptions.of(given))

@@ -1,0 +1,283 @@
+"""The options of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from jetlake.client.tables.options.filters import subject_filters
+from jetlake.client.tables.options.option_values import (
+    boolean,
+    byte_size,
+    choice,
+    count,
+    duration_s,
+    names,
+    positive,
+    text,
+)
+from jetlake.client.tables.options.positions import EARLIEST, LATEST, Positions, parse_positions
+from jetlake.errors import ConfigError
+from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.option_names import bucket_name, consumer_name, stream_patterns
+from jetlake.spark.options.option_table import (
+    NO_AVRO_SCHEMA,
+    build,
+    known_options,
+    option,
+    refuse_unknown,
+    without_path,
+)
+
+__all__ = ["SourceOptions"]
+
+_FROM_EARLIEST = Positions(EARLIEST)
+_TO_LATEST = Positions(LATEST)
+_parse_starting = parse_positions(EARLIEST)
+_parse_ending = parse_positions(LATEST)
+
+
+def _filters(value: str) -> tuple[str, ...]:
+    """Subject filters; one that another one covers is left out, for the server refuses such pairs."""
+    return subject_filters(names(value))
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What to read, from where to where, in which pieces, and what to make of it."""
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    streams: tuple[str, ...] = option(
+        "stream",
+        stream_patterns,
+        (),
+        "required",
+        'Name of the stream, or of several separated by commas. `.load("ORDERS")` says the same. `*` stands for any '
+        "characters: `ORDERS_*` reads all streams with such names, and a streaming query finds new ones as they come.",
+    )
+    discovery_interval_s: float = option(
+        "discoveryInterval", duration_s, 10.0, "10s", "How often a streaming query looks for new streams of a pattern."
+    )
+    subjects: tuple[str, ...] = option(
+        "subjects",
+        _filters,
+        (),
+        "all",
+        "Read only messages whose subject matches one of these, separated by commas (or a JSON array); wildcards "
+        "`*` and `>` as usual. The server filters.",
+    )
+    starting: Positions = option(  # noqa: RUF009 - a frozen value
+        "startingPosition",
+        _parse_starting,
+        _FROM_EARLIEST,
+        "earliest",
+        "Where a batch read, or a new streaming query, starts: `earliest`, `latest`, `seq:N`, "
+        "`time:2026-01-31T12:00:00Z`, `-10 minutes`, `last:N`; or a JSON object with one for each stream. A query "
+        "that has a checkpoint goes on from there.",
+    )
+    ending: Positions = option(  # noqa: RUF009
+        "endingPosition",
+        _parse_ending,
+        _TO_LATEST,
+        "latest",
+        "Where a batch read ends, exclusive for times and inclusive for `seq:N`; not for streaming.",
+    )
+    archive: str = option(
+        "archive",
+        text,
+        "",
+        "none",
+        "Folder of an archive of the stream (`jetlake pipeline archive`, Parquet or Delta): a batch read takes what is "
+        "archived from there and the rest from the stream. Every executor must reach it.",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        boolean,
+        True,
+        "true",
+        "Fail when messages were removed before they were read, or the stream was created anew. With `false` the query "
+        "goes on and counts them as `lost` in its offsets.",
+    )
+    ledger: str = option(
+        "ledger",
+        bucket_name,
+        "jetlake_spark",
+        "jetlake_spark",
+        "Key-value bucket in which tasks note what they found lost, with `failOnDataLoss=false`, so that the query's "
+        "`lost` counts it; made when the first message is lost. `none` does without: such losses are then only logged.",
+    )
+    reader: str = option(
+        "reader",
+        choice("auto", "consumer", "direct", "leader"),
+        "auto",
+        "auto",
+        "How tasks read: `consumer` (an ephemeral pull consumer; limits streams only), `direct` (batches of direct "
+        "gets; the stream needs `allow_direct`, the server 2.11), `leader` (one request a message: slow, and works "
+        "everywhere), `auto` (a consumer for large ranges of limits streams, else direct gets).",
+    )
+    direct_below: int = option(
+        "directGetBelow",
+        count,
+        20_000,
+        "20000",
+        "With `reader=auto`: ranges of fewer messages than this are read by direct gets where the stream allows it.",
+    )
+    guarantee: str = option(
+        "guarantee",
+        choice("exactlyOnce", "atLeastOnce"),
+        "exactlyOnce",
+        "exactlyOnce",
+        "`atLeastOnce` takes messages of a work queue or interest stream from a shared durable consumer and "
+        "acknowledges them one by one: for queues that others read too, and for servers or permissions that allow no "
+        "purge or reset. Streaming only.",
+    )
+    consumer: str = option(
+        "consumer",
+        consumer_name,
+        "",
+        "from stream and subjects",
+        "Name of the durable consumer by which a streaming query holds its place in a work queue or interest stream.",
+    )
+    take_over: bool = option(
+        "consumerTakeover",
+        boolean,
+        False,
+        "false",
+        "Take the durable consumer over from another query (one whose checkpoint is gone). Never while that one runs.",
+    )
+    lag_consumer: str = option(
+        "lagConsumer",
+        consumer_name,
+        "",
+        "none",
+        "Name of a durable consumer that a streaming query keeps behind its last finished batch, in every limits "
+        "stream that it reads: what NATS tools show as pending is the query's lag. Each query needs a name of its own; "
+        "work queues and interest streams have option `consumer` for it.",
+    )
+    max_messages: int = option(
+        "maxMessagesPerTrigger",
+        positive,
+        0,
+        "all",
+        "Most messages in one micro-batch, shared by the streams in proportion. With `subjects` exactly so many that "
+        "match, else counted in sequences.",
+    )
+    max_bytes: int = option(
+        "maxBytesPerTrigger",
+        byte_size,
+        0,
+        "all",
+        "Most bytes in one micro-batch, by the sizes of its messages (subject, headers and payload), but one message "
+        "at least.",
+    )
+    min_messages: int = option(
+        "minMessagesPerTrigger",
+        positive,
+        0,
+        "1",
+        "Wait until so many messages are there, but no longer than `maxTriggerDelay`. Not for AvailableNow.",
+    )
+    max_trigger_delay_s: float = option(
+        "maxTriggerDelay", duration_s, 900.0, "15m", "Longest wait for `minMessagesPerTrigger`."
+    )
+    messages_per_partition: int = option(
+        "messagesPerPartition", positive, 100_000, "100000", "Cut a range so that a task reads about so many messages."
+    )
+    bytes_per_partition: int = option(
+        "bytesPerPartition", byte_size, 128 << 20, "128m", "Cut a range so that a task reads about so many bytes."
+    )
+    min_partitions: int = option(
+        "minPartitions", positive, 1, "1", "Cut every stream's range into at least so many tasks."
+    )
+    max_partitions: int = option(
+        "maxPartitions",
+        positive,
+        0,
+        "the cluster's cores, or 8",
+        "Cut every stream's range into at most so many tasks. The cluster's cores are known in a session of "
+        "`jetlake.spark.session()`.",
+    )
+    poll_interval_s: float = option(
+        "pollInterval", duration_s, 0.1, "100ms", "How often a streaming query asks the server for news."
+    )
+    rows_per_batch: int = option(
+        "arrowBatchRows", positive, 8192, "8192", "Most rows that go to Spark in one Arrow batch."
+    )
+    payload_format: str = option(
+        "payloadFormat",
+        choice("raw", "json", "avro", "variant"),
+        "raw",
+        "raw",
+        "`raw` gives column `data` as bytes; `json` and `avro` decode it into the struct column `value`, `variant` any "
+        "JSON into a VARIANT.",
+    )
+    payload_schema: str = option(
+        "payloadSchema",
+        text,
+        "",
+        "from the schema",
+        "Fields of `value` for `payloadFormat=json`, as DDL: `id bigint, amount double`. Not needed when "
+        "`.schema(...)` has a `value` column.",
+    )
+    avro_schema: str = option(
+        "avroSchema", text, "", "none", "The writer's schema as JSON text, for `payloadFormat=avro`."
+    )
+    avro_reader_schema: str = option(
+        "avroReaderSchema",
+        text,
+        "",
+        "`avroSchema`",
+        "The schema to read Avro records by, where it is not the writer's: Avro's rules for renamed, added and removed "
+        "fields hold.",
+    )
+    bad_rows: str = option(
+        "badRows",
+        choice("fail", "column"),
+        "fail",
+        "fail",
+        "A payload that cannot be decoded: `fail` names stream and sequence in an error, `column` leaves `value` null "
+        "and fills the columns `bad_data` and `bad_reason`.",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.streams:
+            raise ConfigError(
+                "option stream is missing: name the stream to read, or give it to load(...); a table keeps its options "
+                "when CREATE TABLE lists no columns"
+            )
+        if self.max_partitions and self.min_partitions > self.max_partitions:
+            raise ConfigError(
+                f"option minPartitions={self.min_partitions} is more than maxPartitions={self.max_partitions}"
+            )
+        if self.max_messages and self.min_messages > self.max_messages:
+            raise ConfigError(
+                f"option minMessagesPerTrigger={self.min_messages} can never be reached with "
+                f"maxMessagesPerTrigger={self.max_messages}"
+            )
+        if self.payload_format == "avro" and not self.avro_schema:
+            raise ConfigError(NO_AVRO_SCHEMA)
+        for name, positions in (("startingPosition", self.starting), ("endingPosition", self.ending)):
+            for stream, _ in positions.by_stream:
+                if stream not in self.streams and not self.has_patterns:
+                    raise ConfigError(f"option {name} names stream {stream!r}, which option stream does not")
+        if (len(self.streams) > 1 or self.has_patterns) and self.archive:
+            raise ConfigError("option archive holds one stream: read each stream by itself, and union the DataFrames")
+        if (len(self.streams) > 1 or self.has_patterns) and self.guarantee == "atLeastOnce":
+            raise ConfigError("guarantee=atLeastOnce reads one stream: give each stream a query of its own")
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether the streams' names hold patterns."""
+        return any("*" in name for name in self.streams)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of a read.
+
+        Raises:
+            ConfigError: the first option that is unknown or unusable, with the reason.
+        """
+        given = without_path(options, "stream")
+        refuse_unknown(given, known_options(ConnectionOptions, cls), "reading")
+        source = build(cls, given)
+        return replace(source, connection=ConnectionOptions.of(given))
