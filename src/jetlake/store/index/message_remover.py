@@ -198,7 +198,10 @@ class MessageRemover(Generic[BlockType]):
         over: list[int] = []
         for number in numbers:
             excess = subjects.count(number) - limit
-            if excess > 0:
+            if excess == 1:
+                # The usual case, which needs no postings.
+                over.append(subjects.first(number))
+            elif excess > 0:
                 over += subjects.from_(number, 0, excess)
         over.sort()
         return over
