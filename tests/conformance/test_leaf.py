@@ -251,6 +251,20 @@ async def test_denied_subjects_stay_on_their_side(make_edge, clients):
     assert "noise.x" not in seen
 
 
+async def test_monitoring_shows_the_line(edge):
+    await edge.knows(edge.leaf, "$JS.hub.API.INFO")
+    (row,) = (await report(edge.leaf, "leafz?subs=1"))["leafs"]
+    counts = {"in_msgs", "out_msgs", "in_bytes", "out_bytes", "subscriptions", "subscriptions_list"}
+    assert row.keys() == {"id", "name", "is_spoke", "account", "ip", "port", "rtt", "compression", *counts}
+    assert (row["name"], row["is_spoke"], row["account"]) == ("hub", True, "$G")
+    varz = await report(edge.leaf, "varz")
+    assert varz["leafnodes"] == 1
+    (remote,) = varz["leaf"]["remotes"]
+    assert (remote["local_account"], remote["urls"]) == ("$G", [f"localhost:{edge.line.port}"])
+    assert (await report(edge.leaf, "accountz?acc=$G"))["account_detail"]["leafnode_connections"] == 1
+    assert (await report(edge.leaf, "leafz?acc=OTHER"))["leafs"] == []
+
+
 async def test_a_wrong_password_is_refused_and_tried_again(make_edge):
     edge = await make_edge(hub_leaf="authorization { user: leaf, password: right }", user="leaf:wrong")
     await until(lambda: edge.hub.log.count("authentication error") >= 2)

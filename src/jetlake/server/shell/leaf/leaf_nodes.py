@@ -42,7 +42,8 @@ class LeafNodes:
         announcements: dict[str, Announcements] = {}
         for remote in options.remotes:
             check_secrets(remote)
-            client_context(remote.tls)
+            if remote.tls is not None:
+                client_context(remote.tls)
             account = services.accounts.get_or_create(remote.account)
             if account.name not in announcements:
                 # Every server answers for itself on these; only the system account of a hub asks all.
