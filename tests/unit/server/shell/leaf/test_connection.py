@@ -1,6 +1,8 @@
 """A leaf connection: the handshake, what is announced, and how it ends."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from shell_support import Client
 
 
@@ -117,3 +119,51 @@ async def test_a_hub_that_does_not_read_is_cut_off_and_nothing_is_kept(hub, make
     assert end.connection.closed
     assert end.transport.aborted
     assert end.connection.writer.pending_bytes() <= end.transport.buffered
+
+
+WORDS = st.sampled_from(
+    [
+        b"LS+ a.*",
+        b"LS+ a q 2",
+        b"LS+ a q 0",
+        b"LS- a q",
+        b"LS- a.*",
+        b"LS+ $JS.API.>",
+        b"LS+ \xff.>",
+        b"LMSG a 2\r\nhi",
+        b"LMSG a.b $JS.ACK.S.c.1.1.1.1.0@x.y 2\r\nhi",
+        b"LMSG a $JS.ACK.@ 0\r\n",
+        b"LMSG a $JS.ACK.S.c.1.1.1.1.0@ 0\r\n",
+        b"LMSG a..b + r q p 0\r\n",
+        b"LMSG $JS.API.STREAM.NAMES r 0\r\n",
+        b"LMSG $JS.edge.API.STREAM.NAMES r 0\r\n",
+        b"LMSG $JS.ACK.S.c.1.1.1.1.0 4\r\n+ACK",
+        b"HMSG a 3 3\r\nxxx",
+        b"HMSG a r 12 14\r\nNATS/1.0\r\n\r\nhi",
+        b"PING",
+        b"PONG",
+        b"+OK",
+        b"-ERR 'no'",
+        b'INFO {"client_id":1,"leafnode_urls":["x:y"],"max_payload":1}',
+        b"INFO {",
+        b"CONNECT {}",
+    ]
+)
+
+
+@given(st.lists(WORDS | st.binary(max_size=8), max_size=12), st.integers(1, 40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+async def test_whatever_a_hub_sends_is_no_defect(hub, make_server, lines, size):
+    server = make_server()
+    client = await Client(server).hello()
+    client.send(b"SUB > 1\r\nSUB a q 2\r\n")
+    end = await hub(server=server).join()
+    data = b"".join(line + b"\r\n" for line in lines)
+    for position in range(0, len(data), size):
+        end.send(data[position : position + size])
+    await end.take()
+    client.send(b"PUB a r 1\r\nx\r\n")
+    await end.take()
+    end.connection.connection_lost(None)
+    await end.take()
+    assert server.defects == 0, server.log.lines[-3:]
