@@ -3,7 +3,7 @@
 import { actions, drawWho } from "./actions.js";
 import { make, own, patch } from "./elements.js";
 import { ask, forget, onRefused, state } from "./live.js";
-import { absence, failed } from "./parts.js";
+import { absence, command, failed } from "./parts.js";
 import { bucket, buckets } from "./pages/buckets.js";
 import consumer from "./pages/consumer.js";
 import consumers from "./pages/consumers.js";
@@ -53,13 +53,17 @@ function changed() {
   redraw();
 }
 
+/** What there is to see for somebody to whom nothing is shown. */
+function entrance() {
+  return make("section", { id: "login", class: "card" }, ...(session.can_login
+    ? [make("h1", {}, "Log in"), make("p", { class: "soft" }, "With a user of the NATS server. What you see and may change is what its permissions allow."), loginForm(entered)]
+    : [make("h1", {}, "Not connected"), make("p", {}, "The dashboard on this port can't connect to its own server, which may ask for TLS. Start one that can: ", command("jetlake dashboard --tlsca FILE --login"))]));
+}
+
 function render() {
   drawServer();
   if (session.needs_login) {
-    if (!document.getElementById("login")) {
-      patch(document.getElementById("main"), [own(make("section", { id: "login", class: "card" }, make("h1", {}, "Log in"),
-        make("p", { class: "soft" }, "With a user of the NATS server. What you see and may change is what its permissions allow."), loginForm(entered)))]);
-    }
+    if (!document.getElementById("login")) patch(document.getElementById("main"), [own(entrance())]);
     return;
   }
   const context = { route: route(), changed, redraw, actions };
