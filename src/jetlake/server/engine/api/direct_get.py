@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from jetlake.server.engine.core.api_level import requires_newer_api
 from jetlake.server.engine.routing.account import Message
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["direct_get"]
@@ -42,10 +44,19 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
     stream = jetstream.direct_reader(name)
     if stream is None:
         return False
-    if not reply:
-        return True
+    if reply:
+        jetstream.services.long_work.begin(_serve(jetstream, stream, reply, by_subject, header, payload))
+    return True
+
+
+def _serve(
+    jetstream: JetStream, stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
+) -> Steps[None]:
+    """Send the answer, in steps if it takes long to find."""
+    answer: list[_Answer] | _BatchDelivery
     try:
-        answer = _answer(stream, reply, by_subject, header, payload)
+        found = _answer(stream, reply, by_subject, header, payload)
+        answer = (yield from found) if isinstance(found, Generator) else found
     except ConfigError:  # an invalid time
         answer = [_MALFORMED_REQUEST]
     except StoreError as error:
@@ -56,7 +67,6 @@ def direct_get(jetstream: JetStream, subject: bytes, reply: bytes, header: bytes
     else:
         messages = _messages(reply, answer)
         commit.when_settled(lambda: jetstream.account.send_to(reply, messages))
-    return True
 
 
 # A status is its header block; a message is header and payload.
@@ -69,8 +79,8 @@ def _messages(reply: bytes, answers: list[_Answer]) -> list[Message]:
 
 def _answer(
     stream: Stream[Any], reply: bytes, by_subject: bytes, header: bytes, payload: bytes
-) -> list[_Answer] | _BatchDelivery:
-    """Return the answers, or a batch delivery for a request that asks for many messages."""
+) -> list[_Answer] | _BatchDelivery | Steps[list[_Answer]]:
+    """Return the answers, the steps that find them, or a batch delivery for a request that asks for many messages."""
     if requires_newer_api(header):
         return [_REQUIRED_API_LEVEL]
     stripped = payload.strip()
@@ -196,7 +206,7 @@ class _BatchDelivery:
         return not is_last
 
 
-def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Answer]:
+def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> Steps[list[_Answer]]:
     """Return the newest message of every matching subject, in the order of sequences, as of a sequence or time."""
     store = stream.store
     up_to = request.up_to_seq or store.last_sequence
@@ -207,7 +217,7 @@ def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Ans
     if up_to < 1 or is_ahead:
         return [_NO_RESULTS]
     subject_filter = SubjectFilter.of([_bytes(pattern) for pattern in request.multi_last])
-    sequences = store.last_per_subject(subject_filter, up_to)
+    sequences = yield from store.in_steps.last_per_subject(subject_filter, up_to)
     if not sequences:
         return [_NO_RESULTS]
     if len(sequences) > MULTI_LAST_MAX:
@@ -215,6 +225,9 @@ def _newest_of_each(stream: Stream[Any], request: DirectGetRequest) -> list[_Ans
     sequences = [sequence for sequence in sequences if sequence >= request.seq]
     answers = _Batch(stream, replace(request, no_hdr=False), len(sequences), up_to)
     for sequence in sequences[: request.batch] if request.batch > 0 else sequences:
+        yield
+        if stream.is_closed:
+            return [_NO_RESULTS]
         message = store.get(sequence)
         if message is not None and not answers.is_full:
             answers.add(message)
