@@ -270,3 +270,19 @@ def test_memory_does_not_grow_with_the_stream(tmp_path):
         tracemalloc.stop()
     assert cache.bytes <= cache.bytes_max
     assert held[-1] - held[0] < 4 * 30_000, held
+
+
+def test_a_removed_message_whose_record_and_piece_are_damaged_is_no_loss(world):
+    disk, expected = world
+    segment = next(block for block in reversed(open_store(disk)._index.blocks) if block.first <= 90)
+    path = segment.file.path
+    log, piece = disk.content(path), disk.content(path.with_suffix(".idx"))
+    at = log.index(b"%d" % 89 * 5)
+    disk.kill()
+    for place in range(0, len(piece), 5):
+        reports = []
+        disk.put(path, log[:at] + b"!" + log[at + 1 :])
+        disk.put(path.with_suffix(".idx"), piece[:place] + bytes([piece[place] ^ 4]) + piece[place + 1 :])
+        store = FileStore(disk, FOLDER, segment_bytes=1500, index_cache=IndexCache(0), report=reports.append)
+        assert (content(store)[0], store.lost, reports) == (expected[0], [], []), place
+        disk.kill()

@@ -165,8 +165,9 @@ class FileStore(IndexedStore[Segment]):
         index.last_sequence = found.last_sequence
         index.first_sequence = 1 if found.last_sequence else 0
         self._log.durability.begin(found.last_sequence)
-        index.settle_first()
         gone = merged(found.tombstones + found.incomplete)
+        self._lost.expect_removed(gone)
+        index.settle_first()
         for first, last in gone:
             index.kill_range(first, last)
         index.settle_first()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jetlake.store.log.segment_list import SegmentList
-from jetlake.store.sequence_ranges import Range, ranges_of, told
+from jetlake.store.sequence_ranges import Range, ranges_of, told, without
 
 __all__ = ["LOST_MAX", "LostMessages"]
 
@@ -32,16 +32,25 @@ class LostMessages:
         self._folder = folder
         self._segments = segments
         self._report = report
+        self._removed: list[Range] = []
+
+    def expect_removed(self, gone: list[Range]) -> None:
+        """Count no message between these sequences until `begin`: their removal is about to be applied."""
+        self._removed = gone
 
     def begin(self, sequences: list[int], size: int) -> None:
-        """Take over what recovery found; whoever calls writes the list of segments."""
-        self.sequences = sequences
-        self.bytes = size
+        """Take over what recovery found, beside what was added; whoever calls writes the list of segments."""
+        self.sequences = sorted({*self.sequences, *sequences})
+        self.bytes += size
+        self._removed = []
         if sequences:
             self._tell(sequences)
 
     def add(self, sequences: list[int], size: int) -> None:
         """Note messages whose records turned out to be damaged."""
+        sequences = without(ranges_of(sequences), self._removed, LOST_MAX)
+        if not sequences:
+            return
         self.bytes += size
         for sequence in sequences:
             insort(self.sequences, sequence)
