@@ -62,6 +62,23 @@ async def add(
         options.update(answers)
     if pull and options["deliver_subject"]:
         fail("--pull and --target exclude each other: a pull consumer has no target", EXIT_USAGE)
+    made = _new_config(name, options, deliver, pause, config, ephemeral=ephemeral)
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        await create_consumer(js.api, stream, made, ConsumerAction.CREATE)
+        print_info(await handle.consumer_info(made.name), as_json, f"Consumer {stream} > {made.name} was made")
+
+
+def _new_config(
+    name: str | None,
+    options: dict[str, Any],
+    deliver: Start | None,
+    pause: int | None,
+    config: str | None,
+    *,
+    ephemeral: bool,
+) -> ConsumerConfig:
+    """The configuration of a new consumer: that of the file, and over it the options."""
     fields = given_fields(options)
     if deliver is not None:
         fields.update(deliver.fields)
@@ -71,14 +88,10 @@ async def add(
     base = read_config(config, ConsumerConfig) if config else ConsumerConfig()
     if "ack_policy" not in fields and not config:
         fields["ack_policy"] = "none" if ephemeral and options["deliver_subject"] else "explicit"
-    chosen = name or base.name or base.durable_name or next_nuid()[:8]
-    fields["name"] = chosen
+    fields["name"] = name or base.name or base.durable_name or next_nuid()[:8]
     if (name or base.durable_name) and not ephemeral:
-        fields["durable_name"] = chosen
-    async with session.jetstream() as js:
-        handle = await js.stream(stream)
-        await create_consumer(js.api, stream, with_fields(base, fields), ConsumerAction.CREATE)
-        print_info(await handle.consumer_info(chosen), as_json, f"Consumer {stream} > {chosen} was made")
+        fields["durable_name"] = fields["name"]
+    return with_fields(base, fields)
 
 
 @click.command("edit", cls=SharedCommand, example="jetlake consumer edit ORDERS worker --max-deliver 5")

@@ -12,7 +12,7 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.commit import Commit
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
-from jetlake.server.engine.stream.message_ids import MessageIds
+from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.message_writer import Batch
 from jetlake.store.interface import MessageStore
 

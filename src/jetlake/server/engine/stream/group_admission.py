@@ -8,7 +8,7 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.batch.atomic_batches import StagedMessage
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission, check_stream, parse_sequence
 from jetlake.server.engine.stream.counters import TOTAL, check_increment, count, keep_sources
-from jetlake.server.engine.stream.deduplication import Deduplication
+from jetlake.server.engine.stream.ids.deduplication import Deduplication
 from jetlake.server.engine.stream.message_headers import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,

@@ -9,9 +9,9 @@ from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP
-from jetlake.server.engine.stream.message_ids import MessageIds
 from jetlake.server.engine.stream.message_lifetimes import TTL, MessageLifetimes
 from jetlake.server.engine.stream.republish import Republisher
 from jetlake.server.engine.stream.retention import Retention

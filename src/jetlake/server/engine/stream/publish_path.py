@@ -28,9 +28,9 @@ from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
 from jetlake.server.engine.stream.group_admission import GroupAdmission
+from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
-from jetlake.server.engine.stream.message_ids import MessageIds
 from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore

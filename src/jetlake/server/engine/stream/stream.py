@@ -27,8 +27,8 @@ from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.copy_path import CopyPath
 from jetlake.server.engine.stream.copying_contract import Copying, NoCopying
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
+from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.limits import Limits
-from jetlake.server.engine.stream.message_ids import MessageIds
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.publish_path import PublishPath

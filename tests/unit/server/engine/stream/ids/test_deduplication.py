@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.server.engine.stream.deduplication import Deduplication
+from jetlake.server.engine.stream.ids.deduplication import Deduplication
 
 SECOND = 1_000_000_000
 

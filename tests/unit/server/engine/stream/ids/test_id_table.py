@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.server.engine.stream.id_table import IdTable
+from jetlake.server.engine.stream.ids.id_table import IdTable
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9000), st.integers(1, 4000)), max_size=12))

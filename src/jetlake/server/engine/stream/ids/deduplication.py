@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from jetlake.server.engine.stream.id_table import IdTable
+from jetlake.server.engine.stream.ids.id_table import IdTable
 
 __all__ = ["Deduplication"]
 

@@ -13,7 +13,7 @@ from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.engine.storage.storage import SavedIds, StreamHome
-from jetlake.server.engine.stream.deduplication import Deduplication
+from jetlake.server.engine.stream.ids.deduplication import Deduplication
 from jetlake.server.engine.stream.message_headers import MSG_ID
 from jetlake.store.journal.id_log import IdEntry, IdLog
 

@@ -1,0 +1,1 @@
+"""Message ids: which a stream remembers, and how the files of a stream keep them."""
