@@ -1,4 +1,7 @@
-"""The interest of other servers, and the way of messages to it: one copy to each server, for all that matches there."""
+"""The interest of other servers, and the way of messages to it: one copy to each server, for all that matches there.
+
+The reasons are in decision 25 (docs/decisions).
+"""
 
 from __future__ import annotations
 

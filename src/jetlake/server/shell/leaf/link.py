@@ -1,4 +1,7 @@
-"""A link: what one leaf connection carries between an account here and an account of the hub."""
+"""A link: what one leaf connection carries between an account here and an account of the hub.
+
+The reasons are in decision 25 (docs/decisions).
+"""
 
 from __future__ import annotations
 
