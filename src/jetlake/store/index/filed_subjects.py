@@ -171,11 +171,11 @@ class FiledSubjects:
         # Above the last gap the postings' running counts tell the number; below it, blocks are looked at one by one.
         gap = min(self.dead_high, self.highs[number])
         if sequence > gap:
-            return self.filed[number] - self._filed_before(number, sequence)
+            return self._count_above(number, sequence)
         low, place, high = (self._place(each) for each in (self.lows[number], sequence, gap))
         if place - low < high - place:
             return count - self._count_between(number, self.lows[number], sequence - 1)
-        above = self.filed[number] - self._filed_before(number, gap + 1) if gap < self.highs[number] else 0
+        above = self._count_above(number, gap + 1) if gap < self.highs[number] else 0
         return self._count_between(number, sequence, gap) + above
 
     def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> list[int]:
@@ -247,14 +247,17 @@ class FiledSubjects:
                     return found
         return 0
 
-    def _filed_before(self, number: int, sequence: int) -> int:
-        """How many sequences of a subject below this one were ever filed; it must lie above `dead_high`."""
+    def _count_above(self, number: int, sequence: int) -> int:
+        """How many filed messages of a subject are not below this sequence, which must lie above `dead_high`."""
         for block in self._blocks_with(number, sequence, self.highs[number]):
             postings = block.postings()
             place = postings.place_of(number)
-            if place >= 0 and postings.earlier is not None:
-                return postings.earlier[place] + bisect_left(postings.at(place), sequence)
-        return self.filed[number]
+            if place < 0:
+                continue
+            if postings.earlier is None:  # The block has no piece that tells its running counts.
+                return self._count_between(number, sequence, self.highs[number])
+            return self.filed[number] - postings.earlier[place] - bisect_left(postings.at(place), sequence)
+        return 0
 
     def _count_between(self, number: int, first: int, last: int) -> int:
         count = 0
