@@ -48,6 +48,7 @@ class Growing:
         self.client = RawClient(running.port)
         self.rss_max = 0.0
         self._asked_at = 0
+        self._sent = 0
         self._subjects = subjects
         self._random = random.Random(1)
         self._order = order = [number * 7919 % subjects for number in range(-(-subjects // RUN) * RUN)]
@@ -65,7 +66,8 @@ class Growing:
         started = time.perf_counter()
         for at in range(0, count, RUN):
             # nats-server buffers 10,000 messages and drops what comes beyond.
-            self.client.send_and_count([self._runs[at // RUN % len(self._runs)]], ACK, RUN)
+            self.client.send_and_count([self._runs[self._sent % len(self._runs)]], ACK, RUN)
+            self._sent += 1
             if at % (100 * RUN) == 0:
                 self.rss_max = max(self.rss_max, rss_mib(self.pid))
         return count / (time.perf_counter() - started)
