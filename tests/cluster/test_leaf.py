@@ -3,10 +3,12 @@
 More of it, and with three servers at the hub, in `full_leaf.py`.
 """
 
+import pytest
 from edge_shop import EdgeShop
 from leaf_support import Edge
 
 
+@pytest.mark.timeout(400)
 async def test_a_hub_sources_from_an_edge_through_cuts_and_kills():
     edge = Edge("embedded", process=True)
     shop = None

@@ -60,14 +60,14 @@ class EdgeShop:
         except jetlake.JetlakeError:
             return 0
 
-    async def progress(self, timeout_s=60):
+    async def progress(self, timeout_s=120):
         """Wait until the hub has what was sold so far."""
         sold = self.sold
         async with asyncio.timeout(timeout_s):
             while await self.arrived() < sold:
                 await asyncio.sleep(0.05)
 
-    async def count(self, timeout_s=90):
+    async def count(self, timeout_s=120):
         """Stop selling, wait for the hub to catch up, and compare both streams: every sale once, in its order."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -12,6 +12,8 @@ HUB = """
 server_name: hub
 jetstream { store_dir: "STORE_DIR", domain: hub }
 """
+# After failed attempts a leaf node pauses longer; a busy machine may make several of them fail.
+JOIN_S = 60
 LEAF = """
 server_name: edge
 jetstream { store_dir: "STORE_DIR", domain: edge }
@@ -130,7 +132,7 @@ class Edge:
     async def joined(self):
         """Wait until both know of each other."""
         for server in (self.hub, self.leaf):
-            await until(lambda server=server: self._is_joined(server))
+            await until(lambda server=server: self._is_joined(server), JOIN_S)
         return self
 
     async def _is_joined(self, server):
@@ -144,7 +146,7 @@ class Edge:
             async def is_parted(server=server):
                 return (await report(server, "leafz"))["leafnodes"] == 0
 
-            await until(is_parted)
+            await until(is_parted, JOIN_S)
 
     async def knows(self, server, *subjects):
         """Wait until the server knows of the other one's interest in the subjects, each as often as it stands here."""
@@ -153,7 +155,7 @@ class Edge:
             rows = (await report(server, "leafz?subs=1"))["leafs"]
             return Counter(rows[0].get("subscriptions_list", ()) if rows else ()) >= Counter(subjects)
 
-        await until(does)
+        await until(does, JOIN_S)
 
     async def discard(self):
         for part in (self.leaf, self.hub):
