@@ -5,11 +5,21 @@ from collections import Counter
 
 import jetlake
 from jetlake import JetlakeError
-from jetlake.errors import PublishTimeoutError
+from jetlake.errors import PublishTimeoutError, RequestTimeoutError
 
 STREAM = "S"
 BUCKET = "B"
 PROGRESS_S = 90
+
+
+async def created(create):
+    """Create something that may be created twice; a cluster that has just come up may leave a request unanswered."""
+    for _ in range(6):
+        try:
+            return await create()
+        except RequestTimeoutError:
+            pass
+    return await create()
 
 
 class Workload:
@@ -51,9 +61,9 @@ class Workload:
         return client
 
     async def start(self):
-        js = (await self.connect()).jetstream(timeout=60)
-        await js.create_stream(STREAM, subjects=["s.>"], num_replicas=3)
-        await js.create_key_value(BUCKET, num_replicas=3)
+        js = (await self.connect()).jetstream(timeout=10)
+        await created(lambda: js.create_stream(STREAM, subjects=["s.>"], num_replicas=3))
+        await created(lambda: js.create_key_value(BUCKET, num_replicas=3))
         publishers = [self._publish("a"), self._publish("b"), self._publish_windowed(), self._put()]
         readers = [self._consume(), self._consume_in_group("g1"), self._consume_in_group("g2"), self._fetch()]
         readers += [self._read_in_order(), self._subscribe(), self._watch()]

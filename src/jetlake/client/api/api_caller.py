@@ -34,6 +34,8 @@ _READS = frozenset(
         "CONSUMER.INFO",
     }
 )
+# Calls that do nothing the second time. A cluster may lose one, or its answer, with a leader.
+_IDEMPOTENT = frozenset({"STREAM.CREATE", "STREAM.UPDATE", "CONSUMER.CREATE"})
 NO_LEADER = 10008
 """The error code of a cluster that elects a leader: nothing was done, and soon something will be."""
 
@@ -115,8 +117,9 @@ class ApiCaller:
         give_up_at = self.connection.loop.time() + wait_s
         retry_s = _RETRY_FIRST_S
         while True:
+            is_repeatable = verb in _READS or (verb in _IDEMPOTENT and bool(self.connection.info.cluster))
             try:
-                answer = await self.connection.request_raw(subject, b"", payload, wait_s, verb in _READS)
+                answer = await self.connection.request_raw(subject, b"", payload, wait_s, is_repeatable)
             except NoRespondersError:
                 raise JetStreamNotEnabledError(
                     503, 10039, f"no JetStream answers on {self.prefix!r}: is it enabled for this server and account?"

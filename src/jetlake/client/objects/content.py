@@ -13,12 +13,17 @@ from jetlake.client.settings.wire_values import payload_bytes
 from jetlake.client.streams.file_size import bytes_left
 from jetlake.errors import InvalidOptionError
 
-__all__ = ["ObjectContent", "content_size", "cut"]
+__all__ = ["ObjectContent", "content_size", "cut", "is_repeatable"]
 
 ObjectContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryIO | Iterable[bytes] | AsyncIterable[bytes]
 """What an object can be made of: bytes, the path of a file, a file open for reading, or an iterator of bytes."""
 
 _BLOCK_BYTES = 1024 * 1024
+
+
+def is_repeatable(content: ObjectContent) -> bool:
+    """Whether the content can be read from its beginning once more."""
+    return isinstance(content, (bytes, bytearray, memoryview, os.PathLike))
 
 
 async def content_size(content: ObjectContent) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from jetlake.client.messages.message import Message
-from jetlake.client.objects.content import ObjectContent
+from jetlake.client.objects.content import ObjectContent, is_repeatable
 from jetlake.client.objects.download import ObjectTarget, download
 from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, check_info, decode_info, header_lists
 from jetlake.client.objects.names import STREAM_PREFIX, check_name, chunk_subject, info_subject
@@ -19,6 +20,7 @@ from jetlake.client.objects.upload import Progress, Upload
 from jetlake.client.objects.watch import ObjectWatch
 from jetlake.client.ordered.watch import WatchHandler
 from jetlake.client.publish.publisher import Publisher
+from jetlake.client.publish.stream_search import ELECTION_S
 from jetlake.client.streams.buckets import check_bucket
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
@@ -26,6 +28,7 @@ from jetlake.errors import (
     InvalidOptionError,
     JetlakeError,
     MessageNotFoundError,
+    NoRespondersError,
     ObjectError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -44,6 +47,7 @@ _LINKS_MAX = 8
 _CHANGES_MAX = 64
 _LOST_ANSWERS_MAX = 3
 _CLEANUP_S = 5.0
+_ELECTION_WAIT_S = 0.5
 _ORPHANS_S = 60 * 60.0
 
 
@@ -240,6 +244,20 @@ class ObjectStore:
         )
         # What cannot be described is refused before its content is sent.
         self._publisher.check_size(len(check_info(info)) + _HEADER_BYTES)
+        elections = ELECTION_S / _ELECTION_WAIT_S if self._publisher.is_clustered and is_repeatable(content) else 0
+        while True:
+            try:
+                return await self._store(await self._upload(info, content, progress))
+            except NoRespondersError:
+                # Chunks are never sent again behind others, so a content that meets an election begins anew.
+                elections -= 1
+                if elections < 0:
+                    raise
+            await asyncio.sleep(_ELECTION_WAIT_S)
+            info = msgspec.structs.replace(info, nuid=next_nuid())
+
+    async def _upload(self, info: ObjectInfo, content: ObjectContent, progress: Progress | None) -> ObjectInfo:
+        """Store the chunks of a content, or none of them; what describes them all."""
         upload = Upload(self._publisher, self.bucket, info.nuid)
         try:
             await upload.send(content, info.chunk_size, progress)
@@ -247,9 +265,7 @@ class ObjectStore:
             if await upload.settle(_CLEANUP_S):
                 await self._purge_chunks(info)
             raise
-        return await self._store(
-            msgspec.structs.replace(info, size=upload.size, chunks=upload.chunks, digest=upload.digest)
-        )
+        return msgspec.structs.replace(info, size=upload.size, chunks=upload.chunks, digest=upload.digest)
 
     def _chunk_bytes(self, chunk_size: int | None) -> int:
         room = self._publisher.payload_bytes_max - _HEADER_BYTES

@@ -46,6 +46,11 @@ class Publisher:
         return self._connection.is_closed
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server is one of a cluster, where a stream may be electing its leader."""
+        return bool(self._connection.info.cluster)
+
+    @property
     def payload_bytes_max(self) -> int:
         """The most bytes of headers and payload that the server takes."""
         return self._connection.max_payload

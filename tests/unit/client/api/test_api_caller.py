@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from jetlake.errors import ApiError
+from jetlake.client.connection.handshake import ServerInfo
+from jetlake.errors import ApiError, RequestTimeoutError
 
 NO_LEADER = {
     "type": "io.nats.jetstream.api.v1.stream_info_response",
@@ -38,4 +39,17 @@ async def test_a_cluster_that_stays_without_a_leader(fake, clock):
     for _ in range(30):
         await clock.advance(0.1)
     with pytest.raises(ApiError, match=r"temporarily unavailable.*STREAM\.DELETE\.S"):
+        await task
+
+
+@pytest.mark.parametrize(("cluster", "requests"), [("C", 2), ("", 1)])
+async def test_a_create_that_a_cluster_leaves_unanswered_is_sent_again(fake, clock, cluster, requests):
+    fake.info = ServerInfo(headers=True, max_payload=1024, version="2.15.1", cluster=cluster)
+    js = (await fake.connect()).jetstream(timeout=4)
+    task = asyncio.create_task(js.create_stream("S"))
+    await clock.settle()
+    await clock.advance(2.1)
+    assert len(fake.published("$JS.API.STREAM.CREATE.S")) == requests
+    await clock.advance(4)
+    with pytest.raises(RequestTimeoutError):
         await task
