@@ -22,7 +22,7 @@ HISTORY = "dashboard.history"
 
 
 def pages(server: Server) -> Pages:
-    """An application that becomes the dashboard of this server with the first request."""
+    """Return an application that becomes the dashboard of this server with the first request."""
     served = _ServedDashboard(server)
     served.begin()
     return served
@@ -54,7 +54,7 @@ class _ServedDashboard:
         await self._app(scope, receive, send)
 
     def _access(self) -> tuple[bool, bool]:
-        """Whether the server has users, and whether clients without credentials are let in; a reload may change it."""
+        """Tell whether the server has users, and whether it lets in clients without credentials, as of now."""
         authenticator = self._server.settings.authenticator
         return authenticator.required, authenticator.default is not None
 
@@ -68,13 +68,13 @@ class _ServedDashboard:
         return build_app(collector, connect=self._connect if has_users else None)
 
     async def _connect(self, credentials: Credentials) -> Client:
-        """A connection as a user of this server."""
+        """Return a connection as a user of this server."""
         import jetlake
 
         return await jetlake.connect(self._server.url, name="jetlake dashboard", **credentials.given())
 
     async def _collect(self) -> Collector | None:
-        """A connection and a collector; None when the server asks for credentials."""
+        """Return a connection and a collector; None when the server asks for credentials."""
         if not self._access()[1]:
             return None
         if self._collector is not None:

@@ -37,7 +37,7 @@ def build_app(
     domain: str = "",
     hosts: frozenset[str] = frozenset(),
 ) -> ASGIApp:
-    """The ASGI application.
+    """Build the ASGI application.
 
     Args:
         collector: what everybody sees; None when nothing is shown without a login.

@@ -29,12 +29,12 @@ class LoginLimit:
         self._all: deque[float] = deque(maxlen=ALL_FAILURES_MAX)
 
     def wait_s(self, peer: str) -> float:
-        """How long an address has to wait until it may try; 0 = not at all."""
+        """Return how long an address has to wait until it may try; 0 = not at all."""
         failures = self._peers.get(peer, deque())
         return max(self._left_s(failures, PEER_FAILURES_MAX), self._left_s(self._all, ALL_FAILURES_MAX))
 
     def _left_s(self, failures: deque[float], most: int) -> float:
-        """The time until one of so many failures is old enough."""
+        """Return the time until one of so many failures is old enough."""
         return max(0.0, failures[-most] + PERIOD_S - self._now_s()) if len(failures) >= most else 0.0
 
     def attempt(self, peer: str) -> Callable[[], None]:

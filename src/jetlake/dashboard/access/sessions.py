@@ -44,7 +44,7 @@ class Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token: str = ""
 
     def given(self) -> dict[str, Any]:
-        """The options of `jetlake.connect` that log in so."""
+        """Return the options of `jetlake.connect` that log in so."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value}
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ class Session:
             await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
 
     def is_over(self, now_s: float) -> bool:
-        """Whether it is too old, was not used for too long, or the server does not know its user any more."""
+        """Tell whether it is too old, was not used for too long, or the server does not know its user any more."""
         client = self.api.client
         is_refused = not client.is_connected and isinstance(client.last_error, AuthorizationError)
         return is_refused or client.is_closed or now_s - self.used_s > IDLE_S or now_s - self.began_s > LIFE_S
@@ -177,7 +177,7 @@ class Sessions:
             await self._end_some()
 
     async def _collector(self, api: ServerApi) -> Collector:
-        """The shared collector for users of its account: its history is longer. Else one of the session's own."""
+        """Return the shared collector for users of its account: its history is longer; else one of the session."""
         if self._shared is not None:
             account = await _account(api)
             if account is not None and account == await _account(self._shared.api):
@@ -187,7 +187,7 @@ class Sessions:
         return collector
 
     async def find(self, token: str | None) -> Session | None:
-        """The session of a cookie; None when there is none, or it is over. Looking counts as using."""
+        """Return the session of a cookie; None when there is none, or it is over. Looking counts as using."""
         session = self._sessions.get(token) if token else None
         if session is None:
             return None
@@ -216,7 +216,7 @@ class Sessions:
 
 
 async def _account(api: ServerApi) -> str | None:
-    """The account of a connection's user; None when the server does not say."""
+    """Return the account of a connection's user; None when the server does not say."""
     try:
         answer = await api.client.request(_USER_INFO, b"", timeout=2)
         said = msgspec.json.decode(answer.data)

@@ -26,7 +26,7 @@ class Viewer:
         self.session = session
 
     def is_over(self) -> bool:
-        """Whether the session ended while an answer still runs."""
+        """Tell whether the session ended while an answer still runs."""
         return self.session is not None and self.session.is_over(time.monotonic())
 
 
@@ -46,7 +46,7 @@ class Viewers:
         return None if self.sessions is None else await self.sessions.find(request.cookies.get(cookie_name(request)))
 
     async def viewer(self, request: Request) -> Viewer:
-        """Whoever asks.
+        """Find whoever asks.
 
         Raises:
             LoginError: nothing is shown without a login.
@@ -60,5 +60,5 @@ class Viewers:
 
 
 def cookie_name(request: Request) -> str:
-    """A name for each port: browsers send cookies to all ports of a machine."""
+    """Return a name for each port: browsers send cookies to all ports of a machine."""
     return f"jetlake_session_{request.url.port or 80}"

@@ -22,7 +22,7 @@ HISTORY_MAX = 64
 
 
 async def keys_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
-    """One page of a bucket's keys, each with its newest entry; markers of deleted keys are there too, as such."""
+    """Return one page of a bucket's keys, each with its newest entry, which may be the marker of a deleted key."""
     stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
     prefix = _prefix(stream, bucket)
     subjects, total = await held_subjects(api, stream.name, f"{prefix}>")
@@ -35,7 +35,7 @@ async def keys_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, 
 
 
 async def key_history(api: ServerApi, bucket: str, key: str) -> dict[str, Any]:
-    """The revisions of a key, newest first."""
+    """Return the revisions of a key, newest first."""
     stream = await api.jetstream.stream(KV_PREFIX + check_bucket(bucket))
     prefix, state = _prefix(stream, bucket), stream.cached_info.state
     pages = MessagePages(stream, prefix + key)
@@ -44,7 +44,7 @@ async def key_history(api: ServerApi, bucket: str, key: str) -> dict[str, Any]:
 
 
 def _prefix(stream: Stream, bucket: str) -> str:
-    """What the subjects begin with: a mirror holds those of its origin."""
+    """Return what the subjects begin with: a mirror holds those of its origin."""
     mirror = stream.config.mirror
     return f"$KV.{bucket if mirror is None else mirror.name.removeprefix(KV_PREFIX)}."
 

@@ -20,12 +20,12 @@ _NAMES = ("Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "
 
 
 def said(letter: StoredMessage, name: str) -> str:
-    """What a letter says of itself; empty when it does not, or is no letter."""
+    """Return what a letter says of itself; empty when it does not, or is no letter."""
     return letter.headers.get(HEADER_PREFIX + name) or ""
 
 
 async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, Any]:
-    """The streams whose newest message is a dead letter."""
+    """Return the streams whose newest message is a dead letter."""
     holding = [info for info in infos if info.state.messages]
     holding.sort(key=lambda info: not any(sound in info.config.name.lower() for sound in _SOUNDS))
     rows = []
@@ -42,7 +42,7 @@ async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, A
 
 
 async def letters_page(api: ServerApi, name: str, before: int | None, limit: int) -> dict[str, Any]:
-    """Letters below a sequence, newest first."""
+    """Return letters below a sequence, newest first."""
     stream = await api.jetstream.stream(checked_name(name))
     state = stream.cached_info.state
     end = min(before or state.last_seq + 1, state.last_seq + 1)

@@ -30,7 +30,7 @@ class MessagePages:
         self._subject = subject or ">"
 
     async def onwards(self, sequence: int, limit: int, end: int | None = None) -> list[StoredMessage]:
-        """Messages from a sequence on, oldest first, up to a limit and below an end."""
+        """Return messages from a sequence on, oldest first, up to a limit and below an end."""
         found: list[StoredMessage] = []
         try:
             while len(found) < limit and (end is None or sequence < end):
@@ -44,7 +44,7 @@ class MessagePages:
         return found
 
     async def since(self, time: str, limit: int) -> list[StoredMessage]:
-        """Messages that were stored at that time or later, oldest first.
+        """Return messages that were stored at that time or later, oldest first.
 
         Raises:
             InvalidOptionError: not a time.
@@ -60,7 +60,7 @@ class MessagePages:
         return [first, *await self.onwards(first.sequence + 1, limit - 1)]
 
     async def before(self, end: int, limit: int, first: int) -> list[StoredMessage]:
-        """The last messages below a sequence, oldest first.
+        """Return the last messages below a sequence, oldest first.
 
         The server only reads forwards. So windows before the end are read, wider ones while they hold little, and
         narrower ones when a window holds more than is wanted: a few times as many requests as messages at most.
@@ -82,7 +82,7 @@ class MessagePages:
 
 
 def shown_message(message: StoredMessage) -> dict[str, Any]:
-    """A message as pages get it: the payload in base64, cut to what is shown."""
+    """Return a message as pages get it: the payload in base64, cut to what is shown."""
     payload = message.payload
     return {
         "seq": message.sequence,

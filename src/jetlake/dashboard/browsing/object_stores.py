@@ -18,7 +18,7 @@ OBJECT_PREFIX = "OBJ_"
 
 
 async def objects_page(api: ServerApi, bucket: str, listing: Listing) -> dict[str, Any]:
-    """One page of a store's objects."""
+    """Return one page of a store's objects."""
     store = await api.jetstream.object_store(check_bucket(bucket))
     infos = await store.list()
     orders = {"name": lambda one: one.name, "size": lambda one: one.size, "time": lambda one: one.modified_ns}
@@ -40,7 +40,7 @@ def _shown(info: ObjectInfo) -> dict[str, Any]:
 
 
 async def object_content(api: ServerApi, bucket: str, name: str) -> AsyncIterator[bytes]:
-    """The pieces of an object's content, as they are read: an object may be larger than memory.
+    """Return the pieces of an object's content, as they are read: an object may be larger than memory.
 
     Raises:
         ObjectNotFoundError: there is none; raised before the first piece.

@@ -15,7 +15,7 @@ SUBJECTS_MAX = 2000
 
 
 async def found_schedules(api: ServerApi, infos: list[StreamInfo]) -> dict[str, Any]:
-    """The schedules of all streams that allow them."""
+    """Return the schedules of all streams that allow them."""
     rows: list[dict[str, Any]] = []
     left, is_whole = SUBJECTS_MAX, True
     streams = [info.config.name for info in infos if info.config.allow_msg_schedules]

@@ -37,7 +37,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 async def search(stream: Stream, wanted: Search) -> AsyncIterator[dict[str, Any]]:
-    """Reports of how far the search is, each with the hits since the last one; the final one says `ended`."""
+    """Yield reports of how far the search is, each with the hits since the last one; the final one says `ended`."""
     text = wanted.text.lower()
     state = stream.cached_info.state
     begin, last = max(wanted.first, state.first_seq, 1), min(wanted.last, state.last_seq)
@@ -72,7 +72,7 @@ def _report(begin: int, position: int, last: int, scanned: int, hits: list[dict[
 
 
 async def _window(stream: Stream, subject: str, position: int, last: int) -> tuple[list[StoredMessage], int]:
-    """Some messages from a position on, and the position after them."""
+    """Return some messages from a position on, and the position after them."""
     if stream.config.allow_direct:
         batch = stream.get_batch(
             4 * WINDOW, sequence=position, next_by_subject=subject or ">", max_bytes=_BATCH_BYTES_MAX
@@ -95,7 +95,7 @@ async def _window(stream: Stream, subject: str, position: int, last: int) -> tup
 
 
 def _width(stream: Stream) -> int:
-    """How many messages to ask for at a time: fewer of large ones."""
+    """Return how many messages to ask for at a time: fewer of large ones."""
     state = stream.cached_info.state
     size = max(state.bytes // max(state.messages, 1), 1)
     return max(1, min(WINDOW, _BATCH_BYTES_MAX // size))

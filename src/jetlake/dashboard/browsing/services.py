@@ -13,7 +13,7 @@ _WAIT_S = 0.5
 
 
 async def found_services(api: ServerApi) -> dict[str, Any]:
-    """Every endpoint of every instance that answers in time, as one row."""
+    """Return every endpoint of every instance that answers in time, as one row."""
     rows = [
         {
             "service": stats.name,

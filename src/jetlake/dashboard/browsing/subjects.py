@@ -17,14 +17,14 @@ _AT_ONCE = 50
 
 
 async def held_subjects(api: ServerApi, stream: str, pattern: str) -> tuple[list[str], int]:
-    """The subjects that match, sorted, and how many there are: one request gives a hundred thousand at most."""
+    """Return the subjects that match, sorted, and how many there are: one request gives a hundred thousand at most."""
     request = requests.StreamInfoRequest(subjects_filter=pattern)
     info = await api.ask(f"STREAM.INFO.{stream}", request, replies.StreamInfoReply)
     return sorted(info.state.subjects), max(info.total, len(info.state.subjects))
 
 
 async def newest_messages(stream: Stream, subjects: Iterable[str]) -> list[StoredMessage]:
-    """The newest message of each subject that still has one. Any stream can be read so, also a work queue."""
+    """Return the newest message of each subject that still has one. Any stream can be read so, also a work queue."""
     wanted = list(subjects)
     found: list[StoredMessage] = []
     for first in range(0, len(wanted), _AT_ONCE):

@@ -15,7 +15,7 @@ TAIL_MESSAGES_MAX = 50
 
 
 async def tail(stream: Stream, subject: str, steps: AsyncIterator[None]) -> AsyncIterator[dict[str, Any]]:
-    """The new messages of each step, newest first, and how many were left out.
+    """Yield the new messages of each step, newest first, and how many were left out.
 
     Args:
         steps: after each of them the stream is looked at again.

@@ -61,17 +61,17 @@ _WORDS = {"last_per_subject": "subject"}
 
 
 def jetlake(*words: str) -> str:
-    """The command line, with what a shell would take apart in quotes."""
+    """Return the command line, with what a shell would take apart in quotes."""
     return shlex.join(["jetlake", *words])
 
 
 def stream_options(options: Mapping[str, Any]) -> list[str] | None:
-    """The options of `stream add` and `stream edit`; None when something has no option and needs a file."""
+    """Return the options of `stream add` and `stream edit`; None when something has no option and needs a file."""
     return _options(options, _STREAM_FLAGS, _STREAM_SWITCHES)
 
 
 def consumer_options(options: Mapping[str, Any]) -> list[str] | None:
-    """The options of `consumer add` and `consumer edit`; None when something has no option and needs a file."""
+    """Return the options of `consumer add` and `consumer edit`; None when something has no option and needs a file."""
     return _options(options, _CONSUMER_FLAGS, _CONSUMER_SWITCHES)
 
 

@@ -93,7 +93,7 @@ async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
 
 def _options(options: dict[str, Any], config: ConsumerConfig) -> tuple[list[str], str]:
-    """The options of the command, or a file for what has no option."""
+    """Return the options of the command, or a file for what has no option."""
     words = consumer_options(options)
     if words is not None:
         return words, ""

@@ -26,7 +26,7 @@ KINDS: dict[str, Callable[[ServerApi, dict[str, Any]], Awaitable[Prepared]]] = {
 
 
 async def prepare(api: ServerApi, kind: str, given: dict[str, Any]) -> Prepared:
-    """A change, looked up and checked, and not run.
+    """Return a change, looked up and checked, and not run.
 
     Args:
         api: the connection of whoever wants it.

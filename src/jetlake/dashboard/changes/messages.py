@@ -72,7 +72,7 @@ async def _publish(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
 
 async def _publish_again(api: ServerApi, given: dict[str, Any]) -> Prepared:
-    """The whole message as it is stored, also when the page shows only its beginning."""
+    """Return the whole message as it is stored, also when the page shows only its beginning."""
     wanted = arguments(_Again, given)
     stream = await api.jetstream.stream(checked_name(wanted.stream))
     message = await stream.get(wanted.sequence, direct=False)

@@ -57,7 +57,7 @@ ArgumentsT = TypeVar("ArgumentsT")
 
 
 def arguments(kind: type[ArgumentsT], given: Mapping[str, Any]) -> ArgumentsT:
-    """The arguments of a change, checked.
+    """Return the arguments of a change, checked.
 
     Raises:
         InvalidOptionError: one that is missing, unknown, or of another type.
@@ -69,7 +69,7 @@ def arguments(kind: type[ArgumentsT], given: Mapping[str, Any]) -> ArgumentsT:
 
 
 def differences(before: msgspec.Struct | None, after: msgspec.Struct) -> list[tuple[str, str, str]]:
-    """The fields of a configuration that change."""
+    """Return the fields of a configuration that change."""
     old = {} if before is None else msgspec.to_builtins(before)
     new = msgspec.to_builtins(after)
     return [

@@ -81,7 +81,7 @@ async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
 
 def _options(options: dict[str, Any], config: StreamConfig) -> tuple[list[str], str]:
-    """The options of the command, or a file for what has no option."""
+    """Return the options of the command, or a file for what has no option."""
     words = stream_options(options)
     if words is not None:
         return words, ""
@@ -170,7 +170,7 @@ async def _back_up(api: ServerApi, given: dict[str, Any]) -> Prepared:
 
 
 async def _archive(stream: Stream, folder: Path) -> Path:
-    """A tar file with the folder of a backup."""
+    """Return a tar file with the folder of a backup."""
     await stream.backup(folder / "backup")
     file = folder / f"{stream.name}.tar"
 

@@ -31,7 +31,7 @@ class _Login(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def access_routes(viewers: Viewers) -> list[Route]:
-    """The routes."""
+    """Make the routes."""
 
     def described(session: Session | None) -> dict[str, Any]:
         return {
@@ -95,7 +95,7 @@ def check_csrf(request: Request, session: Session) -> None:
 
 
 async def explain_login(_request: Request, error: Exception) -> Response:
-    """A refused login as one sentence, with the time to wait."""
+    """Return a refused login as one sentence, with the time to wait."""
     assert isinstance(error, LoginError)
     answer = json_answer({"error": str(error)}, error.status)
     if error.wait_s:

@@ -23,7 +23,7 @@ LETTERS_PER_PAGE = 50
 
 
 def browsing_routes(viewers: Viewers) -> list[Route]:
-    """The routes."""
+    """Make the routes."""
 
     async def keys(request: Request) -> Response:
         api = (await viewers.viewer(request)).api

@@ -28,7 +28,7 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def change_routes(viewers: Viewers) -> list[Route]:
-    """The routes. Each asks for a session that may change things, and for the token of its own page."""
+    """Make the routes. Each asks for a session that may change things, and for the token of its own page."""
 
     async def allowed(request: Request) -> Session:
         session = await viewers.session(request)

@@ -13,7 +13,7 @@ __all__ = ["listing_of"]
 
 
 def listing_of(request: Request) -> Listing:
-    """The listing that a query describes.
+    """Return the listing that a query describes.
 
     Raises:
         InvalidOptionError: a number that is none, or a range that there is not.

@@ -22,7 +22,7 @@ _SEQUENCE_MAX = 1 << 63
 
 
 def message_routes(viewers: Viewers) -> list[Route]:
-    """The routes."""
+    """Make the routes."""
 
     async def stream_of(request: Request) -> Stream:
         name = checked_name(request.path_params["stream"])

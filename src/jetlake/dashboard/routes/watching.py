@@ -24,7 +24,7 @@ __all__ = ["watching_routes"]
 
 
 def watching_routes(viewers: Viewers) -> list[Route]:
-    """The routes."""
+    """Make the routes."""
 
     async def view(request: Request) -> Response:
         return json_answer(await _view((await viewers.viewer(request)).collector, request))
@@ -46,7 +46,7 @@ def watching_routes(viewers: Viewers) -> list[Route]:
 
 
 async def _view(collector: Collector, request: Request) -> dict[str, Any]:
-    """What is on every page, and the page that the query names."""
+    """Return what is on every page, and the page that the query names."""
     query = request.query_params
     listing = listing_of(request)
     page, stream, consumer = query.get("page", "streams"), query.get("stream"), query.get("consumer")

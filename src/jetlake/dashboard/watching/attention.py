@@ -67,7 +67,7 @@ class Standstill:
 
 
 def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[float]) -> Finding | None:
-    """What is wrong with a consumer, the worst first.
+    """Return what is wrong with a consumer, the worst first.
 
     Args:
         standstill_s: how long it has had work and not moved.
@@ -109,18 +109,18 @@ def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
 
 
 def _rises(pending: list[float]) -> bool:
-    """Whether it grows for good: a burst that is being worked off is highest in the middle."""
+    """Tell whether it grows for good: a burst that is being worked off is highest in the middle."""
     return pending[-1] >= max(pending) * 0.95
 
 
 def health_finding(health: dict[str, Any] | None) -> Finding | None:
-    """What the server's `/healthz` complains of: a failing disk, messages lost, streams that could not be opened."""
+    """Return what the server's `/healthz` complains of: a failing disk, lost messages, streams that can't be opened."""
     error = (health or {}).get("error")
     return Finding("bad", "unhealthy", str(error)) if error else None
 
 
 def stream_finding(info: StreamInfo) -> Finding | None:
-    """What is wrong with a stream, the worst first."""
+    """Return what is wrong with a stream, the worst first."""
     config, state = info.config, info.state
     if state.lost is not None and state.lost.msgs:
         text = f"{_messages(len(state.lost.msgs))} could not be read from disk and are lost"
@@ -145,7 +145,7 @@ def stream_finding(info: StreamInfo) -> Finding | None:
 
 
 def _copy_finding(stream: str, copy: StreamSourceInfo) -> Finding | None:
-    """What is wrong with a mirror or source."""
+    """Return what is wrong with a mirror or source."""
     if copy.error is not None:
         return Finding("bad", "not copying", f"copying {copy.name} fails: {copy.error.description}", stream)
     if copy.lag and not 0 <= copy.active < COPY_SILENT_S * NANOSECONDS_PER_SECOND:
@@ -159,7 +159,7 @@ def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: 
 
 
 def _messages(number: int, verb: str = "") -> str:
-    """So many of them, and what they do: `1 message waits`, `2 messages wait`."""
+    """Return so many of them, and what they do: `1 message waits`, `2 messages wait`."""
     one = number == 1
     noun = "message" if one else "messages"
     return f"{number:,} {noun}" + (f" {verb}{'s' if one else ''}" if verb else "")

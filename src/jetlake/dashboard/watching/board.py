@@ -126,7 +126,7 @@ class Board:
             pass  # of a version with other ranges: the history begins anew
 
     def dump(self) -> dict[str, Any]:
-        """The long histories, for a later run; of what was not seen yet, as they were loaded."""
+        """Return the long histories, for a later run; of what was not seen yet, as they were loaded."""
         dumped = dict(self._histories)
         for name, row in self._streams.items():
             dumped[name] = {"created": row.info.created, "series": row.series.dump()}
@@ -167,7 +167,7 @@ class Board:
         self._pipelines[report["id"]] = {**report, "seen": time_s}
 
     def summary(self, time_s: float) -> dict[str, Any]:
-        """What every page shows: the server, the totals, and what needs attention."""
+        """Return what every page shows: the server, the totals, and what needs attention."""
         findings = self._findings(time_s)
         rows = self._streams.values()
         return {
@@ -187,7 +187,7 @@ class Board:
         }
 
     def _findings(self, time_s: float) -> list[Finding]:
-        """What a person should look at, the worst first."""
+        """Return what a person should look at, the worst first."""
         found = [health_finding(self.health), *(row.finding for row in self._streams.values())]
         found += [row.finding for rows in self._consumers.values() for row in rows.values()]
         found += self._deaths(time_s)
@@ -199,7 +199,7 @@ class Board:
         return sorted((one for one in found if one is not None), key=lambda one: (one.level != "bad", -one.weight))
 
     def _deaths(self, time_s: float) -> list[Finding]:
-        """Messages that ran out of deliveries a short while ago, by consumer."""
+        """Return messages that ran out of deliveries a short while ago, by consumer."""
         numbers = Counter(
             (event["stream"], event["consumer"])
             for event in self._advisories
@@ -213,7 +213,7 @@ class Board:
         ]
 
     def streams(self, listing: Listing, time_s: float, prefix: str = "") -> dict[str, Any]:
-        """One page of the table of streams, of all or of those whose names begin so."""
+        """Return one page of the table of streams, of all or of those whose names begin so."""
         rows = self._streams.values()
         return listed(
             [row for name, row in self._streams.items() if name.startswith(prefix)] if prefix else rows,
@@ -224,7 +224,7 @@ class Board:
         )
 
     def consumers(self, listing: Listing, time_s: float, stream: str | None = None) -> dict[str, Any]:
-        """One page of the table of consumers, of all streams or of one."""
+        """Return one page of the table of consumers, of all streams or of one."""
         if stream is not None:
             rows = list(self._consumers.get(stream, {}).values())
         else:
@@ -238,30 +238,30 @@ class Board:
         )
 
     def pipelines(self, time_s: float) -> list[dict[str, Any]]:
-        """What runs, or ran a short while ago."""
+        """Return what runs, or ran a short while ago."""
         return [report for report in self._pipelines.values() if time_s - report["seen"] < PIPELINE_SILENT_S]
 
     def advisories(self) -> list[dict[str, Any]]:
-        """All that are kept, newest first."""
+        """Return all that are kept, newest first."""
         return list(self._advisories)[::-1]
 
     def stream_names(self) -> list[str]:
-        """The streams that have consumers, whose infos are worth asking for."""
+        """Return the streams that have consumers, whose infos are worth asking for."""
         return [name for name, row in self._streams.items() if row.info.state.consumer_count]
 
     def infos(self) -> list[StreamInfo]:
-        """All streams as they were last seen."""
+        """Return all streams as they were last seen."""
         return [row.info for row in self._streams.values()]
 
     def stream(self, name: str, listing: Listing, time_s: float) -> dict[str, Any] | None:
-        """One stream with its configuration, charts and consumers."""
+        """Return one stream with its configuration, charts and consumers."""
         row = self._streams.get(name)
         if row is None:
             return None
         return {**row.detail(listing.range, time_s), "consumers_list": self.consumers(listing, time_s, name)}
 
     def consumer(self, stream: str, name: str, listing: Listing, time_s: float) -> dict[str, Any] | None:
-        """One consumer with its configuration, charts, ack times and priority groups."""
+        """Return one consumer with its configuration, charts, ack times and priority groups."""
         row = self._consumers.get(stream, {}).get(name)
         if row is None:
             return None
@@ -270,7 +270,7 @@ class Board:
 
 
 def _decoded(payload: bytes) -> dict[str, Any] | None:
-    """A JSON object; None for anything else that somebody may publish."""
+    """Return a JSON object; None for anything else that somebody may publish."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError):

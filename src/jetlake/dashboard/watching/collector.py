@@ -94,7 +94,7 @@ class Collector:
             await self._save()
 
     async def samples(self) -> AsyncIterator[None]:
-        """One step a sample, beginning with the latest at once."""
+        """Yield one step a sample, beginning with the latest at once."""
         self._watchers += 1
         self._wanted.set()
         try:
@@ -209,11 +209,11 @@ class Collector:
         self.board.see_pipeline(message.data, time.time())
 
     def summary(self) -> dict[str, Any]:
-        """What every page shows, of the latest sample."""
+        """Return what every page shows, of the latest sample."""
         return {**self._summary, "time": time.time()}
 
     async def stream(self, stream: str, listing: Listing) -> dict[str, Any] | None:
-        """One stream with its consumers as they are now and the subjects it holds; None when there is none."""
+        """Return one stream with its consumers as they are now and the subjects it holds; None when there is none."""
         known = self.board.stream(checked_name(stream), listing, time.time())
         if known is None:
             return None
@@ -231,5 +231,5 @@ class Collector:
         return {**(self.board.stream(stream, listing, time.time()) or known), "subjects_held": held}
 
     async def consumer(self, stream: str, consumer: str, listing: Listing) -> dict[str, Any] | None:
-        """One consumer; None when there is none."""
+        """Return one consumer; None when there is none."""
         return self.board.consumer(checked_name(stream), checked_name(consumer), listing, time.time())

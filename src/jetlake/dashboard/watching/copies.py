@@ -13,7 +13,7 @@ EDGES_MAX = 300
 
 
 def copies(infos: list[StreamInfo]) -> dict[str, Any]:
-    """The streams that copy or are copied, and the edges between them, from origin to copy."""
+    """Return the streams that copy or are copied, and the edges between them, from origin to copy."""
     known = {info.config.name for info in infos}
     edges: list[dict[str, Any]] = []
     for info in infos:

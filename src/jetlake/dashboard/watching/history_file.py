@@ -37,7 +37,7 @@ class HistoryFile:
         self._path = path
 
     def load(self) -> dict[str, Any]:
-        """What was saved last, by stream and consumer; nothing when it can't be read."""
+        """Return what was saved last, by stream and consumer; nothing when it can't be read."""
         try:
             if self._path.stat().st_size > _BYTES_MAX:
                 return {}

@@ -37,7 +37,7 @@ def listed(
     orders: Mapping[str, Callable[[RowT], Any]],
     shown: Callable[[RowT], dict[str, Any]],
 ) -> dict[str, Any]:
-    """One page of a table: its rows, how many there are, and how many of them match the filter.
+    """Return one page of a table: its rows, how many there are, and how many of them match the filter.
 
     Args:
         search: the text of a row that the filter looks into.

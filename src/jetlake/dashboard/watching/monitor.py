@@ -18,7 +18,7 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 
 def connections_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
-    """A function that gives what `/connz` says now, None when it does not answer.
+    """Return a function that gives what `/connz` says now, None when it does not answer.
 
     Raises:
         InvalidOptionError: not an http address.
@@ -27,7 +27,7 @@ def connections_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | 
 
 
 def health_of(monitor_url: str) -> Callable[[], Awaitable[dict[str, Any] | None]]:
-    """A function that gives what `/healthz` says now, None when it does not answer.
+    """Return a function that gives what `/healthz` says now, None when it does not answer.
 
     Raises:
         InvalidOptionError: not an http address.
@@ -52,7 +52,7 @@ def _asking(monitor_url: str, page: str) -> Callable[[], Awaitable[dict[str, Any
 
 
 def _answer(url: str) -> Any:
-    """What the server answers, also when it says that something is wrong."""
+    """Return what the server answers, also when it says that something is wrong."""
     try:
         return urllib.request.urlopen(url, timeout=2)
     except urllib.error.HTTPError as error:

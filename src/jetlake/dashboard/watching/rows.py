@@ -46,7 +46,7 @@ class _Series:
         return {what: _EMPTY if line is None else line.window(name, now_s) for what, line in self.lines.items()}
 
     def spark(self, what: str, now_s: float) -> dict[str, Any]:
-        """The last five minutes for a small chart."""
+        """Return the last five minutes for a small chart."""
         line = self.lines[what]
         window = _EMPTY if line is None else line.window(LIVE, now_s)
         return {"start": window["start"], "step": window["step"], "mean": window["mean"]}
@@ -108,7 +108,7 @@ class StreamRow:
         }
 
     def detail(self, name: str, now_s: float) -> dict[str, Any]:
-        """What the stream's own page shows, with charts of the range of that name."""
+        """Return what the stream's own page shows, with charts of the range of that name."""
         copies = (self.info.mirror,) if self.info.mirror is not None else self.info.sources
         return {
             **self.shown(now_s),
@@ -169,7 +169,7 @@ class ConsumerRow:
         }
 
     def detail(self, name: str, now_s: float) -> dict[str, Any]:
-        """What the consumer's own page shows, with charts of the range of that name."""
+        """Return what the consumer's own page shows, with charts of the range of that name."""
         info = self.info
         return {
             **self.shown(now_s),
@@ -185,7 +185,7 @@ class ConsumerRow:
 
 
 def _cluster(cluster: ClusterInfo | None) -> dict[str, Any] | None:
-    """Leader and replicas; None on a server that is not in a cluster."""
+    """Return leader and replicas; None on a server that is not in a cluster."""
     if cluster is None or not (cluster.replicas or cluster.raft_group):
         return None
     return {
@@ -215,7 +215,7 @@ def _copy(copy: StreamSourceInfo) -> dict[str, Any]:
 
 
 def percentiles_ms(ack_times_ns: Any) -> dict[str, float]:
-    """Ack time percentiles in milliseconds; empty when nothing was sampled."""
+    """Return ack time percentiles in milliseconds; empty when nothing was sampled."""
     ordered = sorted(ack_times_ns)
     if not ordered:
         return {}

@@ -32,7 +32,7 @@ class ServerApi:
         self._prefix = api_prefix(domain)
 
     async def ask(self, verb: str, request: msgspec.Struct | None, kind: type[ReplyT]) -> ReplyT:
-        """One request.
+        """Send one request.
 
         Raises:
             ApiError: the server refuses, or its answer can't be read.
@@ -46,7 +46,7 @@ class ServerApi:
 
 
 def checked_name(text: str) -> str:
-    """A name that may stand in a subject.
+    """Return a name that may stand in a subject.
 
     Raises:
         InvalidOptionError: it may not.

@@ -58,7 +58,7 @@ class _Ring:
         self._last = -1
 
     def window(self, now_s: float) -> dict[str, Any]:
-        """The slots that end now, oldest first; None where nothing was sampled."""
+        """Return the slots that end now, oldest first; None where nothing was sampled."""
         end, size = int(now_s // self._step_s), len(self._means)
         first = end - size + 1
         slots = [slot % size if self._last - size < slot <= self._last else None for slot in range(first, end + 1)]
@@ -116,15 +116,15 @@ class Timeline:
             ring.add(value, since_s, time_s)
 
     def window(self, name: str, now_s: float) -> dict[str, Any]:
-        """The slots of a range, as far as this timeline reaches back."""
+        """Return the slots of a range, as far as this timeline reaches back."""
         return self._rings.get(name, self._rings[LIVE]).window(now_s)
 
     def means(self, now_s: float) -> list[float]:
-        """What was sampled in the last five minutes, without the gaps."""
+        """Return what was sampled in the last five minutes, without the gaps."""
         return [value for value in self.window(LIVE, now_s)["mean"] if value is not None]
 
     def dump(self) -> dict[str, tuple[int, bytes, bytes]]:
-        """The long ranges, for a file. The five minutes are not worth it."""
+        """Return the long ranges, for a file. The five minutes are not worth it."""
         return {name: ring.dump() for name, ring in self._rings.items() if name != LIVE}
 
     def load(self, dumped: dict[str, tuple[int, bytes, bytes]]) -> None:
@@ -146,7 +146,7 @@ class Timelines:
         self._left = timelines_max
 
     def make(self) -> Timeline | None:
-        """A timeline, a long one while there is room; None when there are too many."""
+        """Return a timeline, a long one while there is room; None when there are too many."""
         if self._left <= 0:
             return None
         self._left -= 1

@@ -26,13 +26,13 @@ def json_answer(value: Any, status: int = 200) -> Response:
 
 
 async def explain(_request: Request, error: Exception) -> Response:
-    """An error of the library as one sentence."""
+    """Return an error of the library as one sentence."""
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 502)
     return json_answer({"error": str(error)}, status)
 
 
 def whole_number(query: Mapping[str, str], name: str) -> int | None:
-    """A number of the query; None when it is not there.
+    """Return a number of the query; None when it is not there.
 
     Raises:
         InvalidOptionError: not a whole number.
@@ -46,7 +46,7 @@ def whole_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def events(items: AsyncIterator[Any], request: Request) -> Response:
-    """Server-sent events, one for each item, until the page is closed; an error is told by an event, as the last."""
+    """Send an event for each item until the page is closed; an error is the last one."""
 
     async def lines() -> AsyncIterator[bytes]:
         try:

@@ -18,7 +18,7 @@ BodyT = TypeVar("BodyT")
 
 
 async def json_body(request: Request, kind: type[BodyT]) -> BodyT:
-    """The body of a request. Forms of other sites can't send JSON without asking first, so nothing else is taken.
+    """Read the body of a request, which must be JSON: forms of other sites can't send that without asking first.
 
     Raises:
         InvalidOptionError: it is too large, or not what is wanted.

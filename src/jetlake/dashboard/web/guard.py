@@ -58,12 +58,12 @@ class Guard:
 
 
 def _host_name(authority: str) -> str:
-    """The name in `name:port` or `[address]:port`."""
+    """Return the name in `name:port` or `[address]:port`."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0]
 
 
 def _is_address_or_local(host: str) -> bool:
-    """Only names can be made to point elsewhere; an address is where the browser really went."""
+    """Tell whether a host is an address or local: only other names can be made to point elsewhere."""
     return host == "localhost" or ":" in host or host.replace(".", "").isdigit()
