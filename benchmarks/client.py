@@ -738,6 +738,8 @@ def main() -> None:
                 best = max((figures["nats-py asyncio"], figures["nats-py uvloop"]), key=lambda one: one.rate)
                 report.compare(f"{case.name}_{size}", ours.rate, best.rate)
                 report.compare(f"{case.name}_{size}_cpu", ours.cpu_us, best.cpu_us, lower_is_better=True)
+                if ceiling:
+                    report.compare(f"{case.name}_{size}_of_socket", ours.rate, ceiling)
     report.finish()
 
 
