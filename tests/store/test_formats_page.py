@@ -7,10 +7,11 @@ from pathlib import Path
 
 from jetlake.store import meta_folder
 from jetlake.store.journal import journal_format
-from jetlake.store.log import index_snapshot, mark, segment_header, segment_list
+from jetlake.store.log import mark, segment_header, segment_list
 from jetlake.store.log.pieces import index_piece
 from jetlake.store.log.record import OVERHEAD, pack_message, pack_tombstone, record_size, seed_of, unpack
 from jetlake.store.log.segment_header import HEADER_SIZE
+from jetlake.store.log.snapshot import index_snapshot
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 KEY = 0x0123456789ABCDEF

@@ -9,8 +9,8 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.index_snapshot import read_snapshot
 from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.snapshot.index_snapshot import read_snapshot
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/data/msgs")

@@ -17,16 +17,17 @@ from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
 from jetlake.store.log.filing import Filing
-from jetlake.store.log.index_file import IndexFile
-from jetlake.store.log.index_snapshot import IndexSnapshot
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
 from jetlake.store.log.mark import MarkFile
 from jetlake.store.log.open_files import OpenFiles, files_max
+from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.recovery import Recovered, recover
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
+from jetlake.store.log.snapshot.index_file import IndexFile
+from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
 from jetlake.store.sequence_ranges import merged, ranges_of, without
 
 __all__ = ["FileStore"]
@@ -198,7 +199,7 @@ class FileStore(IndexedStore[Segment]):
             try:
                 for segment in unsynced:
                     if segment.number >= safe_end[0]:
-                        segment.write_from(safe_end[1] if segment.number == safe_end[0] else 0)
+                        write_from(segment, safe_end[1] if segment.number == safe_end[0] else 0)
             except OSError as error:
                 log.durability.failure = StoreError.of("make the stream's log safe", error)
             number = log.durability.wrote(unsynced, self._index.last_sequence, new_names=True)

@@ -11,6 +11,7 @@ from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.interface import Run
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
+from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.scan import headers_in, scan
 from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
@@ -105,7 +106,7 @@ class CheckedReader:
         """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows."""
         data = self._read_segment(segment)
         segment.verified = True
-        if segment.matches_digest(data):
+        if matches_digest(segment, data):
             return True
         segment.bring_back()
         content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.mark import MarkFile
+from jetlake.store.log.overwriting import write_again
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 
@@ -126,7 +127,7 @@ class Durability:
             try:
                 for segment in dirty:
                     if is_mending:
-                        segment.write_again()
+                        write_again(segment)
                     self._disk.sync(segment.file.open())
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)

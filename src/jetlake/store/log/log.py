@@ -15,6 +15,7 @@ from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.mark import MarkFile
 from jetlake.store.log.open_files import OpenFiles
+from jetlake.store.log.overwriting import erasable, erase, is_grouped
 from jetlake.store.log.record import pack_message, pack_run, pack_tombstone, record_size
 from jetlake.store.log.removals import Removals
 from jetlake.store.log.segment import Segment
@@ -306,15 +307,15 @@ class Log:
         Raises:
             StoreError: the disk refused.
         """
-        noise = self._random_bytes(segment.erasable(row))
+        noise = self._random_bytes(erasable(segment, row))
         self.flush()
         self.use((segment,))
         try:
-            if sequence >= self.durability.synced_sequence or segment.is_grouped(row):
+            if sequence >= self.durability.synced_sequence or is_grouped(segment, row):
                 # An overwrite that a power cut tears must neither free the last sequence that was safe, nor make a
                 # group that was safe look unfinished.
                 self.durability.sync_mark()
-            segment.erase(row, noise)
+            erase(segment, row, noise)
         except OSError as error:
             raise StoreError.of(f"overwrite message {sequence}", error) from error
         self.durability.wrote((segment,), self._flushed_sequence)

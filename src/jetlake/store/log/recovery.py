@@ -22,7 +22,6 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.groups import incomplete_groups
-from jetlake.store.log.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.pieces.index_piece import PieceHead, piece_path, read_head
 from jetlake.store.log.pieces.recovered_subjects import RecoveredSubjects
@@ -32,6 +31,7 @@ from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_files import SegmentFile, find_segments
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
+from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, read_snapshot
 from jetlake.store.sequence_ranges import ranges_of
 
 __all__ = ["Recovered", "recover"]

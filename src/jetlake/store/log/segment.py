@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import zlib
 from array import array
 from bisect import bisect_right
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from xxhash import xxh3_64, xxh3_64_intdigest
+from xxhash import xxh3_64
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block, Filed
 from jetlake.store.index.postings import Postings
 from jetlake.store.log.log_file import LogFile
-from jetlake.store.log.record import HASH_SIZE, HEAD_SIZE, links_in, pack_erased, seed_of, unpack_message, unpack_run
-from jetlake.store.log.scan import scan
+from jetlake.store.log.record import seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.message import StoredMessage
 
@@ -183,7 +181,7 @@ class Segment(Block):
                 rows = self.filed.rows
                 packed = self.packed_live
                 self.live = bytearray(zlib.decompress(packed)) if packed else bytearray(_ALIVE * rows)
-                self.sequences = self._unpacked_sequences()
+                self.sequences = _unpacked(self.first, self.packed_sequences)
                 if self.loader is not None:
                     self.loader.hold(self, LIVE, rows if self.sequences is None else 9 * rows)
             elif name in _COLUMN_NAMES and self.loader is not None:
@@ -192,12 +190,6 @@ class Segment(Block):
                 raise AttributeError(name)
             # A cache with little room may have released it already.
             return getattr(self, name)
-
-    def _unpacked_sequences(self) -> array[int] | None:
-        if not self.packed_sequences:
-            return None
-        present = zlib.decompress(self.packed_sequences)
-        return array("Q", compress(range(self.first, self.first + len(present)), present))
 
     def become_filed(self, numbers: Iterable[int]) -> Filed:
         filed = super().become_filed(numbers)
@@ -324,15 +316,12 @@ class Segment(Block):
         self.worth_below = (self.live_bytes if self.generation else self.size) // 2
         self.file.tail.clear()
         if self.filed is None:
-            self.shrink()
-
-    def shrink(self) -> None:
-        """Release the columns' spare capacity."""
-        self.sizes = self.sizes[:]
-        self.subject_ids = self.subject_ids[:]
-        self.times = self.times[:]
-        self.offsets = self.offsets[:]
-        self.live = self.live[:]
+            # Without the columns' spare capacity.
+            self.sizes = self.sizes[:]
+            self.subject_ids = self.subject_ids[:]
+            self.times = self.times[:]
+            self.offsets = self.offsets[:]
+            self.live = self.live[:]
 
     # Rows
 
@@ -413,7 +402,7 @@ class Segment(Block):
         messages: list[StoredMessage] = []
         place = 0
         while place < len(rows):
-            stop = self._span(rows, place)
+            stop = _span(self.offsets, self.sizes, rows, place)
             part = rows[place:stop]
             messages += self._load_span(
                 [self.sequence_of(row) for row in part],
@@ -427,18 +416,6 @@ class Segment(Block):
                 break
             place = stop
         return messages
-
-    def _span(self, rows: list[int], place: int) -> int:
-        """Return the place up to which rows lie close enough for one read."""
-        offsets, sizes = self.offsets, self.sizes
-        begin = offsets[rows[place]]
-        end = begin + sizes[rows[place]]
-        for at in range(place + 1, len(rows)):
-            offset = offsets[rows[at]]
-            if offset - end > _READ_GAP or offset - begin > _READ_SPAN:
-                return at
-            end = offset + sizes[rows[at]]
-        return len(rows)
 
     def _load_span(
         self,
@@ -468,70 +445,22 @@ class Segment(Block):
                 break
         return messages
 
-    def matches_digest(self, data: bytes) -> bool:
-        """Return whether the bytes have the file's digest."""
-        if self.digest is None:
-            return False
-        return len(data) == self.size and int(xxh3_64_intdigest(data)) == self.digest
 
-    def write_again(self) -> None:
-        """Write the whole file over itself, for a sync that can be trusted after one that failed.
+def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -> int:
+    """Return the place up to which rows lie close enough for one read."""
+    begin = offsets[rows[place]]
+    end = begin + sizes[rows[place]]
+    for at in range(place + 1, len(rows)):
+        offset = offsets[rows[at]]
+        if offset - end > _READ_GAP or offset - begin > _READ_SPAN:
+            return at
+        end = offset + sizes[rows[at]]
+    return len(rows)
 
-        Raises:
-            OSError: the disk refused, or does not give back what was written: only a start can tell what is left.
-        """
-        if self.size:
-            data = self.file.read_all(self.size)
-            content = scan(data, HEADER_SIZE, self.seed, None)
-            if len(data) < self.size or content.end != self.size or content.damaged_bytes:
-                raise OSError(errno.EIO, "it does not hold what was written", str(self.file.path))
-            self.file.write(data, 0)
-        self.file.truncate(self.size)
 
-    def write_from(self, start: int) -> None:
-        """Write what the file holds from `start` on over itself, good records and bad; not what cannot be read.
-
-        Raises:
-            OSError: the disk refused to write.
-        """
-        if start < self.size:
-            file = self.file
-            try:
-                data = file.read(self.size - start, start)
-            except OSError:
-                return
-            if file.blocks is None:  # A compressed one was synced before it got its name.
-                file.write(data, start)
-
-    # Erasing
-
-    def is_grouped(self, row: int) -> bool:
-        """Whether a row's record is one of a group.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        head = self.file.read(HEAD_SIZE, self.offsets[row])
-        return len(head) == HEAD_SIZE and links_in(head) != 0
-
-    def erase(self, row: int, noise: bytes) -> None:
-        """Overwrite the record of a dead row, which must be written already.
-
-        Args:
-            noise: random bytes, as many as `erasable` says.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        subject_length = len(noise) // 2
-        head = self.file.read(HEAD_SIZE, self.offsets[row])
-        marked = self.sequence_of(row) | (links_in(head) if len(head) == HEAD_SIZE else 0)
-        data = pack_erased(marked, self.times[row], subject_length, noise, self.seed)
-        self.file.write(data, self.offsets[row])
-        self.file.tail.clear()
-        self.digest = None
-        self.hasher = None
-
-    def erasable(self, row: int) -> int:
-        """How many bytes of a row's record are overwritten: all but lengths, sequence, time and hash."""
-        return self.sizes[row] - HEAD_SIZE - HASH_SIZE
+def _unpacked(first: int, packed: bytes) -> array[int] | None:
+    """The sequences of rows, from the mask of those that there are; None when none is missing."""
+    if not packed:
+        return None
+    present = zlib.decompress(packed)
+    return array("Q", compress(range(first, first + len(present)), present))

@@ -10,12 +10,12 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.compaction.rewrite import Rewrite
 from jetlake.store.log.filing import Filing
-from jetlake.store.log.index_file import IndexFile
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.open_files import OpenFiles
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
+from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.steps import Steps
 
 __all__ = ["Compactor"]

@@ -12,6 +12,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.log.log import Log
 from jetlake.store.log.log_file import SECOND_ASIDE_SUFFIX
+from jetlake.store.log.overwriting import matches_digest
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
 
@@ -97,7 +98,7 @@ class Compressor:
         self._log.use((segment,))
         data = segment.file.read_all(segment.size)
         # What is damaged, or has erased records, stays as it is.
-        if segment.file.blocks is None and segment.matches_digest(data):
+        if segment.file.blocks is None and matches_digest(segment, data):
             # Loaded here: most servers have no compressed stream.
             from jetlake.store.log.compressed_blocks import compress_in_steps
 

@@ -9,10 +9,10 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.index_snapshot import IndexSnapshot
 from jetlake.store.log.pieces.index_piece import piece_path, read_subjects, subject_names
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import LIVE, PieceParts, Segment
+from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
 from jetlake.store.sequence_ranges import Range, ranges_of
 
 __all__ = ["RecoveredSubjects"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk
-from jetlake.store.log.index_snapshot import IndexSnapshot, SnapshotWriter
+from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, SnapshotWriter
 
 __all__ = ["IndexFile"]
 
