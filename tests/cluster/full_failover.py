@@ -14,7 +14,7 @@ from workload import STREAM
 import jetlake
 from jetlake.dashboard.watching.collector import Collector
 from jetlake.dashboard.watching.server_api import ServerApi
-from jetlake.errors import ObjectNotFoundError
+from jetlake.errors import ObjectError, ObjectNotFoundError
 
 KILLS = int(os.environ.get("CLUSTER_KILLS", "20"))
 
@@ -74,12 +74,12 @@ async def test_a_leader_that_is_cut_off(cluster, workload):
 
 
 async def read(store, name):
-    """The object's content; a replica that has just started answers direct gets before it has caught up."""
+    """The object's content; a replica that has just started answers before it has caught up."""
     async with asyncio.timeout(90):
         while True:
             try:
                 return await store.get(name)
-            except ObjectNotFoundError:
+            except (ObjectError, ObjectNotFoundError):
                 await asyncio.sleep(0.05)
 
 

@@ -29,20 +29,14 @@ ON_CLUSTER_IN_FULL = ON_CLUSTER | {
     "test_client_objects",
     "test_client_options",
     "test_client_request_many",
-    "test_client_rough",
     "test_client_services",
     "test_client_streams",
     "test_client_subscribe",
 }
 NEEDED = {"js", "clients", "clock"}
-# A nats-server cluster answers pause and resume before the consumer's leader does them, mirrors answer direct gets for
-# their origins before they have the newest message, and a deleted consumer is listed for a moment.
-NOT_ON_CLUSTER = {
-    "test_a_mirrored_bucket_reads_as_its_origin",
-    "test_ordered_fetches",
-    "test_pause_and_resume",
-    "test_paused",
-}
+# A nats-server cluster answers pause and resume before the consumer's leader does them, and lists deleted consumers
+# for a moment.
+NOT_ON_CLUSTER = {"test_ordered_fetches", "test_pause_and_resume", "test_paused"}
 
 
 def pytest_generate_tests(metafunc):
