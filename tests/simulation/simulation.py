@@ -171,6 +171,17 @@ class Simulation:
             for sequence in list(book.messages):
                 self._retain(book, sequence)
 
+    def _doubt_without(self, key):
+        """A consumer is back whose removal was asked for and not answered: what only it wanted may be gone already."""
+        book = self.streams[key[0]]
+        consumer = self.consumers.pop(key)
+        if book.retention == "interest":
+            for sequence, message in list(book.messages.items()):
+                self._retain(book, sequence)
+                if sequence not in book.messages:
+                    book.unsure[sequence] = message
+        self.consumers[key] = consumer
+
     def pull(self):
         """A pull request with some settings."""
         if not self.consumers:
@@ -422,7 +433,9 @@ class Simulation:
                     self._forget_consumer(key)
                     continue
                 assert key[1] in stream.consumers, f"consumer {key} is gone"
-                self.consumers[key].leaving = False
+                if self.consumers[key].leaving:
+                    self._doubt_without(key)
+                    self.consumers[key].leaving = False
                 if self.consumers[key].ack_policy == "none":
                     # What it had delivered is done, whether it reached anybody before the server died or not.
                     delivered = stream.consumers[key[1]].ack_tracker.delivered_stream
