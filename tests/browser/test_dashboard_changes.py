@@ -121,6 +121,12 @@ async def test_what_has_no_option_of_the_command_goes_into_a_file(api):
     assert '"max_ack_pending": 3' in prepared.file
 
 
+async def test_no_value_is_the_default_and_goes_into_a_file(api):
+    prepared = await prepare(api, "stream.create", {"stream": "S", "options": {"max_age": None}})
+    assert "--config" in shlex.split(prepared.command)
+    assert prepared.file
+
+
 async def test_a_stream_that_was_changed_meanwhile_is_not_edited(api):
     stream = await make_stream(api.jetstream, "ORDERS")
     prepared = await prepare(api, "stream.edit", {"stream": "ORDERS", "options": {"max_msgs": 5}})
@@ -190,6 +196,11 @@ async def test_messages_are_published_once_more_and_deleted(api):
         ("message.publish", {"subject": "a..b"}),
         ("message.publish", {"subject": "a.*"}),
         ("message.publish", {"subject": "a", "payload": "not base64!"}),
+        ("message.publish", {"subject": "a", "payload": "é"}),
+        ("key.put", {"bucket": "B", "key": "k", "value": "é"}),
+        ("stream.create", {"stream": "S", "options": {"sources": 5}}),
+        ("stream.create", {"stream": "S", "options": {"sources": "ORDERS"}}),
+        ("consumer.create", {"stream": "ORDERS", "consumer": "c", "options": {"opt_start_time": 5}}),
         ("stream.burn", {}),
     ],
 )

@@ -56,6 +56,8 @@ async def test_bad_questions_get_a_sentence(server, js):
         "messages?before=-1",
         "messages?time=yesterday",
         "messages?limit=99999999999999999999",
+        "messages/" + "9" * 5000,
+        "messages/x/payload",
     ):
         status, body = await asyncio.to_thread(_get, f"{base}/api/streams/ORDERS/{path}")
         assert status == 400
@@ -68,3 +70,22 @@ async def test_bad_questions_get_a_sentence(server, js):
         assert (await asyncio.to_thread(_get, f"{base}/api/view?{query}"))[0] == 400
     assert (await asyncio.to_thread(_get, f"{base}/varz"))[0] == 200
     assert (await asyncio.to_thread(_get, f"{base}/static/../app.py"))[0] == 404
+
+
+def test_a_body_that_is_not_utf_8_gets_a_sentence():
+    client = page(connect=lambda _credentials: None)
+    headers = {"Origin": "http://127.0.0.1", "Content-Type": "application/json"}
+    answer = client.post("/api/login", content=b'{"user": "\xff"}', headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+
+
+def test_the_answer_to_an_internal_error_is_strict_and_says_nothing():
+    async def fail(_credentials):
+        raise RuntimeError("a secret")
+
+    client = TestClient(build_app(None, connect=fail), base_url="http://127.0.0.1", raise_server_exceptions=False)
+    answer = client.post("/api/login", json={"user": "u"}, headers={"Origin": "http://127.0.0.1"})
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "default-src 'self'" in answer.headers["content-security-policy"]

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -48,7 +47,7 @@ def build_app(
     """
     sessions = None if connect is None else Sessions(connect, collector, domain=domain, now_s=time.monotonic)
     viewers = Viewers(collector, sessions)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", _index),
             Mount("/static", StaticFiles(directory=STATIC)),
@@ -58,9 +57,10 @@ def build_app(
             *browsing_routes(viewers),
             *change_routes(viewers),
         ],
-        middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={LoginError: explain_login, JetlakeError: explain},
     )
+    # Around everything: answers to internal errors keep a browser strict too.
+    return Guard(app, hosts)
 
 
 async def _index(_request: Request) -> Response:

@@ -205,7 +205,8 @@ def _with_described_sources(options: dict[str, Any]) -> dict[str, Any]:
     """The options with streams to copy that were given by name alone as the values that the server is sent."""
     if isinstance(mirror := options.get("mirror"), str):
         options = {**options, "mirror": {"name": mirror}}
-    if sources := options.get("sources"):
+    sources = options.get("sources")
+    if isinstance(sources, Iterable) and not isinstance(sources, str):
         described = [{"name": source} if isinstance(source, str) else source for source in sources]
         options = {**options, "sources": described}
     return options

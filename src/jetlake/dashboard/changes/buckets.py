@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from binascii import Error as Base64Error
 from typing import Any
 
 import msgspec
@@ -38,7 +37,7 @@ async def _put(api: ServerApi, given: dict[str, Any]) -> Prepared:
     wanted = arguments(_Put, given)
     try:
         value = b64decode(wanted.value, validate=True)
-    except Base64Error:
+    except ValueError:
         raise InvalidOptionError("the value is not base64") from None
     bucket = await api.jetstream.key_value(check_bucket(wanted.bucket))
     try:

@@ -80,6 +80,8 @@ def _options(
 ) -> list[str] | None:
     words: list[str] = []
     for name, value in options.items():
+        if value is None:  # the default, for which there is no option
+            return None
         if name in switches:
             switch = switches[name][0 if value else 1]
             if switch is None:

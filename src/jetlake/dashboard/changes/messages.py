@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from binascii import Error as Base64Error
 from typing import Any
 
 import msgspec
@@ -66,7 +65,7 @@ async def _publish(api: ServerApi, given: dict[str, Any]) -> Prepared:
     wanted = arguments(_Publish, given)
     try:
         payload = b64decode(wanted.payload, validate=True)
-    except Base64Error:
+    except ValueError:
         raise InvalidOptionError("the payload is not base64") from None
     return _prepared(api, wanted.subject, payload, wanted.headers)
 

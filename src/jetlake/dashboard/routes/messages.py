@@ -52,11 +52,11 @@ def message_routes(viewers: Viewers) -> list[Route]:
         )
 
     async def one(request: Request) -> Response:
-        message = await (await stream_of(request)).get(request.path_params["sequence"], direct=False)
+        message = await (await stream_of(request)).get(_sequence(request), direct=False)
         return json_answer(shown_message(message))
 
     async def payload(request: Request) -> Response:
-        stream, sequence = await stream_of(request), request.path_params["sequence"]
+        stream, sequence = await stream_of(request), _sequence(request)
         message = await stream.get(sequence, direct=False)
         # Never shown by the browser itself: a payload may be a page of somebody else.
         headers = {"content-disposition": f'attachment; filename="{_file_name(stream.name)}-{sequence}"'}
@@ -80,8 +80,8 @@ def message_routes(viewers: Viewers) -> list[Route]:
     base = "/api/streams/{stream}"
     return [
         Route(f"{base}/messages", messages),
-        Route(f"{base}/messages/{{sequence:int}}", one),
-        Route(f"{base}/messages/{{sequence:int}}/payload", payload),
+        Route(f"{base}/messages/{{sequence}}", one),
+        Route(f"{base}/messages/{{sequence}}/payload", payload),
         Route(f"{base}/search", searching),
         Route(f"{base}/tail", tailing),
     ]
@@ -92,6 +92,10 @@ def _subject(request: Request) -> str:
     if text and not is_valid_subscribe(text.encode()):
         raise InvalidOptionError(f"{text[:64]!r} is not a subject")
     return text
+
+
+def _sequence(request: Request) -> int:
+    return whole_number(request.path_params, "sequence") or 0
 
 
 def _file_name(text: str) -> str:

@@ -32,5 +32,5 @@ async def json_body(request: Request, kind: type[BodyT]) -> BodyT:
             raise InvalidOptionError(f"the body is larger than {BODY_BYTES_MAX:,} bytes")
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidOptionError(str(error)) from None

@@ -77,6 +77,8 @@ def time_text(value: str | datetime) -> str:
     """
     if isinstance(value, str):
         return format_time(parse_time(value))
+    if not isinstance(value, datetime):
+        raise ConfigError(f"a time is a text or a datetime, not {value!r}")
     moment = value.astimezone(UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -17,3 +17,6 @@ def test_streams_to_copy_may_be_named_alone():
 def test_what_cannot_be_copied_is_refused():
     with pytest.raises(InvalidOptionError, match="mirror"):
         configured(StreamConfig, {"name": "M", "mirror": 5})
+    for sources in (5, "ORDERS"):
+        with pytest.raises(InvalidOptionError, match="sources is a list"):
+            configured(StreamConfig, {"name": "M", "sources": sources})
