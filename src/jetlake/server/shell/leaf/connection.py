@@ -180,6 +180,8 @@ class LeafConnection(asyncio.Protocol):
             self.link.receive(messages)
 
     def _operate(self, frame: Frame) -> None:
+        if self._state is _State.SECURING:
+            return  # Anybody could have sent it in the clear, and an answer would be written into the handshake.
         if isinstance(frame, Info):
             self._receive_info(frame.json)
         elif isinstance(frame, Ping):
@@ -239,6 +241,7 @@ class LeafConnection(asyncio.Protocol):
         try:
             loop = self._engine_loop.loop
             context, name = await loop.run_in_executor(None, self._tls)
+            self._reader.detach()  # nothing that came in the clear is continued by what comes over TLS
             secured = await loop.start_tls(transport, self, context, server_hostname=name)
         except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.
             self._refuse(f"TLS handshake error: {error}")
