@@ -13,6 +13,9 @@ from jetlake.server.config.options import Options
 
 __all__ = ["LineLog", "Log", "LoggerLog", "open_line_log", "open_log"]
 
+# A peer's words must not steer the terminal that shows the log.
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
 
 class Log:
     """The log of a server; the base class writes nothing.
@@ -102,7 +105,7 @@ class LineLog(Log):
             moment = self._split_time(now_ns // 1_000_000_000)
             stamp = f"{time.strftime('%Y/%m/%d %H:%M:%S', moment)}.{now_ns // 1000 % 1_000_000:06d} "
         try:
-            self._stream.write(f"{self._prefix}{stamp}[{level}] {text}\n")
+            self._stream.write(f"{self._prefix}{stamp}[{level}] {text.translate(_ESCAPES)}\n")
             self._stream.flush()
         except (OSError, ValueError):
             # A log that cannot be written (full disk, closed terminal) must not stop the server.

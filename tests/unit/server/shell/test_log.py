@@ -29,6 +29,13 @@ def test_the_form_of_a_line(tmp_path):
     ]
 
 
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    log = LineLog(str(tmp_path / "log"), time_stamps=False)
+    log.error("a\x1b[31mred\x9b\r\x7f\tb")
+    log.close()
+    assert (tmp_path / "log").read_text().endswith("[ERR] a\\x1b[31mred\\x9b\\x0d\\x7f\tb\n")
+
+
 def test_without_time_and_without_details(tmp_path):
     log = LineLog(str(tmp_path / "log"), time_stamps=False, tracing=True)
     log.debug("not wanted")

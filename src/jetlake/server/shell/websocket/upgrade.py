@@ -68,9 +68,10 @@ def read_cookies(headers: Headers, options: WebSocketOptions) -> dict[str, str]:
 def forwarded_address(headers: Headers) -> str:
     """Return the client's address as a proxy reports it; empty without a valid one."""
     try:
-        return str(ip_address(_header(headers, "X-Forwarded-For").strip()))
+        address = str(ip_address(_header(headers, "X-Forwarded-For").strip()))
     except ValueError:
         return ""
+    return "" if "%" in address else address  # a zone may be any text, and means nothing here
 
 
 def is_browser(headers: Headers) -> bool:

@@ -202,3 +202,12 @@ async def test_what_comes_after_the_end_is_ignored(open_socket):
     protocol.connection_lost(None)
     assert protocol not in server.websocket._upgrading
     assert server.defects == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "address"), [(b"10.1.2.3", "10.1.2.3"), (b"fe80::1", "fe80::1"), (b"::1%\xff any text", ""), (b"x", "")]
+)
+async def test_only_an_address_is_forwarded(open_socket, given, address):
+    server, _, _ = open_socket(UPGRADE + b"X-Forwarded-For: " + given + b"\r\n")
+    connection = list(server.connections.values())[-1]
+    assert str(connection).startswith(f"{address}/" if address else "127.0.0.1:")
