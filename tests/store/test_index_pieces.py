@@ -3,6 +3,7 @@
 import errno
 import gc
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -286,3 +287,87 @@ def test_a_removed_message_whose_record_and_piece_are_damaged_is_no_loss(world):
         store = FileStore(disk, FOLDER, segment_bytes=1500, index_cache=IndexCache(0), report=reports.append)
         assert (content(store)[0], store.lost, reports) == (expected[0], [], []), place
         disk.kill()
+
+
+@pytest.mark.parametrize("part", ["columns", "subjects"])
+def test_a_piece_written_anew_tells_of_removals_from_other_segments(disk, part):
+    """A tombstone lies far behind its message, in a segment whose piece is damaged and written anew."""
+    store = open_store(disk)
+    fill(store, 200)
+    file_all(store)
+    store.remove(7)
+    store.flush()
+    fill(store, 100, 200)
+    file_all(store)
+    segment = next(block for block in store._index.blocks if block.tombstones_low == 7)
+    at = segment.piece.columns_at if part == "columns" else segment.piece.subjects_at
+    disk.flip(segment.file.path.with_suffix(".idx"), at)
+    expected = content(store)
+    file_all(store)
+    assert segment.piece is not None
+    disk.kill()
+    assert content(open_store(disk)) == expected
+
+
+def test_a_sequence_that_a_full_disk_did_not_skip_keeps_its_message(disk):
+    store = open_store(disk)
+    fill(store, 20)
+
+    def fault(operation, path):
+        if operation == "write":
+            raise OSError(errno.ENOSPC, "as asked", str(path))
+
+    store.skip()
+    disk.fault = fault
+    with pytest.raises(StoreError):
+        store.flush()
+    disk.fault = None
+    fill(store, 200, 20)
+    file_all(store)
+    expected = content(store)
+    disk.kill()
+    again = open_store(disk)
+    assert again.has(21)
+    assert content(again) == expected
+
+
+def damage(disk, segment, sequence):
+    """Damage the record of a message that `fill` wrote, and remove its segment's piece."""
+    path = segment.file.path
+    disk.flip(path, disk.content(path).index(b"%d" % (sequence - 1) * 5))
+    disk.remove(path.with_suffix(".idx"))
+
+
+def test_segments_that_turn_out_damaged_while_others_are_counted_are_counted_once(world):
+    disk, expected = world
+    store = open_store(disk)
+    damaged = store._index.blocks[2:9:3]
+    for segment in damaged:
+        damage(disk, segment, segment.first + 2)
+    assert store.get(damaged[0].first) is not None
+    lost = [segment.first + 2 for segment in damaged]
+    left = [sequence for sequence, _, _ in expected[0] if sequence not in lost]
+    assert store.lost == lost
+    assert store.messages == len(left)
+    assert store.subjects() == Counter(b"s.%d" % ((sequence - 1) % 7) for sequence in left)
+
+
+def test_a_purge_that_finds_the_last_message_of_a_segment_lost(disk, monkeypatch):
+    monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
+    store = open_store(disk)
+    fill(store, 300)
+    segment = store._index.blocks[2]
+    only = segment.first + 1
+    for sequence in range(segment.first, store._index.blocks[3].first):
+        if sequence != only:
+            store.remove(sequence)
+    store.flush()
+    store.sync()
+    file_all(store)
+    damage(disk, segment, only)
+    store.purge(below=segment.first + 100)
+    assert store.lost == []
+    assert len(segment.live) == segment.row_count, "as the next snapshot of the index says"
+    expected = content(store)
+    store.close()
+    assert content(open_store(disk)) == expected

@@ -30,11 +30,12 @@ class FiledSubjects:
         dead_high: above this sequence no filed message was removed or lost.
     """
 
-    __slots__ = ("_starts", "blocks", "counts", "dead_high", "end", "filed", "highs", "lows")
+    __slots__ = ("_recounts", "_starts", "blocks", "counts", "dead_high", "end", "filed", "highs", "lows")
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._starts: list[int] = []
+        self._recounts = 0
         self.end = 0
         self.dead_high = 0
         self.counts: array[int] = array("Q")
@@ -106,9 +107,14 @@ class FiledSubjects:
 
     def recount(self) -> None:
         """Count all filed messages anew by their blocks' postings, after some could not be told by subject."""
+        self._recounts += 1
+        recount = self._recounts
         self.clear()
         for block in self.blocks:
             postings = block.postings()
+            if self._recounts > recount:
+                # Reading the postings showed that more messages are lost, and all were counted anew meanwhile.
+                return
             self._count(postings if len(postings.sequences) == block.live_count else postings.only(block.lives))
 
     # Questions

@@ -342,6 +342,8 @@ class Index(Generic[BlockType]):
                 for row in block.live_rows(0, end):
                     self._kill_unread(block, row)
                 continue
+            if not block.live_count:
+                continue
             start = min(block.next_live(0), end)
             live = block.live[start:end]
             count = block.count_live(0, end)

@@ -166,8 +166,8 @@ class Filing:
             found = read_subjects(self._disk, piece_path(segment.file.path), segment.piece)
             if found is not None:
                 return found[0]
-            segment.bring_back()
-            self._keep(segment)
+            # Columns may be there, but only the log has the tombstones that the next piece needs.
+            self._read_anew(segment)
         return Block.postings(segment)
 
     def _keep(self, segment: Segment) -> None:

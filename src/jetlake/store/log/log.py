@@ -399,7 +399,7 @@ class Log:
         """Take back the appends that could not be written; `sizes` were those of the files before."""
         for segment, size in zip(self._unflushed, sizes, strict=True):
             try:
-                segment.take_back(size)
+                segment.take_back(size, self._flushed_sequence)
             except OSError as error:
                 # What the file now holds could be taken for messages, if their sequences were used again.
                 self.durability.failure = StoreError.of("cut off what a failed write left", error)

@@ -289,13 +289,21 @@ class Segment(Block):
         self.pending.clear()
         self.file.tail.keep(start, data, tail_bytes)
 
-    def take_back(self, size: int) -> None:
+    def take_back(self, size: int, last: int) -> None:
         """Forget what waits and what was written behind `size`, and cut the file there.
+
+        Args:
+            last: the last sequence that stays used; tombstones of later ones are forgotten too.
 
         Raises:
             OSError: the file could not be cut.
         """
         self.pending.clear()
+        noted, self.tombstones = self.tombstones, array("Q")
+        self.tombstones_low = self.tombstones_high = 0
+        for tombstone in zip(noted[::2], noted[1::2], strict=True):
+            if tombstone[0] <= last:
+                self.note_tombstone(*tombstone)
         if self.size > size:
             self.hasher = None
             self.file.tail.clear()

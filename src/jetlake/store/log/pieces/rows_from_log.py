@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from jetlake.store.log.scan import scan
 from jetlake.store.log.segment import Segment
@@ -14,7 +14,7 @@ __all__ = ["read_rows"]
 
 
 def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
-    """Set the columns of a filed segment by its records; the living rows that have no good record are returned.
+    """Set columns and tombstones of a filed segment by its records; the living rows without a good record are returned.
 
     Args:
         number_of: gives the number of a subject.
@@ -34,5 +34,7 @@ def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
     segment.sizes, segment.subject_ids, segment.offsets = sizes, numbers, offsets
     # Rows without a record stand between others, and times never go back.
     segment.times = array("q", accumulate(times, max))
+    # The next piece is to tell of removals from other segments, as the one before did.
+    segment.tombstones = array("Q", chain.from_iterable(content.tombstones))
     segment.piece = None
     return [row for row in segment.live_rows(0, rows) if not sizes[row]]
