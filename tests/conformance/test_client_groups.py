@@ -69,6 +69,12 @@ def in_order(seen):
     return all(run == sorted(set(run)) for run in runs)
 
 
+async def until_info(consumer, holds):
+    async with asyncio.timeout(30):
+        while not holds(await consumer.info()):
+            await asyncio.sleep(0.02)
+
+
 @pytest.fixture
 async def groups(js):
     await js.create_stream("ORDERS", subjects=["orders.>"])
@@ -155,6 +161,81 @@ async def test_an_instance_that_stands_by_takes_over(js, groups):
         await until(lambda: record.count >= 20)
     assert len(record.by_member["second"]) == 10
     assert in_order(record.seen)
+
+
+async def test_a_frozen_instance_leaves_to_others_what_they_have_handled_since(server, js, groups, tmp_path):
+    group = await groups.create_elastic("g", max_members=1, keys=KEYS, members=["a"])
+    program, handled = tmp_path / "member.py", tmp_path / "handled"
+    program.write_text(MEMBER)
+    handled.touch()
+    await published(js, [0], keys=1)
+    frozen = await asyncio.create_subprocess_exec(sys.executable, program, server.url, "a", handled)
+    try:
+        await until(handled.read_text, 30)
+        stream = await js.stream("ORDERS-g")
+        consumer = await stream.consumer("a")
+        await until_info(consumer, lambda info: info.num_waiting and not info.num_ack_pending)
+        frozen.send_signal(signal.SIGSTOP)
+        await published(js, [1, 2], keys=1)
+
+        async def work(message):
+            with handled.open("a") as out:
+                out.write(f"{message.subject} {message.payload.decode()}\n")
+
+        async with group.consume("a", work, ack_wait=1):
+            # The message that waits in the socket of the frozen instance comes again, and others after it.
+            await until(lambda: handled.read_text().split()[-1] == "2", 30)
+        frozen.send_signal(signal.SIGCONT)
+        await published(js, [3], keys=1)
+        await until(lambda: handled.read_text().split()[-1] == "3", 30)
+    finally:
+        frozen.kill()
+        await frozen.wait()
+    numbers = [int(line.split()[1]) for line in handled.read_text().splitlines()]
+    assert [number for number, _ in groupby(numbers)] == [0, 1, 2, 3]
+
+
+async def test_an_instance_that_stands_by_leaves_the_consumer_to_one_at_work_that_stepped_down(js, groups):
+    group = await groups.create_elastic("g", max_members=1, keys=KEYS, members=["a"])
+    record, began, go_on = Record(), asyncio.Event(), asyncio.Event()
+
+    async def work(_message):
+        began.set()
+        await go_on.wait()
+
+    await published(js, range(3), keys=1)
+    async with group.consume("a", record.handler("a", work), ack_wait=20):
+        await asyncio.wait_for(began.wait(), 15)
+        async with group.consume("a", record.handler("a"), ack_wait=20) as standby:
+            consumer = await (await js.stream("ORDERS-g")).consumer("a")
+            try:
+                await until_info(consumer, lambda info: info.num_waiting > 1)
+                await group.step_down("a")
+                await until_info(consumer, lambda info: not info.priority_groups[0].pinned_client_id)
+                await group.remove_members("a")
+                await until(lambda: not standby.partitions)
+                await standby.stop()
+                assert (await consumer.info()).num_ack_pending == 1
+            finally:
+                go_on.set()
+        await group.add_members("a")
+        await until(lambda: record.count >= 3)
+    assert in_order(record.seen)
+
+
+async def test_a_handler_stops_its_member(js, groups):
+    group = await groups.create_elastic("g", max_members=1, keys=KEYS, members=["a"])
+    seen = []
+
+    async def handle(message):
+        seen.append(int(message.payload))
+        await member.stop()
+
+    member = group.consume("a", handle)
+    await published(js, range(3), keys=1)
+    await asyncio.wait_for(member.wait(), 15)
+    assert seen == [0]
+    assert (await (await js.stream("ORDERS-g")).info()).state.messages == 2
 
 
 async def test_a_message_that_fails_holds_its_keys_up_and_is_given_up(js, groups):

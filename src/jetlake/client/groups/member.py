@@ -2,13 +2,15 @@
 
 Order per key is the server's: the member's consumer has one message out at a time unless it is told otherwise, so
 whatever becomes of that message, no later one overtakes it. A partition changes hands only after the consumer that had
-it is gone, and a member deletes its consumer only after its handler has returned.
+it is gone, and a member deletes its consumer only after its handler has returned. An instance that was frozen or cut
+off for longer than the ack wait may find a message that somebody else has handled since: it asks the server first.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Self, TypedDict
 
 from msgspec.structs import replace
@@ -43,6 +45,7 @@ from jetlake.errors import (
     NoRespondersError,
     NotFoundError,
     PermissionsError,
+    PullStatusError,
     StreamNotFoundError,
 )
 from jetlake.model.encoding.durations import Seconds
@@ -57,6 +60,10 @@ _PULL_MIN_S = 1.0
 _JOIN_FIRST_S = 0.1
 _JOIN_MAX_S = 1.0
 _PARTITION_TAKEN = 10100
+_SERVER_FAILED = 500
+_FATAL = (PermissionsError, ConnectionClosedError, PullStatusError)
+
+_handling: ContextVar[GroupMember | None] = ContextVar("jetlake_group_handling", default=None)
 
 
 class MemberOptions(TypedDict, total=False):
@@ -121,6 +128,9 @@ class GroupMember:
         self._ended: asyncio.Task[None] | None = None
         self._at_work: Message | None = None
         self._acked = b""
+        self._created = ""
+        self._sure_at = 0.0
+        self._is_awaited = False
         self._turn = asyncio.Lock()
         self._is_leaving = False
         self._task: asyncio.Task[None] | None = None
@@ -146,12 +156,13 @@ class GroupMember:
         """Begin to work; entering the context manager does it too."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"jetlake-group-{self._place.key}-{self.name}")
+            self._task.add_done_callback(self._tell_end)
         return self
 
     async def stop(self) -> None:
-        """Finish the message at work and take no others; calling it again does nothing."""
+        """Finish the message at work and take no others; a handler that calls this is not waited for."""
         self._stopping.set()
-        if self._task is not None and self._task is not asyncio.current_task():
+        if self._task is not None and _handling.get() is not self:
             await asyncio.wait([self._task])
 
     async def wait(self) -> None:
@@ -161,6 +172,7 @@ class GroupMember:
             ConsumerGroupError: the group was changed in a way that no member survives.
             JetlakeError: something else ended it.
         """
+        self._is_awaited = True
         await self.start()
         if self._task is not None:
             await asyncio.shield(self._task)
@@ -176,42 +188,42 @@ class GroupMember:
         stopped = asyncio.create_task(self._stopping.wait())
         try:
             async with self._bucket.watch(self._place.key) as changes:
-                change = asyncio.ensure_future(changes.next())
-                try:
-                    await self._follow(stopped, change, changes.next)
-                finally:
-                    change.cancel()
+                await self._follow(stopped, changes.next)
         finally:
             beat.cancel()
             stopped.cancel()
             await self._leave()
 
-    async def _follow(
-        self,
-        stopped: asyncio.Task[bool],
-        change: asyncio.Future[Entry],
-        next_change: Callable[[], Awaitable[Entry]],
-    ) -> None:
+    def _tell_end(self, task: asyncio.Task[None]) -> None:
+        """Report what has ended the member, unless somebody waits for that."""
+        error = None if task.cancelled() or self._is_awaited else task.exception()
+        if isinstance(error, Exception):
+            self._report(error)
+
+    async def _follow(self, stopped: asyncio.Task[bool], next_change: Callable[[], Awaitable[Entry]]) -> None:
         """Join, and join again after every change of the group, until it is over."""
         join_s = _JOIN_FIRST_S
-        while not stopped.done():
-            if self._reading is None and self.partitions:
-                await self._join()
-            waits: set[asyncio.Future[object]] = {stopped, change}  # type: ignore[arg-type]
-            if self._ended is not None:
-                waits.add(self._ended)  # type: ignore[arg-type]
-                join_s = _JOIN_FIRST_S
-            is_due = self._reading is None and bool(self.partitions)
-            await asyncio.wait(waits, timeout=join_s if is_due else None, return_when=asyncio.FIRST_COMPLETED)
-            if is_due:
-                join_s = min(_JOIN_MAX_S, join_s * 2)
-            if change.done():
-                if not await self._take_change(change.result()):
-                    return
-                change = asyncio.ensure_future(next_change())
-            elif self._ended is not None and self._ended.done():
-                await self._take_end(self._ended)
-        change.cancel()
+        change = asyncio.ensure_future(next_change())
+        try:
+            while not stopped.done():
+                if self._reading is None and self.partitions:
+                    await self._join()
+                waits: set[asyncio.Future[object]] = {stopped, change}  # type: ignore[arg-type]
+                if self._ended is not None:
+                    waits.add(self._ended)  # type: ignore[arg-type]
+                    join_s = _JOIN_FIRST_S
+                is_due = self._reading is None and bool(self.partitions)
+                await asyncio.wait(waits, timeout=join_s if is_due else None, return_when=asyncio.FIRST_COMPLETED)
+                if is_due:
+                    join_s = min(_JOIN_MAX_S, join_s * 2)
+                if change.done():
+                    if not await self._take_change(change.result()):
+                        return
+                    change = asyncio.ensure_future(next_change())
+                elif self._ended is not None and self._ended.done():
+                    await self._take_end(self._ended)
+        finally:
+            change.cancel()
 
     # The group's configuration
 
@@ -233,11 +245,14 @@ class GroupMember:
         return True
 
     async def _take_end(self, ended: asyncio.Task[None]) -> None:
-        """Join again when another instance has replaced the consumer, or it was gone after a long silence."""
+        """Join again when another instance has replaced the consumer, or it was gone or silent for long."""
         self._reading = self._ended = None
         error = ended.exception()
-        if error is not None and not isinstance(error, ConsumerDeletedError):
+        if error is None or isinstance(error, ConsumerDeletedError):
+            return
+        if not isinstance(error, JetlakeError) or isinstance(error, _FATAL):
             raise error
+        self._report(error)
 
     # The member's consumer
 
@@ -249,20 +264,22 @@ class GroupMember:
             consumer = await stream.create_consumer(
                 self._place.consumer(self.name), durable=not elastic, **self._consumer_options()
             )
-        except (StreamNotFoundError, PermissionsError, ConnectionClosedError):
+        except (StreamNotFoundError, *_FATAL):
             raise
         except ConsumerExistsError:
             if not elastic:
                 raise  # Another instance works with other options: both would wait for ever.
             return  # The consumer of the group's former configuration goes with the instance that has it.
-        except ApiError as error:
-            if error.err_code != _PARTITION_TAKEN:
-                raise
-            return  # Another member has not left a partition yet that is this one's now.
         except JetlakeError as error:
-            self._report(error)
-            return
+            if not isinstance(error, ApiError) or error.code >= _SERVER_FAILED:
+                self._report(error)
+            elif error.err_code != _PARTITION_TAKEN:
+                raise
+            return  # The server is not ready, or another member has not left a partition yet that is this one's now.
         self._is_leaving = False
+        self._acked = b""
+        self._created = consumer.cached_info.created
+        self._sure_at = asyncio.get_running_loop().time()
         self._reading = self._read(consumer).start()
         self._ended = asyncio.create_task(self._reading.wait())
 
@@ -330,9 +347,11 @@ class GroupMember:
     async def _give_up_consumer(self, pin_id: str, *, delete: bool) -> None:
         stream = stream_handle(self._api, self._place.stream)
         consumer = await stream.consumer(self._place.consumer(self.name))
-        # The server pins an instance with the first message that it delivers to it.
-        pinned = [state.pinned_client_id for state in consumer.cached_info.priority_groups]
-        if delete and set(pinned) <= {"", pin_id}:
+        # The server pins an instance with the first message that it delivers to it, and unpins it though it is at work.
+        info = consumer.cached_info
+        pinned = {state.pinned_client_id for state in info.priority_groups}
+        is_idle = not info.num_ack_pending and pinned <= {""}
+        if delete and (is_idle or (pin_id and pinned == {pin_id})):
             await consumer.delete()
         elif pin_id and pin_id in pinned:
             await consumer.unpin(PRIORITY_GROUP)
@@ -340,9 +359,12 @@ class GroupMember:
     # Messages
 
     async def _handle(self, message: Message) -> None:
+        _handling.set(self)
         async with self._turn:
-            if self._is_leaving:
+            if self._is_leaving or self._stopping.is_set():
                 message.nak()
+                return
+            if not await self._has(message):
                 return
             message.raw_subject = message.raw_subject.partition(b".")[2]
             self._at_work = message
@@ -355,6 +377,28 @@ class GroupMember:
             if not message.is_settled:
                 message.ack()
                 self._acked = message.raw_reply
+
+    async def _has(self, message: Message) -> bool:
+        """Whether the message is this instance's for some time; one that is not comes again, if nobody handles it.
+
+        With one message out at a time, every message was delivered after the one before it was begun. One that may
+        have been on its way for longer is asked for: an instance that was frozen finds it in its socket.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._options.get("max_ack_pending", 1) == 1 and now - self._sure_at > self._ack_wait_s / 2:
+            try:
+                await message.in_progress_sync(timeout=self._ack_wait_s)
+                info = await stream_handle(self._api, self._place.stream).consumer_info(self._place.consumer(self.name))
+            except (NotFoundError, NoRespondersError):
+                return False
+            except JetlakeError as error:
+                self._report(error)
+                return False
+            last = info.delivered.consumer_seq
+            if not info.num_ack_pending or (info.created, last) != (self._created, message.metadata.consumer_seq):
+                return False
+        self._sure_at = now
+        return True
 
     async def _keep_in_progress(self) -> None:
         """Tell the server of a handler that is still at work, so that its message is not delivered again."""

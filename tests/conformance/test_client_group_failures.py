@@ -1,0 +1,84 @@
+"""Members of consumer groups when their server stalls, or their group ends them."""
+
+import asyncio
+
+import pytest
+from client_support import until
+
+import jetlake
+from jetlake.errors import ConsumerGroupError, RequestTimeoutError
+
+KEYS = {"orders.*": [1]}
+
+
+class Relay:
+    """Forwards connections to a server; while `is_open` is cleared, bytes wait on their way."""
+
+    def __init__(self, port):
+        self._port = port
+        self._tasks = set()
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def __aenter__(self):
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"nats://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader, writer):
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for pair in ((reader, there_writer), (there_reader, writer)):
+            self._tasks.add(asyncio.create_task(self._forward(*pair)))
+
+    async def _forward(self, reader, writer):
+        try:
+            while chunk := await reader.read(65536):
+                await self.is_open.wait()
+                writer.write(chunk)
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def relay(server):
+    async with Relay(server.port) as relay:
+        yield relay
+
+
+@pytest.fixture
+async def group(js, relay):
+    await js.create_stream("ORDERS", subjects=["orders.*"])
+    await js.consumer_groups("ORDERS").create_elastic("g", max_members=1, keys=KEYS, members=["a"])
+    async with jetlake.connect(relay.url, request_timeout=2, on_error=lambda _: None) as client:
+        yield await client.jetstream().consumer_groups("ORDERS").get("g")
+
+
+async def test_a_member_outlives_a_server_that_answers_nothing(js, group, relay):
+    seen, errors = [], []
+    async with group.consume("a", lambda message: seen.append(message.data), ack_wait=1, on_error=errors.append) as a:
+        await js.publish("orders.1", b"1")
+        await until(lambda: seen)
+        relay.is_open.clear()
+        try:
+            # The read gives up, and so do attempts to join again.
+            await until(lambda: sum(isinstance(error, RequestTimeoutError) for error in errors) > 1, 30)
+        finally:
+            relay.is_open.set()
+        await js.publish("orders.1", b"2")
+        await until(lambda: b"2" in seen, 30)
+        assert "at work" in repr(a)
+
+
+async def test_what_ends_a_member_is_reported_when_nobody_waits(js, group):
+    errors = []
+    async with group.consume("a", print, on_error=errors.append):
+        bucket = await js.key_value("elastic-consumer-groups")
+        await bucket.put("ORDERS.g", b'{"max_members":3,"partitioning_filters":null,"members":["a"]}')
+        await until(lambda: errors)
+    assert [type(error) for error in errors] == [ConsumerGroupError]
