@@ -336,6 +336,23 @@ async def test_the_command_is_killed_and_run_again(ends):
     assert len(await rest_of(target)) == 14
 
 
+async def test_a_message_that_goes_from_the_closed_source_is_no_difference(ends):
+    source, target = ends
+    stream, _worker = await fill(source)
+    removals = []
+
+    def remove(step):
+        if step == "comparing":
+            removals.append(asyncio.create_task(stream.delete_message(21)))
+
+    moved = await Migration(source, target, "S", **WHOLE, tell=remove).run()
+    await asyncio.gather(*removals)
+    assert len(removals) == 1
+    # One less than before, unless the move was quicker than the removal.
+    assert [consumer.after for consumer in moved.consumers] in ([13], [14])
+    assert moved.before.messages == moved.after.messages
+
+
 async def test_pauses_of_before_are_kept(ends):
     source, target = ends
     stream, worker = await fill(source)

@@ -36,7 +36,7 @@ __all__ = ["Migration", "Moved", "MovedConsumer"]
 _DRAIN_S = 5.0
 # A round of the tail that copies less than this leaves so little that the pause is short.
 _SHORT_ROUND = 1000
-_COMPARISONS_MAX = 50
+_COMPARISONS_MAX = 150
 _COMPARE_AGAIN_S = 0.1
 
 
@@ -218,7 +218,7 @@ class Migration:
         names = [info.name for info in consumers]
         await resume_consumers(self._target, copy, names, fence.pauses if fence is not None else {})
         self._tell("comparing")
-        before, after = await self._compare(stream, copy, last, consumers)
+        before, after, consumers = await self._compare(stream, copy, last, consumers)
         self._tell("opening the target")
         await copy.update(opened(unmarked(config), self._replicas(stream)))
         closed_at = fence.closed_at if fence is not None else ""
@@ -250,8 +250,11 @@ class Migration:
 
     async def _compare(
         self, stream: Stream, copy: Stream, last: int, consumers: list[ConsumerInfo]
-    ) -> tuple[StreamState, StreamState]:
-        """Wait until both hold the same; a closed stream still loses what expires.
+    ) -> tuple[StreamState, StreamState, list[ConsumerInfo]]:
+        """Wait until both hold the same; a closed stream still loses what expires, and its consumers have less left.
+
+        Returns:
+            What both hold, and what is left for the consumers.
 
         Raises:
             MigrationError: they differ.
@@ -262,15 +265,15 @@ class Migration:
             before, after = (await stream.info()).state, (await copy.info()).state
             if before.last_seq != last:
                 raise MigrationError(f"{self._name} stored messages after {last}, though it is closed: run this again")
-            if _counts(before) == _counts(after):
-                break
+            if _counts(before) != _counts(after):
+                difference = f"the copy differs: {_counts(before)} at the source, {_counts(after)} at the target"
+            else:
+                difference = await find_difference(copy, consumers, is_clustered=False)
+            if not difference:
+                return before, after, consumers
             await asyncio.sleep(_COMPARE_AGAIN_S)
-        else:
-            raise MigrationError(f"the copy differs: {_counts(before)} at the source, {_counts(after)} at the target")
-        difference = await find_difference(copy, consumers, is_clustered=self._is_to_cluster)
-        if difference:
-            raise MigrationError(difference)
-        return before, after
+            consumers = await durable_consumers(stream)
+        raise MigrationError(difference)
 
     async def _check_closed(self, stream: Stream, last: int) -> None:
         stored = (await stream.info()).state.last_seq
