@@ -519,6 +519,13 @@ async def test_both_versions_of_the_ack_subject(start, clients):
     await subscription.unsubscribe()
 
 
+async def test_a_filter_that_is_no_subject_is_refused_at_once(js):
+    stream = await filled(js, 0)
+    for subject in ("a..b", "../../etc", ".a", "a b"):
+        with pytest.raises(InvalidOptionError, match="filter_subject"):
+            await stream.create_consumer("c", filter_subject=subject)
+
+
 # Priority groups
 
 

@@ -19,6 +19,7 @@ from jetlake.model.enums import AckPolicy, ConsumerAction
 from jetlake.model.replies import ConsumerCreateReply, ConsumerPauseReply
 from jetlake.model.requests import ConsumerCreateRequest, ConsumerPauseRequest
 from jetlake.protocol.nuid import next_nuid
+from jetlake.protocol.subjects import is_valid_subscribe
 
 __all__ = ["consumer_config", "create_consumer", "pause_consumer", "with_features"]
 
@@ -42,13 +43,16 @@ async def create_consumer(
     """Ask the server for a consumer with this configuration.
 
     Raises:
-        InvalidOptionError: the configuration needs a feature that the server lacks.
+        InvalidOptionError: the filter is not a subject, or the configuration needs a feature that the server lacks.
     """
     name = config.name or config.durable_name or next_nuid()
     check_name("consumer", name)
     _check_features(api, config)
     names = [stream, name]
     if config.filter_subject and not config.filter_subjects:
+        # It becomes part of the request's subject; one that is none is never answered.
+        if not is_valid_subscribe(config.filter_subject.encode()):
+            raise InvalidOptionError(f"filter_subject {config.filter_subject!r} is not a subject")
         names.append(config.filter_subject)
     request = ConsumerCreateRequest(
         stream_name=stream, config=msgspec.structs.replace(config, name=name), action=action
