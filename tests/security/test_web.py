@@ -8,6 +8,7 @@ import pytest
 from jetlake.dashboard.app import build_app
 from jetlake.server.config.options import Options
 from jetlake.server.shell.monitoring import http as monitoring
+from jetlake.server.shell.monitoring import pages as served_pages
 from jetlake.server.shell.monitoring.http import Monitoring
 
 ASKED = "/api/session"
@@ -132,3 +133,41 @@ async def test_monitoring_is_at_home_unless_told_otherwise(start):
     assert Options().http_host == ""
     assert isinstance(server.server.monitoring, Monitoring)
     assert server.server.monitoring.host == "127.0.0.1"
+
+
+MEGABYTE = bytes(1 << 20)
+
+
+async def open_long_page(start, megabytes):
+    """A page of so many megabytes that was asked for, and an event for its end."""
+    ended = asyncio.Event()
+
+    async def pages(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(megabytes):
+            await send({"type": "http.response.body", "body": MEGABYTE, "more_body": True})
+        ended.set()
+
+    server = await start()
+    server.server.monitoring.pages = pages
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.monitor_port)
+    writer.write(b"GET /download HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer, ended
+
+
+async def test_a_long_answer_waits_for_its_reader(start):
+    reader, writer, ended = await open_long_page(start, 32)
+    assert not ended.is_set(), "all of it is in memory"
+    assert len(await asyncio.wait_for(reader.read(-1), 60)) == 32 << 20
+    assert ended.is_set()
+    writer.close()
+
+
+async def test_who_takes_nothing_of_an_answer_is_disconnected(start, monkeypatch):
+    monkeypatch.setattr(served_pages, "_STALL_S", 0.2)
+    reader, writer, ended = await open_long_page(start, 64)
+    await asyncio.wait_for(ended.wait(), 60)
+    with suppress(ConnectionError):
+        assert len(await asyncio.wait_for(reader.read(-1), 60)) < 64 << 20
+    writer.close()

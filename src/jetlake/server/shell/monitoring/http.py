@@ -234,6 +234,8 @@ class _Exchange(asyncio.Protocol):
         self._idle: asyncio.TimerHandle | None = None
         self._page: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._is_answering = False
         self.unread: tuple[list[str], int] | None = None  # the head of a page's request, and the length of its body
         self._has_begun = True  # the first request's deadline runs from the start, others' from their first byte
@@ -261,8 +263,15 @@ class _Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._monitoring.sockets.pop(self, None)
         self._gone.set()
+        self._writable.set()  # nobody waits for a connection that is gone
         if self._idle is not None:
             self._idle.cancel()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         if self._page is not None:
@@ -351,7 +360,7 @@ class _Exchange(asyncio.Protocol):
         headers = [
             (name.strip().lower().encode("latin-1"), value.strip().encode("latin-1")) for name, _, value in fields
         ]
-        answering = answer_page(monitoring.pages, transport, self._gone, method, target, headers, body)
+        answering = answer_page(monitoring.pages, transport, self._gone, self._writable, method, target, headers, body)
         self._page = asyncio.get_running_loop().create_task(answering)
         self._page.add_done_callback(self._page_done)
 

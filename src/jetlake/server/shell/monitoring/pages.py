@@ -15,13 +15,15 @@ Pages = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[N
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """The largest body of a request for a page; a larger one is refused unread."""
-_OUTSTANDING_BYTES_MAX = 4 * 1024 * 1024
+_STALL_S = 30.0
+"""A peer that takes nothing of an answer for this long is disconnected."""
 
 
 async def answer_page(
     pages: Pages,
     transport: asyncio.Transport,
     gone: asyncio.Event,
+    writable: asyncio.Event,
     method: str,
     target: str,
     headers: list[tuple[bytes, bytes]],
@@ -31,6 +33,7 @@ async def answer_page(
 
     Args:
         gone: set when the peer has closed the connection.
+        writable: set while the transport takes more to write.
     """
     path, _, query = target.partition("?")
     scope = {
@@ -64,14 +67,25 @@ async def answer_page(
             transport.write(_head(message["status"], message["headers"]))
             return
         transport.write(message.get("body", b""))
-        # A page that does not read its events is disconnected before they fill the memory.
-        if transport.get_write_buffer_size() > _OUTSTANDING_BYTES_MAX:
+        if not await _is_taken(transport, writable):
             transport.abort()
 
     try:
         await pages(scope, receive, send)
     finally:
         transport.close()
+
+
+async def _is_taken(transport: asyncio.Transport, writable: asyncio.Event) -> bool:
+    """Apply back-pressure until more can be written; whether the peer takes what was written."""
+    while not writable.is_set():
+        before = transport.get_write_buffer_size()
+        try:
+            await asyncio.wait_for(writable.wait(), _STALL_S)
+        except TimeoutError:
+            if transport.get_write_buffer_size() >= before:
+                return False
+    return True
 
 
 def _head(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
