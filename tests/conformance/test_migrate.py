@@ -16,6 +16,9 @@ from jetlake.client.moving.marks import PAUSED_UNTIL, is_closed, is_staged
 from jetlake.client.moving.migration import Migration
 from jetlake.client.moving.staged_publisher import StagedPublisher
 from jetlake.errors import MessageNotFoundError, MigrationError, StreamNotFoundError
+from jetlake.model.replies import StreamRestoreReply
+from jetlake.model.requests import StreamRestoreRequest
+from jetlake.model.stream import StreamConfig, StreamState
 
 BULK_FIRST = {"whole_max_bytes": 0, "drain_s": 0}
 WHOLE = {"drain_s": 0}
@@ -440,3 +443,14 @@ async def test_programs_that_know_both_addresses_go_on_at_the_target():
         ids = [header for _, _, header, _ in await content(target) if b"later-" in header]
         assert len(ids) == len(set(ids)) >= len(published)
         assert len(done) == len(set(done))
+
+
+async def test_a_restore_that_was_cut_off_is_waited_for(ends):
+    source, target = ends
+    await fill(source)
+    before = await content(source)
+    # As a command that was killed in the middle leaves it.
+    body = StreamRestoreRequest(config=StreamConfig(name="S"), state=StreamState())
+    await target.api.call(StreamRestoreReply, "STREAM.RESTORE", "S", body=body)
+    await Migration(source, target, "S", **WHOLE).run()
+    assert await content(target) == before

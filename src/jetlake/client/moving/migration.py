@@ -36,6 +36,8 @@ __all__ = ["Migration", "Moved", "MovedConsumer"]
 _DRAIN_S = 5.0
 # A round of the tail that copies less than this leaves so little that the pause is short.
 _SHORT_ROUND = 1000
+_NAME_IS_RESERVED = 10130
+_RESERVED_S = 15.0
 _COMPARISONS_MAX = 150
 _COMPARE_AGAIN_S = 0.1
 
@@ -171,8 +173,16 @@ class Migration:
         self._tell("copying the stream")
         with tempfile.TemporaryFile() as archive:
             await stream.backup(archive, consumers=not takes_tail)
-            archive.seek(0)
-            return await self._target.restore(archive, config)
+            give_up_at = time.monotonic() + _RESERVED_S
+            while True:
+                archive.seek(0)
+                try:
+                    return await self._target.restore(archive, config)
+                except ApiError as error:
+                    # A restore that was cut off reserves the name until the server has waited for the rest in vain.
+                    if error.err_code != _NAME_IS_RESERVED or time.monotonic() > give_up_at:
+                        raise
+                    await asyncio.sleep(0.5)
 
     def _replicas(self, stream: Stream) -> int:
         if self._num_replicas is not None:
