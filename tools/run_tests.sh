@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the suite in six processes side by side: the tests that start a Spark of their own, two halves of those that share
-# one Spark session, two halves of those that mostly wait for servers, and all others. All are shown, one after the other;
-# the exit status is not 0 when one failed.
+# Runs the suite in five processes side by side: the tests that start a Spark of their own, those that share one Spark
+# session, two halves of those that mostly wait for servers, and all others. All are shown, one after the other; the exit
+# status is not 0 when one failed.
 set -u
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -10,11 +10,8 @@ trap 'rm -rf "$logs"' EXIT
 
 "$python" -m pytest -q --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1 &
 own=$!
-"$python" -m pytest -q --timeout 300 tests/spark --ignore tests/spark/pipelines -m "not own_process" "$@" \
-    >"$logs/shared" 2>&1 &
+"$python" -m pytest -q --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
 shared=$!
-"$python" -m pytest -q --timeout 300 tests/spark/pipelines -m "not own_process" "$@" >"$logs/pipelines" 2>&1 &
-pipelines=$!
 "$python" -m pytest -q tests/conformance/test_c*.py "$@" >"$logs/clients" 2>&1 &
 clients=$!
 "$python" -m pytest -q tests/conformance/test_[!c]*.py tests/cluster "$@" >"$logs/servers" 2>&1 &
@@ -30,9 +27,6 @@ cat "$logs/servers"
 echo "tests on a Spark session:"
 wait "$shared" || failed=1
 cat "$logs/shared"
-echo "tests of pipelines on a Spark session:"
-wait "$pipelines" || failed=1
-cat "$logs/pipelines"
 echo "tests on Spark in processes of its own:"
 wait "$own" || failed=1
 cat "$logs/own"
