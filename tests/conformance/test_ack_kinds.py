@@ -201,6 +201,7 @@ async def test_deleting_a_pending_message_ends_it(bench):
     await bench.pull(b"2")
     await bench.take(2)
     await bench.control.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>", "5")
+    await bench.control.ping()  # The other connection publishes only when this one is listened to.
     await bench.data.publish("$JS.API.STREAM.MSG.DELETE.S", b'{"seq":1}')
     event = (await bench.control.message()).json
     assert (event["stream_seq"], event["reason"]) == (1, "Unacknowledged message was deleted")

@@ -9,7 +9,7 @@ from jetlake.errors import PublishTimeoutError, RequestTimeoutError
 
 STREAM = "S"
 BUCKET = "B"
-PROGRESS_S = 90
+PROGRESS_S = 120
 
 
 async def created(create):
