@@ -90,8 +90,9 @@ class ConsumerGroups:
             max_buffered_msg=max_messages,
             max_buffered_bytes=max_bytes,
         )
-        group = await self._create(ELASTIC_BUCKET, name, config)
-        await self._create_stream(GroupPlace(self.stream_name, name, is_elastic=True), config)
+        origin = await self._origin(name, config)
+        group = await self._create(ELASTIC_BUCKET, name, config, origin)
+        await self._create_stream(GroupPlace(self.stream_name, name, is_elastic=True), config, origin)
         return group
 
     async def create_static(
@@ -127,7 +128,7 @@ class ConsumerGroups:
             member_mappings=tuple(mapped),
             filters=tuple(filters),
         )
-        return await self._create(STATIC_BUCKET, name, config)
+        return await self._create(STATIC_BUCKET, name, config, await self._origin(name, config))
 
     async def get(self, name: str) -> ConsumerGroup:
         """Find a group.
@@ -183,14 +184,18 @@ class ConsumerGroups:
     def _key(self, name: str) -> str:
         return GroupPlace(self.stream_name, check_name("consumer group", name), is_elastic=True).key
 
-    async def _create(self, bucket_name: str, name: str, config: GroupConfig) -> ConsumerGroup:
+    async def _origin(self, name: str, config: GroupConfig) -> StreamConfig:
+        """The configuration of the stream of a new group, which is checked first."""
         check_config(config)
+        self._key(name)
+        return (await stream_handle(self._api, self.stream_name).info()).config
+
+    async def _create(self, bucket_name: str, name: str, config: GroupConfig, origin: StreamConfig) -> ConsumerGroup:
         key = self._key(name)
-        origin = await stream_handle(self._api, self.stream_name).info()
         try:
             bucket = await self._buckets.get(bucket_name)
         except StreamNotFoundError:
-            bucket = await self._buckets.create(bucket_name, {"num_replicas": origin.config.num_replicas})
+            bucket = await self._buckets.create(bucket_name, {"num_replicas": origin.num_replicas})
         try:
             revision = await bucket.create(key, encode(config))
         except KeyExistsError:
@@ -203,9 +208,8 @@ class ConsumerGroups:
             config = existing
         return ConsumerGroup(self._api, bucket, self.stream_name, name, config, revision)
 
-    async def _create_stream(self, place: GroupPlace, config: ElasticGroupConfig) -> None:
+    async def _create_stream(self, place: GroupPlace, config: ElasticGroupConfig, origin: StreamConfig) -> None:
         """Create the stream of an elastic group, a work queue that puts partitions before the origin's subjects."""
-        origin = (await stream_handle(self._api, place.origin).info()).config
         filters = config.partitioning_filters or (PartitioningFilter(">", ()),)
         transforms = tuple(
             SubjectTransform(src=one.filter, dest=partition_transform(one, config.max_members)) for one in filters
