@@ -157,6 +157,11 @@ async def test_consumer_commands(orders):
     config = (await orders.json("consumer info ORDERS C"))["config"]
     assert (config["description"], config["max_ack_pending"], config["max_deliver"]) == ("changed", 7, 3)
     assert (config["max_bytes"], config["num_replicas"]) == (1024**2, 1)
+    await orders.run("consumer copy ORDERS C D --max-deliver 5")
+    copy = (await orders.json("consumer info ORDERS D"))["config"]
+    own = {"name": "D", "durable_name": "D", "max_deliver": 5, "metadata": copy["metadata"]}
+    assert copy == {**config, **own}
+    await orders.run("consumer rm ORDERS D --force")
     assert await orders.json("consumer ls ORDERS --names") == ["C"]
     assert "explicit" in await orders.run("consumer ls ORDERS")
     assert (await orders.json("consumer pause ORDERS C 1h"))["paused"] is True
@@ -246,6 +251,9 @@ async def test_account_and_server(orders, kind):
     await orders.run("consumer add ORDERS C")
     assert (await orders.json("account info"))["streams"] == 1
     assert "Streams: 1 of unlimited" in await orders.run("account info")
+    (measured,) = await orders.json("rtt --count 3")
+    assert 0 < measured["min"] <= measured["median"] <= measured["max"]
+    assert measured["server"] in await orders.run("rtt --count 1")
     assert (await orders.json("server info"))["jetstream"] is True
     said = await orders.run("server info")
     assert "JetStream: on" in said

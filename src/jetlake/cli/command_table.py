@@ -23,6 +23,7 @@ COMMANDS = {
     "pub": ("messages.message_commands", "pub", "Publish a message."),
     "reply": ("messages.reply_command", "reply", "Answer requests."),
     "req": ("messages.message_commands", "req", "Send a request and print what answers."),
+    "rtt": ("rtt_command", "rtt", "Measure the round trip to each server."),
     "schedule": ("schedule_commands", "schedule", "Let streams publish messages later, or again and again."),
     "serve": ("serve_command", "serve", "Run the embedded JetStream server (takes nats-server's flags)."),
     "server": ("server.server_commands", "server", "Look at the server, its clients and its storage."),

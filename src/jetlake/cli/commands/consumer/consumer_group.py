@@ -17,6 +17,7 @@ def consumer() -> None:
 
 for _command in (
     manage.add,
+    manage.copy,
     manage.edit,
     manage.remove,
     listing.list_consumers,

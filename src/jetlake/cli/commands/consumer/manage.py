@@ -23,7 +23,7 @@ from jetlake.model.encoding.durations import NANOSECONDS_PER_SECOND
 from jetlake.model.enums import ConsumerAction
 from jetlake.protocol.nuid import next_nuid
 
-__all__ = ["add", "edit", "remove"]
+__all__ = ["add", "copy", "edit", "remove"]
 
 
 @click.command("add", cls=SharedCommand, example="jetlake consumer add ORDERS worker --pull --filter orders.new")
@@ -112,6 +112,27 @@ async def edit(session: Session, stream: str, name: str, config: str | None, as_
         base = read_config(config, ConsumerConfig) if config else info.config
         await create_consumer(js.api, stream, with_fields(base, {**fields, "name": name}), ConsumerAction.UPDATE)
         print_info(await handle.consumer_info(name), as_json, f"Consumer {stream} > {name} was changed")
+
+
+@click.command("copy", cls=SharedCommand, example="jetlake consumer copy ORDERS worker worker-2 --max-deliver 5")
+@click.argument("stream", shell_complete=stream_names)
+@click.argument("name", shell_complete=consumer_names)
+@click.argument("new_name")
+@config_options
+@json_option
+@command
+async def copy(session: Session, stream: str, name: str, new_name: str, as_json: bool, **options: Any) -> None:
+    """Make a consumer NEW_NAME on STREAM with the configuration of NAME; options win over it.
+
+    The new one begins where its configuration says, not where NAME is.
+    """
+    async with session.jetstream() as js:
+        handle = await js.stream(stream)
+        config = (await handle.consumer_info(name)).config
+        durable = new_name if config.durable_name else None
+        fields = {**given_fields(options), "name": new_name, "durable_name": durable}
+        await create_consumer(js.api, stream, with_fields(config, fields), ConsumerAction.CREATE)
+        print_info(await handle.consumer_info(new_name), as_json, f"Consumer {stream} > {new_name} was made")
 
 
 @click.command("rm", cls=SharedCommand, example="jetlake consumer rm ORDERS worker --force")
