@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["EngineLoop"]
 
 _SECOND_NS = 1_000_000_000
-# A deadline far ahead must not make the loop's own timer overflow; one that comes too early does no harm.
-_SLEEP_MAX_S = 3600.0
+# The loop's own timer knows nothing of a wall clock that is set forward, or of a machine that slept: deadlines are
+# looked at no later than this afterwards. Looking too early does no harm.
+_SLEEP_MAX_S = 10.0
 
 # How much of a turn goes to reading, and to writing; what is left over waits for the next.
 _READ_S = 0.001

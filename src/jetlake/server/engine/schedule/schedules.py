@@ -87,7 +87,8 @@ class Schedules:
         if header and b"\r\nNats-Schedule" in header:
             pattern = read_pattern(header)
             if pattern is not None:
-                due_ns = pattern.first_ns(stored_ns)
+                # Times in a store never go back, though the clock may have been set back since the newest of them.
+                due_ns = pattern.first_ns(min(stored_ns, self._services.clock.now_ns()))
                 if due_ns is not None:
                     self._plan(subject, due_ns, sequence)
                 return

@@ -67,6 +67,7 @@ class MessageLifetimes:
         self.is_enabled = False
         self._home = home
         self._store = home.store
+        self._clock = services.clock
         self._timers = services.timers
         self._before_removal = before_removal
         self._after_removal = after_removal
@@ -116,7 +117,8 @@ class MessageLifetimes:
             if len(self.ageless) > self._ageless_max:
                 self._forget_gone()
         elif lifetime_ns is not None:
-            heappush(self._heap, (stored_ns + lifetime_ns, sequence))
+            # Times in a store never go back, though the clock may have been set back since the newest of them.
+            heappush(self._heap, (min(stored_ns, self._clock.now_ns()) + lifetime_ns, sequence))
             self._arm()
 
     def _forget_gone(self) -> None:

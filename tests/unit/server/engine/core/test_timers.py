@@ -78,3 +78,22 @@ def test_the_system_clock_goes_on():
     first = clock.now_ns()
     assert clock.now_ns() >= first
     assert first > 1_600_000_000 * 10**9
+
+
+def test_the_system_clock_follows_a_wall_clock_that_is_set_forward():
+    wall_ns, steady_ns = 1000, 5
+    clock = SystemClock(lambda: wall_ns, lambda: steady_ns)
+    assert clock.now_ns() == 1000
+    wall_ns, steady_ns = 9000, 10
+    assert clock.now_ns() == 9000
+    wall_ns, steady_ns = 9100, 110
+    assert clock.now_ns() == 9100
+
+
+def test_the_system_clock_goes_on_steadily_when_the_wall_clock_is_set_back():
+    wall_ns, steady_ns = 1000, 5
+    clock = SystemClock(lambda: wall_ns, lambda: steady_ns)
+    wall_ns, steady_ns = 300, 15
+    assert clock.now_ns() == 1010
+    wall_ns, steady_ns = 1500, 20
+    assert clock.now_ns() == 1500

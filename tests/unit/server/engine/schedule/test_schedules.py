@@ -283,3 +283,18 @@ def test_limits_remove_a_schedule(harness):
     harness.advance(30)
     assert published(harness) == []
     assert len(harness.jetstream.streams["S"].schedules) == 0
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_schedule_stored_after_the_clock_was_set_back_is_due_by_the_new_time(disk, make_harness, crashes):
+    harness = on(disk, make_harness)
+    create(harness)
+    harness.advance(DAY)
+    harness.store("s.other")
+    harness = on(disk, make_harness)
+    schedule(harness, "@every 1s")
+    if crashes:
+        harness = on(disk, make_harness)
+    for times in (1, 2, 3):
+        harness.advance(1)
+        assert len(published(harness)) == times

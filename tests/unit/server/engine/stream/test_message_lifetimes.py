@@ -231,3 +231,19 @@ def test_nothing_is_left_of_a_deleted_stream(harness):
     harness.api("STREAM.DELETE.S")
     harness.advance(120)
     assert harness.jetstream.streams == {}
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_lifetime_that_begins_after_the_clock_was_set_back_ends_by_the_new_time(machine, crashes):
+    harness = machine.start()
+    harness.create(allow_msg_ttl=True)
+    harness.advance(86_400)
+    harness.store("s.a")
+    harness = machine.start()
+    harness.store("s.b", b"", {"Nats-TTL": "5s"})
+    if crashes:
+        machine.disk.kill()
+        harness = machine.start()
+    assert held(harness) == [1, 2]
+    harness.advance(6)
+    assert held(harness) == [1]
