@@ -326,3 +326,101 @@ def test_a_full_disk_does_not_keep_dead_segments() -> None:
     assert (store.lost, world.reports) == ([], [])
     world.disk.remove(world.segments()[1])
     assert world.open().lost, "the list is there again"
+
+
+def drop_segments(world: World, store: FileStore, first: int, last: int) -> None:
+    """Remove the messages between two sequences, and wait until the segments that held them are gone."""
+    before = len(world.segments())
+    for sequence in range(first, last + 1):
+        store.remove(sequence)
+    for _ in range(6):
+        store.flush()
+        store.sync()
+    assert len(world.segments()) < before
+
+
+@pytest.mark.parametrize("dropped", [1, 2])
+@pytest.mark.parametrize("cut", ["a bit", "the last record", "two records", "all but the header"])
+@pytest.mark.parametrize("stop", ["killed", "killed twice", "stopped and killed"])
+def test_the_end_of_a_segment_whose_successor_is_gone_is_missed(dropped: int, cut: str, stop: str) -> None:
+    world = World()
+    store = world.open()
+    fill(store)
+    held = held_by(world)
+    path = world.segments()[2]
+    successors = [held[each] for each in world.segments()[3 : 3 + dropped]]
+    drop_segments(world, store, successors[0][0], successors[-1][-1])
+    if stop != "killed":
+        if stop == "stopped and killed":
+            store.close()
+            world.disk.remove(FOLDER / "index")
+        world.disk.kill()
+        store = world.open()
+        fill(store, 20)
+    world.disk.kill()
+    record = (len(world.disk.content(path)) - HEADER_SIZE) // len(held[path])
+    if cut == "a bit":
+        world.disk.flip(path, len(world.disk.content(path)) - 12)
+    else:
+        records = {"the last record": 1, "two records": 2}.get(cut, len(held[path]))
+        world.disk.cut(path, max(len(world.disk.content(path)) - records * record, HEADER_SIZE))
+    gone = held[path][-2 if cut == "two records" else 0 if cut == "all but the header" else -1 :]
+    for _ in range(3):
+        store = world.open()
+        assert store.lost == gone
+        assert any(f"sequences {gone[0]}" in report for report in world.reports)
+        fill(store, 1)
+        world.disk.kill()
+    store = world.open()
+    store.purge(below=gone[-1] + 1)
+    fill(store, 1)
+    world.disk.kill()
+    assert (world.open().lost, world.reports) == ([], [])
+
+
+def test_the_end_of_a_segment_before_a_foreign_number_is_missed() -> None:
+    world = World()
+    store = world.open()
+    fill(store)
+    newest = int(world.segments()[-1].stem)
+    foreign = FOLDER / f"{newest + 1:010d}.seg"
+    world.disk.kill()
+    world.disk.put(foreign, b"not a segment at all")
+    store = world.open()
+    fill(store, 60)
+    world.disk.kill()
+    path = FOLDER / f"{newest:010d}.seg"
+    following = min(each for each in world.segments() if each > foreign)
+    world.disk.flip(path, len(world.disk.content(path)) - 12)
+    last = int.from_bytes(world.disk.content(following)[24:32], "little") - 1
+    assert world.open().lost == [last]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 45, 80])
+def test_the_end_of_a_segment_that_was_rewritten_since_the_snapshot_is_missed(cut: int) -> None:
+    world = World()
+    store = world.open()
+    fill(store)
+    path = world.segments()[2]
+    held = held_by(world)[path]
+    store.remove(held[0])
+    store.close()
+    store = world.open()
+    for sequence in held[1:-1]:
+        store.remove(sequence)
+    size = len(world.disk.content(path))
+    for _ in range(6):
+        store.flush()
+        store.sync()
+        while store.compact_step():
+            pass
+    assert len(world.disk.content(path)) < size
+    world.disk.kill()
+    if cut:
+        world.disk.cut(path, len(world.disk.content(path)) - cut)
+    else:
+        world.disk.flip(path, len(world.disk.content(path)) - 12)
+    store = world.open()
+    assert not set(sequences(store)) & set(held)
+    assert held[-1] in store.lost
+    assert store.lost[0] > held[0]

@@ -154,6 +154,7 @@ class _Recovery:
         self._found = found
         self._files = files
         self._listed = listed.segments if listed is not None else None
+        self._end_of: Callable[[int], int] = listed.end_of if listed is not None else lambda _number: 0
         self._known = {segment.number: segment for segment in snapshot.segments}
         self._known_last = max(self._known, default=0)
         self._known_sequence = snapshot.last_sequence
@@ -241,8 +242,7 @@ class _Recovery:
         if head is None or any(first <= head.last and last >= head.segment.first for first, last in found.missing):
             return None
         if known is not None:
-            # Tombstones of what had died by the snapshot may be in segments that are not read.
-            found.tombstones += ranges_of(compress(known.sequence_slice(0, len(known.live)), map(not_, known.live)))
+            self._note_dead(known)
         found.tombstones += head.tombstones
         found.last_time_ns = max(found.last_time_ns, head.last_time_ns)
         found.last_sequence = max(found.last_sequence, head.last)
@@ -336,7 +336,8 @@ class _Recovery:
             return None
         self._position = max(position, content.position) if file.number == self._known_last else position
         rewritten = file.header is not None and segment.generation != known.generation
-        self._note(segment, content, following, rewritten=rewritten)
+        self._note(segment, content, following)
+        self._note_dead(known)
         self._note_absent(known, set(content.sequences), lost=not rewritten)
         keep = [
             place
@@ -402,7 +403,7 @@ class _Recovery:
 
     # What is noted on the way
 
-    def _note(self, segment: Segment, content: Scan, following: SegmentFile | None, *, rewritten: bool = False) -> None:
+    def _note(self, segment: Segment, content: Scan, following: SegmentFile | None) -> None:
         found = self._found
         found.tombstones += content.tombstones
         segment.is_damaged = bool(content.missing or content.damaged_bytes)
@@ -417,14 +418,15 @@ class _Recovery:
         self._torn_bytes = content.torn_bytes
         self._open_damage = content.highest if content.open_damage else 0
         self._position = max(self._position, content.position)
+        end = self._end_of(segment.number)
         next_header = following.header if following is not None else None
-        if next_header is None or next_header.number != segment.number + 1 or rewritten:
-            return
-        if content.position + 1 < next_header.first_sequence:
-            found.missing.append((content.position + 1, next_header.first_sequence - 1))
+        if next_header is not None and next_header.number == segment.number + 1:
+            end = next_header.first_sequence - 1
+        if content.position < end:
+            found.missing.append((content.position + 1, end))
             segment.is_damaged = True
             found.lost_bytes += content.torn_bytes
-            self._position = max(self._position, next_header.first_sequence - 1)
+            self._position = max(self._position, end)
 
     def _first_behind(self, number: int) -> int | None:
         """Return the first sequence of the following segment; None without one."""
@@ -451,6 +453,11 @@ class _Recovery:
         if behind - 1 > self._known_sequence:
             self._found.missing.append((max(first, self._known_sequence + 1), behind - 1))
         self._position = max(self._position, behind - 1)
+
+    def _note_dead(self, known: Segment) -> None:
+        """Note what had died by the snapshot: its tombstones may be damaged, or in segments that are not read."""
+        dead = compress(known.sequence_slice(0, len(known.live)), map(not_, known.live))
+        self._found.tombstones += ranges_of(dead)
 
     def _note_absent(self, known: Segment, present: set[int], *, lost: bool = True) -> None:
         """Note rows of the snapshot that the file lacks; those without a tombstone are lost."""

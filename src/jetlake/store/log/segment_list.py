@@ -1,8 +1,9 @@
 """The list of a log's segments, beside the folder that holds them, so that one that vanished is missed.
 
 A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
-somebody else. The list also remembers which messages were lost, until they are removed. It is appended to, and
-written anew when it was damaged, a start found it different, or more or less is lost than before.
+somebody else. Where no listed segment follows a segment at once, the list tells with which sequence that one ended.
+The list also remembers which messages were lost, until they are removed. It is appended to, and written anew when it
+was damaged, a start found it different, or more or less is lost than before.
 
 The reasons are in decision 5 (docs/decisions).
 """
@@ -36,15 +37,28 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Listed(msgspec.Struct, gc=False, frozen=True):
-    """The list's content: the stream's key, each segment's first sequence by its number, and the lost sequences."""
+    """The list's content.
+
+    Attributes:
+        key: the stream's.
+        segments: each segment's first sequence, by its number.
+        ends: the last sequences of segments whose successor is struck off or has not the next number, as far as known.
+        lost: the lost sequences.
+    """
 
     key: int
     segments: dict[int, int]
+    ends: dict[int, int]
     lost: list[Range]
+
+    def end_of(self, number: int) -> int:
+        """The last sequence that is a segment's; 0 when it is not known."""
+        following = self.segments.get(number + 1, 0)
+        return self.ends.get(number) or max(following - 1, 0)
 
 
 class _Change(msgspec.Struct, gc=False, frozen=True):
-    """A change to write: entries to append to the file, or all segments for a new file.
+    """A change to write: entries to append to the file, or all segments, as (number, first, end), for a new file.
 
     Nobody waits for the news of a segment that is there: only what strikes one off must be safe.
     """
@@ -52,7 +66,7 @@ class _Change(msgspec.Struct, gc=False, frozen=True):
     number: int
     is_urgent: bool
     entries: list[bytes]
-    segments: dict[int, int] | None
+    segments: list[tuple[int, int, int]] | None
     lost: list[Range]
 
 
@@ -67,6 +81,7 @@ class SegmentList:
         self._path = path
         self._key = 0
         self._segments: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._lost: list[Range] = []
         self._size = 0
         self._is_whole = False  # whether the file says all that it should but for what is pending
@@ -95,6 +110,7 @@ class SegmentList:
         if (magic, version) != (_MAGIC, FORMAT_VERSION):
             return None
         segments: dict[int, int] = {}
+        ends: dict[int, int] = {}
         lost: list[Range] = []
         for offset in range(_HEADER_SIZE, len(data), _ENTRY_SIZE):
             if not _is_good(data, offset, _ENTRY.size, key):
@@ -102,20 +118,24 @@ class SegmentList:
             number, kind, first, last = _ENTRY.unpack_from(data, offset)
             if kind == _BEGUN:
                 segments[number] = first
+                if last:
+                    ends[number] = last
             elif kind == _REMOVED:
-                segments.pop(number, None)
+                _strike(number, segments, ends)
             else:
                 lost.append((first, last))
-        self._key, self._segments, self._lost, self._size = key, segments, lost, len(data)
+        self._key, self._segments, self._ends, self._lost, self._size = key, segments, ends, lost, len(data)
         # One that mostly tells of what is gone is worth writing anew.
         self._is_whole = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
-        return Listed(key, dict(segments), lost)
+        return Listed(key, dict(segments), dict(ends), lost)
 
     def use(self, key: int, segments: dict[int, int], lost: list[Range]) -> None:
         """Take over what recovery found; the next sync writes it."""
         if not segments and not lost and not self._size:
             self._key = key
         elif (key, segments, lost) != (self._key, self._segments, self._lost) or not self._is_whole:
+            for number in self._segments.keys() - segments.keys():
+                _strike(number, self._segments, self._ends)
             self._key, self._segments, self._lost, self._is_whole = key, dict(segments), lost, False
             self._changed += 1
 
@@ -129,6 +149,10 @@ class SegmentList:
     def add(self, number: int, first: int) -> None:
         """List a segment that was written."""
         with self._lock:
+            before = max(self._segments, default=number - 1)
+            if before != number - 1 and before not in self._ends:
+                self._ends[before] = first - 1
+                self._change(before, _BEGUN, self._segments[before], first - 1)
             self._segments[number] = first
             self._change(number, _BEGUN, first)
 
@@ -136,7 +160,7 @@ class SegmentList:
         """Remove a segment from the list, before its file is removed."""
         if number not in self._struck:
             with self._lock:
-                self._segments.pop(number, None)
+                _strike(number, self._segments, self._ends)
                 self._change(number, _REMOVED, 0)
                 self._is_urgent = True
                 self._struck[number] = self._changed
@@ -149,9 +173,9 @@ class SegmentList:
         """Forget a removed segment, whose file is gone."""
         self._struck.pop(number, None)
 
-    def _change(self, number: int, kind: int, first: int) -> None:
+    def _change(self, number: int, kind: int, first: int, last: int = 0) -> None:
         self._changed += 1
-        self._pending.append(_ENTRY.pack(number, kind, first, 0))
+        self._pending.append(_ENTRY.pack(number, kind, first, last))
 
     # Sync
 
@@ -167,7 +191,10 @@ class SegmentList:
             pending, self._pending = self._pending, []
             is_whole, self._is_whole = self._is_whole, False
             is_urgent, self._is_urgent = self._is_urgent, False
-            segments = None if is_whole else dict(self._segments)
+            segments = None
+            if not is_whole:
+                ends = self._ends
+                segments = [(number, first, ends.get(number, 0)) for number, first in sorted(self._segments.items())]
             return _Change(self._changed, is_urgent, pending, segments, self._lost)
 
     def write(self, change: _Change) -> None:
@@ -203,8 +230,8 @@ class SegmentList:
             self._name_is_safe = True
         return self._size + len(data)
 
-    def _write_anew(self, segments: dict[int, int], lost: list[Range], is_urgent: bool) -> int:
-        entries = [_ENTRY.pack(number, _BEGUN, first, 0) for number, first in sorted(segments.items())]
+    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range], is_urgent: bool) -> int:
+        entries = [_ENTRY.pack(number, _BEGUN, first, end) for number, first, end in segments]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
         replace_file(self._disk, self._path, data, durable=is_urgent)
@@ -221,6 +248,14 @@ class SegmentList:
             self._disk.remove(self._path)
             self._disk.sync_folder(self._path.parent)
             self._synced = changed
+
+
+def _strike(number: int, segments: dict[int, int], ends: dict[int, int]) -> None:
+    """Take a segment out of the list: from now on it does not tell where the one before it ends."""
+    first = segments.pop(number, 0)
+    ends.pop(number, None)
+    if first and number - 1 in segments:
+        ends.setdefault(number - 1, first - 1)
 
 
 def _sealed(body: bytes, offset: int, key: int) -> bytes:
