@@ -28,7 +28,7 @@ def publish(world, subject, count=COUNT, first=0):
 def tidy_up(world):
     """Let the house-keeping run until nothing is left to do."""
     for _ in range(60):
-        if not world.engine.timers.next_deadline():
+        if not world.engine.timers.next_ns:
             return
         world.clock.advance(1.1)
         world.engine.run_timers()

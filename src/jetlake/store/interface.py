@@ -14,7 +14,7 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits", "times_of_run"]
+__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits", "rising_times"]
 
 Incoming = tuple[bytes, bytes, bytes, bytes]
 """A message on its way in: subject, something that does not concern the store, header, payload."""
@@ -23,11 +23,9 @@ BULK_REMOVAL = 1024
 """When one call removes more messages than this, `on_purged` is called once instead of `on_removed` for each."""
 
 
-def times_of_run(count: int, time_ns: int | Sequence[int], last_time_ns: int) -> list[int]:
-    """The time of each message of a run; none is before that of its predecessor."""
-    if isinstance(time_ns, int):
-        return [max(time_ns, last_time_ns)] * count
-    return list(accumulate(time_ns, max, initial=last_time_ns))[1:]
+def rising_times(times: Sequence[int], last_time_ns: int) -> list[int]:
+    """Raise each time that is before its predecessor's to that one."""
+    return list(accumulate(times, max, initial=last_time_ns))[1:]
 
 
 class Run(msgspec.Struct, gc=False, frozen=True):

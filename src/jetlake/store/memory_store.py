@@ -10,7 +10,7 @@ from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_reader import MessageReader
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Incoming, StoreHooks, times_of_run
+from jetlake.store.interface import Incoming, StoreHooks, rising_times
 from jetlake.store.message import StoredMessage
 from jetlake.store.volatile import Volatile
 
@@ -112,7 +112,11 @@ class _MemoryLog:
     def append_run(self, messages: Sequence[Incoming], time_ns: int | Sequence[int]) -> int:
         """Append messages under consecutive sequences and return the first."""
         first = self._index.last_sequence + 1
-        times = times_of_run(len(messages), time_ns, self._index.last_time_ns)
+        last_ns = self._index.last_time_ns
+        if isinstance(time_ns, int):
+            times = [max(time_ns, last_ns)] * len(messages)
+        else:
+            times = rising_times(time_ns, last_ns)
         done = 0
         while done < len(messages):
             room = _BLOCK_ROWS - len(self._index.active.live)

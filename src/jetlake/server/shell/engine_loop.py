@@ -19,7 +19,7 @@ from jetlake.server.shell.committer import Committer, LatencyHistogram
 if TYPE_CHECKING:
     from jetlake.server.engine.engine import Engine
 
-__all__ = ["EngineLoop"]
+__all__ = ["EngineLoop", "SystemClock"]
 
 _SECOND_NS = 1_000_000_000
 # The loop's own timer knows nothing of a wall clock that is set forward, or of a machine that slept: deadlines are
@@ -29,6 +29,35 @@ _SLEEP_MAX_S = 10.0
 # How much of a turn goes to reading, and to writing; what is left over waits for the next.
 _READ_S = 0.001
 _WRITE_S = 0.002
+
+
+class SystemClock:
+    """Wall time that follows a clock that is set forward, and goes on steadily when it is set back.
+
+    A machine that slept, or got its time only after it had booted, must not stamp messages and fire schedules by the
+    old time; a wall clock that is set back would reorder messages and delay deadlines.
+
+    Args:
+        wall_ns: nanoseconds since the Unix epoch, which may jump.
+        steady_ns: nanoseconds that never jump, and may stand still while the machine sleeps.
+    """
+
+    def __init__(
+        self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._wall_ns = wall_ns
+        self._steady_ns = steady_ns
+        self._offset_ns = wall_ns() - steady_ns()
+
+    def now_ns(self) -> int:
+        # The wall clock first: a process that is held up between the two calls must not take that for a jump.
+        wall_ns = self._wall_ns()
+        steady_ns = self._steady_ns()
+        now_ns = self._offset_ns + steady_ns
+        if wall_ns > now_ns:
+            self._offset_ns = wall_ns - steady_ns
+            return wall_ns
+        return now_ns
 
 
 class Reader(Protocol):
@@ -218,9 +247,9 @@ class EngineLoop:
 
     def _arm_timer(self) -> None:
         """Set asyncio's timer to the earliest deadline."""
-        deadline_ns = self.timers.next_deadline()
+        deadline_ns = self.timers.next_ns
         if self.engine is not None:
-            other_ns = self.engine.timers.next_deadline()
+            other_ns = self.engine.timers.next_ns
             if deadline_ns is None or (other_ns is not None and other_ns < deadline_ns):
                 deadline_ns = other_ns
         if deadline_ns is None or (self._timer is not None and self._timer_deadline_ns <= deadline_ns):

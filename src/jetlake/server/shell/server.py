@@ -13,7 +13,7 @@ from msgspec import structs
 from jetlake.completion import hides
 from jetlake.errors import ConfigError
 from jetlake.server.config.options import JetStreamOptions, Options
-from jetlake.server.engine.core.clock import Clock, SystemClock
+from jetlake.server.engine.core.clock import Clock
 from jetlake.server.nkey import new_server_id
 from jetlake.server.shell.access.settings import Settings
 from jetlake.server.shell.account_table import AccountTable
@@ -21,7 +21,7 @@ from jetlake.server.shell.connection.connection import Connection
 from jetlake.server.shell.connection.server_info import ServerInfo
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection_table import ConnectionTable
-from jetlake.server.shell.engine_loop import EngineLoop
+from jetlake.server.shell.engine_loop import EngineLoop, SystemClock
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log, open_log
 from jetlake.server.shell.run_files import remove_ports_file, write_pid_file, write_ports_file

@@ -67,9 +67,10 @@ class MessageReader(Generic[BlockType]):
 
     def _read_all(self, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
         messages: list[StoredMessage] = []
-        names = self._index.subjects.names
-        blocks = self._index.blocks
-        place = self._index.block_index(start)
+        index = self._index
+        names, blocks = index.subjects.names, index.blocks
+        # Most runs are read from the newest block.
+        place = len(blocks) - 1 if start >= index.starts[-1] else index.block_index(start)
         while place < len(blocks):
             block = blocks[place]
             if block.first > end:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from jetlake.store.files.atomic_file import read_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.journal import journal_format
 from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.journal.journal_entries import SAFE, JournalEntries, encode_state, replay
 
 __all__ = ["FileJournal"]
 
@@ -71,11 +72,14 @@ class FileJournal:
         self._size = 0
         self._began_with = 0
         self._is_closed_safely = True  # whether the file ends with the record that says so
-        # What was told since the last flush.
-        self._entries: list[bytes] = []
-        self._acks: list[int] = []
-        self._floor: tuple[int, int] | None = None
-        self._position: tuple[int, int] | None = None
+        # What was recorded since the last flush.
+        self._entries = entries = JournalEntries()
+        self.delivered_run = entries.delivered_run
+        self.delivered = entries.delivered
+        self.exhausted = entries.exhausted
+        self.acked = entries.acked
+        self.ack_floor = entries.ack_floor
+        self.position = entries.position
         self._replacement: ConsumerState | None = None
         # The lock guards what the thread that syncs touches as well.
         self._lock = threading.Lock()
@@ -94,40 +98,14 @@ class FileJournal:
         self._is_discarded = False
         self._adopted = b""  # what a file holds of which nobody knows whether it is safe
 
-    # What is told
-
-    def delivered_run(self, first_consumer_seq: int, stream_seqs: list[int], time_ns: int) -> None:
-        self._entries.append(journal_format.run_entry(first_consumer_seq, stream_seqs, time_ns))
-
-    def delivered(self, consumer_seq: int, stream_seq: int, time_ns: int, delivery_count: int) -> None:
-        self._entries.append(journal_format.again_entry(consumer_seq, stream_seq, time_ns, delivery_count))
-
-    def exhausted(self, stream_seq: int) -> None:
-        self._entries.append(journal_format.exhausted_entry(stream_seq))
-
-    def acked(self, stream_seqs: Iterable[int]) -> None:
-        self._acks.extend(stream_seqs)
-
-    def ack_floor(self, consumer_seq: int, stream_seq: int) -> None:
-        self._floor = (consumer_seq, stream_seq)
-
-    def position(self, consumer_seq: int, stream_seq: int) -> None:
-        self._position = (consumer_seq, stream_seq)
-
     def replace(self, state: ConsumerState) -> None:
-        self._forget_told()
+        self._forget_recorded()
         self._replacement = state
 
     # Flush
 
     def needs_flush(self) -> bool:
-        return bool(
-            self._entries
-            or self._acks
-            or self._floor is not None
-            or self._position is not None
-            or self._replacement is not None
-        )
+        return bool(self._entries) or self._replacement is not None
 
     def flush(self) -> None:
         if not self.needs_flush():
@@ -138,7 +116,7 @@ class FileJournal:
             self._write()
         except OSError as error:
             raise StoreError.of("write to the consumer's journal", error) from error
-        self._forget_told()
+        self._forget_recorded()
         with self._lock:
             self._flushed_generation += 1
 
@@ -154,18 +132,18 @@ class FileJournal:
             self._begin(state, b"")
         except OSError as error:
             raise StoreError.of("write to the consumer's journal", error) from error
-        self._forget_told()
+        self._forget_recorded()
         with self._lock:
             self._flushed_generation += 1
             self._is_mended = True
 
     def _write(self) -> None:
         if self._replacement is not None or not self._number:
-            self._begin(self._replacement or ConsumerState(), self._told())
+            self._begin(self._replacement or ConsumerState(), self._entries.pack())
         elif self._size > max(self._grown_bytes, 4 * self._began_with) and self.state_source is not None:
             self._begin(self.state_source(), b"")
         else:
-            data = journal_format.pack_record(self._told(), self._seed)
+            data = journal_format.pack_record(self._entries.pack(), self._seed)
             with self._lock:
                 if self._handle is None:
                     self._handle = self._disk.open(self._path(self._number))
@@ -173,21 +151,9 @@ class FileJournal:
             self._size += len(data)
         self._is_closed_safely = False
 
-    def _told(self) -> bytes:
-        """Encode what was recorded. Deliveries come first: nothing is acknowledged before it is delivered."""
-        entries = self._entries[:]
-        if self._position is not None:
-            entries.append(journal_format.position_entry(*self._position))
-        if self._acks:
-            entries.append(journal_format.ack_entry(self._acks))
-        if self._floor is not None:
-            entries.append(journal_format.floor_entry(*self._floor))
-        return b"".join(entries)
-
-    def _forget_told(self) -> None:
+    def _forget_recorded(self) -> None:
         self._entries.clear()
-        self._acks.clear()
-        self._floor = self._position = self._replacement = None
+        self._replacement = None
 
     def _begin(self, state: ConsumerState, entries: bytes) -> None:
         """Begin a new file with the whole state."""
@@ -196,7 +162,7 @@ class FileJournal:
             number += 1
         key = self._key or int.from_bytes(self._random_bytes(8), "little") | 1
         seed = journal_format.seed_of(key, number)
-        snapshot = 2 * journal_format.pack_record(journal_format.encode_state(state), seed)
+        snapshot = 2 * journal_format.pack_record(encode_state(state), seed)
         data = journal_format.pack_header(key, number, self._owner) + snapshot
         if entries:
             data += journal_format.pack_record(entries, seed)
@@ -306,13 +272,13 @@ class FileJournal:
         with suppress(OSError):
             handle = self._disk.open(self._path(self._number))
             try:
-                self._disk.write(handle, journal_format.pack_record(journal_format.SAFE, self._seed), self._size)
+                self._disk.write(handle, journal_format.pack_record(SAFE, self._seed), self._size)
             finally:
                 self._disk.close(handle)
 
     def discard(self) -> None:
         """Write nothing more and give the handle back: the folder is being removed."""
-        self._forget_told()
+        self._forget_recorded()
         with self._lock:
             self._is_discarded = True
             handle, self._handle = self._handle, None
@@ -350,10 +316,10 @@ class FileJournal:
             raise StoreError("read the consumer's journal", f"{self._path(number)} is that of another consumer")
         seed = journal_format.seed_of(key, number)
         records, end = journal_format.read_records(data, seed)
-        state = journal_format.replay(records)
+        state = replay(records)
         if state is None:
             return None
-        self._is_closed_safely = records[-1] == journal_format.SAFE and end == len(data)
+        self._is_closed_safely = records[-1] == SAFE and end == len(data)
         self._key, self._seed, self._size, self._began_with = key, seed, end, 2 * len(records[0])
         if not self._is_closed_safely:
             self._adopted = data[:end]

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
-from jetlake.store.interface import Incoming, times_of_run
+from jetlake.store.interface import Incoming, rising_times
 from jetlake.store.log.durability import Durability
 from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
@@ -167,7 +167,11 @@ class Log:
         """
         self.durability.check()
         first = self._index.last_sequence + 1
-        times = times_of_run(len(messages), time_ns, self._index.last_time_ns)
+        last_ns = self._index.last_time_ns
+        if isinstance(time_ns, int):
+            times = [max(time_ns, last_ns)] * len(messages)
+        else:
+            times = rising_times(time_ns, last_ns)
         done = 0
         while done < len(messages):
             rest = (messages[done:], times[done:]) if done else (messages, times)

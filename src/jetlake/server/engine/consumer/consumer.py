@@ -108,7 +108,7 @@ class Consumer:
         )
         self._feed = Feed(
             config,
-            stream,
+            stream.release,
             self.cursor,
             self.ack_tracker,
             self.ack_handler,

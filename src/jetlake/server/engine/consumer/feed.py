@@ -12,8 +12,8 @@ from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.cursor import Cursor
 from jetlake.server.engine.consumer.replay import Replay
-from jetlake.server.engine.consumer.source import Source
 from jetlake.server.engine.routing.account import Message
+from jetlake.server.engine.stream.batch_release import BatchRelease
 from jetlake.store.message import StoredMessage
 
 __all__ = ["RUN_MESSAGES", "Feed", "size_of"]
@@ -36,7 +36,7 @@ class Feed:
 
     Args:
         config: the consumer's configuration.
-        source: the stream.
+        release: the stream's messages, and how far they are released to readers.
         cursor: the consumer's position in the stream.
         tracker: the consumer's ack tracker.
         ack_handler: ends messages that cannot be redelivered.
@@ -48,7 +48,7 @@ class Feed:
     def __init__(
         self,
         config: ConsumerConfig,
-        source: Source,
+        release: BatchRelease,
         cursor: Cursor,
         tracker: AckTracker,
         ack_handler: AckHandler,
@@ -57,7 +57,7 @@ class Feed:
         on_done: Callable[[Iterable[int]], None],
     ) -> None:
         self.last_delivered_ns = 0
-        self._source = source
+        self._release = release
         self._cursor = cursor
         self._tracker = tracker
         self._ack_handler = ack_handler
@@ -68,7 +68,7 @@ class Feed:
         self._on_done = on_done
         self._replay: Replay | None = None
         if config.replay_policy is ReplayPolicy.ORIGINAL:
-            self._replay = Replay(source.store.last_sequence)
+            self._replay = Replay(release.store.last_sequence)
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
@@ -84,11 +84,11 @@ class Feed:
 
     def read(self, max_messages: int) -> tuple[list[StoredMessage], int]:
         """Read the next visible messages, and the sequence after them."""
-        return self._cursor.read(max_messages, _RUN_BYTES, self._source.visible_sequence)
+        return self._cursor.read(max_messages, _RUN_BYTES, self._release.visible_sequence)
 
     def has_more(self, next_sequence: int) -> bool:
         """Return whether visible messages may follow from this sequence on."""
-        return next_sequence <= self._source.visible_sequence
+        return next_sequence <= self._release.visible_sequence
 
     def frame_run(self, messages: list[StoredMessage]) -> list[Message]:
         """Make first deliveries of the next messages."""
@@ -176,7 +176,7 @@ class Feed:
                 tracker.take_redelivery()
                 self._ack_handler.exhausted(sequence, count - 1)
                 continue
-            message = self._source.store.get(sequence)
+            message = self._release.store.get(sequence)
             if message is None:
                 tracker.take_redelivery()
                 self._ack_handler.lost(sequence)

@@ -25,9 +25,13 @@ class Timers:
     """Scheduled calls in the order of their deadlines.
 
     Cancelling is lazy: an entry stays in the heap until its deadline, or until cancelled entries outnumber the others.
+
+    Attributes:
+        next_ns: the earliest deadline; None when nothing is scheduled.
     """
 
     def __init__(self) -> None:
+        self.next_ns: int | None = None
         self._heap: list[tuple[int, int, Timer]] = []
         self._scheduled = 0
         self._live = 0
@@ -41,6 +45,8 @@ class Timers:
         self._scheduled += 1
         self._live += 1
         heappush(self._heap, (deadline_ns, self._scheduled, timer))
+        if self.next_ns is None or deadline_ns < self.next_ns:
+            self.next_ns = deadline_ns
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
@@ -53,13 +59,14 @@ class Timers:
             # In place, because run_due may be iterating over the list.
             self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
             heapify(self._heap)
+        if timer.deadline_ns == self.next_ns:
+            self._find_next()
 
-    def next_deadline(self) -> int | None:
-        """Return the earliest deadline; None when nothing is scheduled."""
+    def _find_next(self) -> None:
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heappop(heap)
-        return heap[0][0] if heap else None
+        self.next_ns = heap[0][0] if heap else None
 
     def run_due(self, now_ns: int) -> int:
         """Run the calls that are due, in the order of deadlines, and return their number.
@@ -88,4 +95,5 @@ class Timers:
         finally:
             for entry in too_new:
                 heappush(heap, entry)
+            self._find_next()
         return ran

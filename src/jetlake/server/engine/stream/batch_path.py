@@ -11,8 +11,9 @@ from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.batch.atomic_batches import AtomicBatches, StagedBatch
 from jetlake.server.engine.batch.fast_batches import SUFFIX, FastBatches
 from jetlake.server.engine.stream.admission import Admission
+from jetlake.server.engine.stream.batch_release import Batch
 from jetlake.server.engine.stream.group_admission import GroupAdmission
-from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
+from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.store.interface import Incoming
 
 __all__ = ["BatchPath", "StoreOne"]

@@ -9,29 +9,83 @@ from jetlake.errors import JetlakeError, StoreError, api_error
 from jetlake.model.enums import PersistMode
 from jetlake.model.publish import encode_pub_ack_error
 from jetlake.model.stream import StreamConfig
-from jetlake.server.engine.core.commit import Commit
+from jetlake.server.engine.core.commit import Action, Commit
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
-from jetlake.server.engine.stream.message_writer import Batch
 from jetlake.store.interface import MessageStore
 
-__all__ = ["BatchRelease"]
+__all__ = ["Batch", "BatchRelease"]
 
 # Messages that may wait for the disk; more are refused.
 WAITING_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 
 
+class Batch:
+    """The messages that one cycle stored in a stream, and their acknowledgements.
+
+    Attributes:
+        acks: reply subject and PubAck of each message that was checked one by one.
+        answers: reply subject and payload of answers that need not wait for the disk.
+        replies: reply subjects of the messages that were stored as one run; empty where a message has none.
+        first_sequence: sequence of the run's first message.
+        subjects: subjects of the stored messages, for consumers to count.
+        announced: number of subjects that consumers have counted.
+        bytes: bytes that the messages take in the store.
+        republished: subject, header and payload of messages to republish.
+        interested: consumers with new messages.
+        last_sequence: the stream's last sequence after the batch.
+        keeps_ids: the id log has ids of messages that were not stored for lack of interest.
+        checks_room: account or server are so full that every message's size is checked.
+        on_durable: called with None, or the error, when the batch is released.
+    """
+
+    __slots__ = (
+        "acks",
+        "announced",
+        "answers",
+        "bytes",
+        "checks_room",
+        "first_sequence",
+        "interested",
+        "keeps_ids",
+        "last_sequence",
+        "on_durable",
+        "replies",
+        "republished",
+        "subjects",
+    )
+
+    def __init__(self, *, checks_room: bool = False, on_durable: Action | None = None) -> None:
+        self.on_durable = on_durable
+        self.acks: list[tuple[bytes, bytes]] = []
+        self.answers: list[tuple[bytes, bytes]] = []
+        self.replies: list[bytes] = []
+        self.first_sequence = 0
+        self.subjects: list[bytes] = []
+        self.announced = 0
+        self.bytes = 0
+        self.republished: list[tuple[bytes, bytes, bytes]] = []
+        self.interested: dict[StreamConsumer, None] = {}
+        self.last_sequence = 0
+        self.keeps_ids = False
+        self.checks_room = checks_room
+
+
 class BatchRelease:
-    """The batches of one stream that wait for the disk.
+    """The batches of one stream that wait for the disk, and how far its messages are released to readers.
+
+    Attributes:
+        store: the stream's messages.
+        visible_sequence: the newest durable message. Readers see no newer one, so that a sequence that anyone has seen
+            is never given to another message.
 
     Args:
         store: the stream's messages.
         commit: tells when the store is durable.
         account: sends PubAcks and republished messages.
         ids: tells when the id log is durable.
-        show: makes messages up to a sequence visible.
         wake: makes consumers ready that wait for new messages.
         on_undone: called after appended messages were undone.
     """
@@ -43,15 +97,14 @@ class BatchRelease:
         account: Account,
         ids: MessageIds,
         *,
-        show: Callable[[int], None],
         wake: Callable[[Iterable[StreamConsumer]], None],
         on_undone: Callable[[], None],
     ) -> None:
-        self._store = store
+        self.store = store
+        self.visible_sequence = store.last_sequence
         self._commit = commit
         self._account = account
         self._ids = ids
-        self._show = show
         self._wake = wake
         self._on_undone = on_undone
         self._is_closed = False
@@ -67,7 +120,7 @@ class BatchRelease:
         self._name = config.name
         self._ack_prefix = ack_prefix
         self._acknowledges = not config.no_ack
-        self._waits_for_disk = self._store.durable and config.persist_mode is not PersistMode.ASYNC
+        self._waits_for_disk = self.store.durable and config.persist_mode is not PersistMode.ASYNC
 
     @property
     def is_overloaded(self) -> bool:
@@ -78,40 +131,40 @@ class BatchRelease:
         """Release a stored batch of so many messages once the disk has it."""
         commit = self._commit
         if not self._waits_for_disk:
-            if self._store.durable:
-                commit.mark(self._store)
+            if self.store.durable:
+                commit.mark(self.store)
             self._release(batch, None)
             return
         self._waiting += count
         self._waiting_bytes += batch.bytes
         if has_stored:
-            commit.mark(self._store)
+            commit.mark(self.store)
         release = partial(self._release_waiting, count, batch)
         if batch.keeps_ids:
             self._ids.when_kept(release)
         else:
-            commit.when_durable(self._store, release)
+            commit.when_durable(self.store, release)
 
     def undo(self, batch: Batch, error: StoreError) -> None:
         """Release a batch after a store error, which undid all that was appended since the last flush."""
-        self._commit.fail(self._store, error)
-        self._commit.failed(self._store, error)
+        self._commit.fail(self.store, error)
+        self._commit.failed(self.store, error)
         self._release(batch, error)
 
     def _release_waiting(self, count: int, batch: Batch, error: JetlakeError | None) -> None:
         self._waiting -= count
         self._waiting_bytes -= batch.bytes
         self._release(batch, error)
-        if self._store.needs_flush() and not self._is_closed:
+        if self.store.needs_flush() and not self._is_closed:
             # Removals are written only after the messages that caused them are durable.
-            self._commit.mark(self._store)
+            self._commit.mark(self.store)
 
     def _release(self, batch: Batch, error: JetlakeError | None) -> None:
         """Acknowledge a durable batch and show it to readers, or refuse a failed one."""
         if error is not None:
             self._turn_into_refusals(batch, error)
         elif not self._is_closed:
-            self._show(batch.last_sequence)
+            self.show(batch.last_sequence)
         if self._acknowledges:
             if batch.replies:
                 self._account.acknowledge(batch.replies, self._ack_prefix, batch.first_sequence)
@@ -131,6 +184,10 @@ class BatchRelease:
         batch.acks += [(reply, refusal) for reply in batch.replies if reply]
         batch.replies = []
         self._on_undone()
+
+    def show(self, sequence: int) -> None:
+        """Make messages up to the sequence visible: they are durable."""
+        self.visible_sequence = max(self.visible_sequence, sequence)
 
     def close(self) -> None:
         """Show nothing more to readers."""

@@ -19,12 +19,12 @@ from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.stream.admission import Admission
-from jetlake.server.engine.stream.batch_release import BatchRelease
+from jetlake.server.engine.stream.batch_release import Batch, BatchRelease
 from jetlake.server.engine.stream.counters import add_copy
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, read_control_headers
 from jetlake.server.engine.stream.message_lifetimes import TTL
-from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
+from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.publish_path import AMPLE_ROOM, PublishPath
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore

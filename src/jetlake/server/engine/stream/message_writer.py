@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jetlake.model.stream import StreamConfig
-from jetlake.server.engine.core.commit import Action
 from jetlake.server.engine.schedule.schedules import Schedules
+from jetlake.server.engine.stream.batch_release import Batch
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
@@ -18,61 +18,10 @@ from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import MessageStore
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["Batch", "Checked", "MessageWriter"]
+__all__ = ["Checked", "MessageWriter"]
 
 Checked = tuple[bytes, bytes, bytes, dict[bytes, bytes], bool]
 """A message that passed all checks: subject, header, payload, control headers, and whether a consumer wants it."""
-
-
-class Batch:
-    """The messages that one cycle stored in a stream, and their acknowledgements.
-
-    Attributes:
-        acks: reply subject and PubAck of each message that was checked one by one.
-        answers: reply subject and payload of answers that need not wait for the disk.
-        replies: reply subjects of the messages that were stored as one run; empty where a message has none.
-        first_sequence: sequence of the run's first message.
-        subjects: subjects of the stored messages, for consumers to count.
-        announced: number of subjects that consumers have counted.
-        bytes: bytes that the messages take in the store.
-        republished: subject, header and payload of messages to republish.
-        interested: consumers with new messages.
-        last_sequence: the stream's last sequence after the batch.
-        keeps_ids: the id log has ids of messages that were not stored for lack of interest.
-        checks_room: account or server are so full that every message's size is checked.
-        on_durable: called with None, or the error, when the batch is released.
-    """
-
-    __slots__ = (
-        "acks",
-        "announced",
-        "answers",
-        "bytes",
-        "checks_room",
-        "first_sequence",
-        "interested",
-        "keeps_ids",
-        "last_sequence",
-        "on_durable",
-        "replies",
-        "republished",
-        "subjects",
-    )
-
-    def __init__(self, *, checks_room: bool = False, on_durable: Action | None = None) -> None:
-        self.on_durable = on_durable
-        self.acks: list[tuple[bytes, bytes]] = []
-        self.answers: list[tuple[bytes, bytes]] = []
-        self.replies: list[bytes] = []
-        self.first_sequence = 0
-        self.subjects: list[bytes] = []
-        self.announced = 0
-        self.bytes = 0
-        self.republished: list[tuple[bytes, bytes, bytes]] = []
-        self.interested: dict[StreamConsumer, None] = {}
-        self.last_sequence = 0
-        self.keeps_ids = False
-        self.checks_room = checks_room
 
 
 class MessageWriter:

@@ -24,14 +24,14 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.schedule.schedules import Schedules
 from jetlake.server.engine.stream.admission import HEADER_BYTES_MAX, Admission
 from jetlake.server.engine.stream.batch_path import BatchPath
-from jetlake.server.engine.stream.batch_release import BatchRelease
+from jetlake.server.engine.stream.batch_release import Batch, BatchRelease
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
 from jetlake.server.engine.stream.group_admission import GroupAdmission
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.limits import Limits
 from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
-from jetlake.server.engine.stream.message_writer import Batch, MessageWriter
+from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
 
@@ -196,7 +196,8 @@ class PublishPath:
                 self._store_run(received, now_ns, batch)
                 self._ids.last = b""
             batch.bytes = max(store.bytes - bytes_before, 0)
-            self._writer.settle(batch, now_ns)
+            if batch.subjects or self._limits.store_limits is not None:
+                self._writer.settle(batch, now_ns)
         except StoreError as error:
             self._refuse_all(received, error)
             return

@@ -46,8 +46,7 @@ class Stream(Generic[ConsumerType]):
     """One stream of one account.
 
     Attributes:
-        visible_sequence: the newest durable message. Readers see no newer one, so that a sequence that anyone has seen
-            is never given to another message.
+        release: acknowledges and shows what is durable.
         consumers, consumers_by_token: the consumers, by name and by name as it stands in subjects.
         caught_up: consumers that have delivered all visible messages and wait for more.
         copying: copies messages of other streams into this one; set once, before the stream is opened.
@@ -81,7 +80,6 @@ class Stream(Generic[ConsumerType]):
         self.created_ns = created_ns
         self.home = home
         self.store: MessageStore = home.store
-        self.visible_sequence = self.store.last_sequence
         self.consumers: dict[str, ConsumerType] = {}
         self.consumers_by_token: dict[bytes, ConsumerType] = {}
         self.consumer_names = SortedNames(
@@ -115,12 +113,11 @@ class Stream(Generic[ConsumerType]):
         )
         limits = services.options.limits
         self._fast = FastBatches(services.open_batches, services.timers)
-        release = BatchRelease(
+        self.release = BatchRelease(
             self.store,
             services.commit,
             account,
             self.ids,
-            show=self.show,
             wake=self.wake,
             on_undone=self._forget_undone,
         )
@@ -145,10 +142,10 @@ class Stream(Generic[ConsumerType]):
                 self._abandon_batch,
             ),
             fast=self._fast,
-            release=release,
+            release=self.release,
         )
         self.copy_path = CopyPath(
-            config, self.store, usage, services.clock, writer, self.publish_path, release, self.retention, self.ids
+            config, self.store, usage, services.clock, writer, self.publish_path, self.release, self.retention, self.ids
         )
         self._configure(config)
         self.store.hooks.on_purged = self._on_purged
@@ -181,7 +178,7 @@ class Stream(Generic[ConsumerType]):
     def begin_at(self, first_sequence: int) -> None:
         """Let the first message have this sequence."""
         self.store.advance_to(first_sequence)
-        self.visible_sequence = self.store.last_sequence
+        self.release.visible_sequence = self.store.last_sequence
         self.cleanup.after_removal()
 
     def update(self, config: StreamConfig, now_ns: int) -> None:
@@ -273,14 +270,15 @@ class Stream(Generic[ConsumerType]):
 
     # Readers
 
-    def show(self, sequence: int) -> None:
-        """Make messages up to the sequence visible: they are durable."""
-        self.visible_sequence = max(self.visible_sequence, sequence)
+    @property
+    def visible_sequence(self) -> int:
+        """The newest durable message; readers see no newer one."""
+        return self.release.visible_sequence
 
     def show_all(self, last_sequence: int, error: JetlakeError | None) -> None:
         """Show messages up to the sequence that became durable after an earlier failure, unless that failed again."""
         if error is None:
-            self.show(last_sequence)
+            self.release.show(last_sequence)
             self.wake(tuple(self.caught_up))
 
     def wake(self, consumers: Iterable[StreamConsumer]) -> None:
@@ -396,7 +394,7 @@ class Stream(Generic[ConsumerType]):
 
     def _on_undone(self, error: StoreError) -> None:
         """Forget messages that the store could not write, whose sequences go to other messages."""
-        self.visible_sequence = min(self.visible_sequence, self.store.last_sequence)
+        self.release.visible_sequence = min(self.visible_sequence, self.store.last_sequence)
         self.services.commit.fail(self.store, error)
         self.services.commit.failed(self.store, error)
         self._forget_undone()
