@@ -76,6 +76,7 @@ class FileStore(IndexedStore[Segment]):
     """
 
     durable = True
+    changes_names = False
     compresses = False
 
     def __init__(

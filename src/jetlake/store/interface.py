@@ -112,6 +112,7 @@ class MessageStore(Protocol):
         lost_bytes: how many bytes of the files could not be understood.
         torn_sequence: the first message that a crash took before it was safe, though newer ones are there; 0 for none.
         durable: whether acknowledgements have to wait for `sync`.
+        changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
         compresses: whether house-keeping compresses what is on disk; what is compressed stays so.
         failure: set when a sync fails: nothing more is taken before `mend` and another sync.
         hooks: what the store calls when messages go.
@@ -119,6 +120,7 @@ class MessageStore(Protocol):
     """
 
     durable: bool
+    changes_names: bool
     compresses: bool
     hooks: StoreHooks
     in_steps: StepwiseStore

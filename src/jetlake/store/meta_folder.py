@@ -69,6 +69,7 @@ class MetaFolder:
     inner: tuple[str, ...] = ()
     """The folders that a new one has from the beginning."""
 
+    changes_names = True
     failure: StoreError | None = None
 
     def __init__(

@@ -11,6 +11,7 @@ class Volatile:
     """The contract of flush and sync, kept by doing nothing."""
 
     durable = False
+    changes_names = False
     failure: StoreError | None = None
 
     def needs_flush(self) -> bool:

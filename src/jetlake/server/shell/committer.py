@@ -19,6 +19,9 @@ __all__ = ["Committer", "LatencyHistogram"]
 
 _THREADS_MAX = 16
 """How many stores are synced at a time; the others wait for the first that is done."""
+_NAMES_MAX = 4
+"""How many folders are synced at a time, beside the stores: each sync is dozens of calls to the file system, after
+which a thread waits for the interpreter, and the loop behind all who wait."""
 
 
 class LatencyHistogram:
@@ -46,7 +49,8 @@ class Committer:
     """Runs the syncs of a `Commit`: several stores at a time, each by itself.
 
     A sync waits for the disk and nothing else, and the file system's journal and the disk's cache are flushed once for
-    all who ask at the same time, so that many syncs take little longer than one.
+    all who ask at the same time, so that many syncs take little longer than one. Syncs that make, rename or remove
+    files wait for each other anyway: few run at a time.
 
     Args:
         commit: the engine's; touched on the loop only.
@@ -69,20 +73,20 @@ class Committer:
         self._work: SimpleQueue[Syncable | None] = SimpleQueue()
         self._done: deque[tuple[Syncable, JetlakeError | None, float]] = deque()
         self._is_woken = False
-        self._busy = 0
+        self._busy = [0, 0]  # syncs under way: of stores and journals, and of those that change names
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
-        if self._busy < self._threads_max:
-            for syncable in self._commit.begin(self._threads_max - self._busy):
-                self._busy += 1
-                if self._busy > self._threads:
-                    self._threads += 1
-                    # Not a `Thread`, whose start waits until the other one runs.
-                    start_new_thread(self._run, ())
-                self._work.put(syncable)
+        busy = self._busy
+        for syncable in self._commit.begin(self._threads_max - busy[False], _NAMES_MAX - busy[True]):
+            busy[syncable.changes_names] += 1
+            if sum(busy) > self._threads:
+                self._threads += 1
+                # Not a `Thread`, whose start waits until the other one runs.
+                start_new_thread(self._run, ())
+            self._work.put(syncable)
 
     def _run(self) -> None:
         try:
@@ -111,14 +115,14 @@ class Committer:
         while done:
             syncable, error, elapsed_s = done.popleft()
             outcomes[syncable] = error
+            self._busy[syncable.changes_names] -= 1
             self.latency.observe(elapsed_s)
-        self._busy -= len(outcomes)
         self._commit.finish(outcomes)
         self._finished()
 
     async def stop(self) -> None:
         """Wait for the syncs under way, release their waiters, and end the threads."""
-        while self._busy:
+        while any(self._busy):
             await asyncio.sleep(0.001)
         for _ in range(self._threads):
             self._work.put(None)

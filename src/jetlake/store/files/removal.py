@@ -25,6 +25,7 @@ class Removal:
         before_sync: called first by every sync, in the same thread.
     """
 
+    changes_names = True
     failure: StoreError | None = None
 
     def __init__(
@@ -84,6 +85,7 @@ class Removal:
 class Remover:
     """Removes folders that were renamed, in steps: each `sync` is one."""
 
+    changes_names = True
     failure: StoreError | None = None
 
     def __init__(self, disk: Disk) -> None:

@@ -20,12 +20,14 @@ class ConsumerJournal(Protocol):
 
     Attributes:
         durable: whether answers to acknowledgements have to wait for `sync`.
+        changes_names: whether a sync makes, renames or removes files by name, as that of a folder does.
         failure: set when a sync fails: nothing more is written before `mend` and another sync.
         state_source: gives the whole present state when the journal wants to begin anew.
         is_lost: whether `load` found nothing of a journal that was there.
     """
 
     durable: bool
+    changes_names: bool
     is_lost: bool
     state_source: Callable[[], ConsumerState] | None
 

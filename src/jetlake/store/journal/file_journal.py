@@ -43,6 +43,7 @@ class FileJournal:
     """
 
     durable = True
+    changes_names = False
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ class IdLog:
         file_bytes: a new file begins when one is this long.
     """
 
+    changes_names = False
     failure: StoreError | None = None
 
     def __init__(

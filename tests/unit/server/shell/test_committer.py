@@ -13,8 +13,9 @@ from jetlake.server.shell.committer import Committer, LatencyHistogram
 class Store:
     failure = None
 
-    def __init__(self, error=None):
+    def __init__(self, error=None, *, changes_names=False):
         self.error = error
+        self.changes_names = changes_names
         self.threads = []
         self.gate = threading.Event()
         self.gate.set()
@@ -163,3 +164,27 @@ async def test_acknowledgements_leave_as_soon_as_the_sync_is_told(jetlake_server
     monkeypatch.setattr(engine_loop.committer, "_finish", finish_and_look)
     assert (await jetlake_js.publish("s", b"x")).seq == 1
     assert waiting and not any(waiting)
+
+
+async def test_few_folders_are_synced_at_a_time_and_hold_no_store_up():
+    commit = Commit(always=True)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: committer.kick())
+    folders = [Store(changes_names=True) for _ in range(20)]
+    stores = [Store() for _ in range(16)]
+    durable = []
+    for folder in folders:
+        folder.gate.clear()
+    for store in (*folders, *stores):
+        commit.mark(store)
+        commit.when_durable(store, lambda _error, store=store: durable.append(store))
+    commit.flush()
+    committer.kick()
+    async with asyncio.timeout(30):
+        while len(durable) < len(stores):
+            await asyncio.sleep(0.001)
+    assert set(durable) == set(stores)
+    assert len(commit.begin()) == 16, "four are under way"
+    for folder in folders:
+        folder.gate.set()
+    await committer.stop()
+    assert set(durable) >= set(stores) and len(durable) == 20

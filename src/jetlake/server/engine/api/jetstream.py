@@ -101,7 +101,8 @@ class JetStream:
         self.advisories.stream_action(stream.name, ActionKind.CREATE)
         if home.place is not None:
             self.services.commit.mark_now(home.place)
-            self.services.commit.mark_now(stream.store)
+            if stream.store.needs_flush():
+                self.services.commit.mark_now(stream.store)
             self.services.commit.when_durable(home.place, partial(self._on_created, stream))
         return stream
 

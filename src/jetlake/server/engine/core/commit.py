@@ -12,34 +12,12 @@ The reasons are in decisions 7 and 8 (docs/decisions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
-from jetlake.errors import JetlakeError, StoreError
+from jetlake.errors import JetlakeError
+from jetlake.server.engine.core.sync_queue import Syncable, SyncQueue
 
 __all__ = ["Action", "Commit", "Syncable", "sync"]
-
-
-class Syncable(Protocol):
-    """A store or a journal, whose writes reach the disk in two steps: flush and sync."""
-
-    @property
-    def failure(self) -> StoreError | None:
-        """The error that stopped all writes; None while writes are possible."""
-        ...
-
-    def flush(self) -> None:
-        """Write buffered data to the operating system; raises a `JetlakeError` on failure."""
-        ...
-
-    def sync(self) -> None:
-        """Sync everything flushed before the call; runs in another thread."""
-        ...
-
-    def mend(self) -> None:
-        """Retry after a failure; raises a `JetlakeError` while it persists. A sync that succeeds ends the failure."""
-        ...
 
 
 def sync(syncable: Syncable) -> JetlakeError | None:
@@ -117,8 +95,8 @@ class Commit:
         self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
-        self._unsynced: dict[Syncable, None] = {}
-        self._due: dict[Syncable, None] = {}  # with an interval: the unsynced ones to sync now
+        self._unsynced = SyncQueue()
+        self._due = SyncQueue()  # with an interval: the unsynced ones to sync now
         self._strict: set[Syncable] = set()  # with an interval: those whose sync is waited for
         self._in_flight: dict[Syncable, None] = {}
         self._forgotten: set[Syncable] = set()  # during their sync
@@ -210,7 +188,8 @@ class Commit:
             except JetlakeError:
                 continue
             self._mended.add(syncable)
-            self._unsynced[syncable] = self._due[syncable] = None
+            self._unsynced.add(syncable)
+            self._due.add(syncable)
 
     def _recovered(self, syncable: Syncable) -> None:
         if self.failures.pop(syncable, None) is not None:
@@ -232,8 +211,10 @@ class Commit:
         self._mended.discard(syncable)
         if syncable in self._in_flight:
             self._forgotten.add(syncable)
-        for marked in (self._dirty, self._soon, self._unsynced, self._due):
+        for marked in (self._dirty, self._soon):
             marked.pop(syncable, None)
+        self._unsynced.discard(syncable)
+        self._due.discard(syncable)
         self._strict.discard(syncable)
         self._fresh += [(syncable, action) for action in self._flushed.pop(syncable, ())]
         if (hold := self._held.pop(syncable, None)) is not None:
@@ -303,9 +284,9 @@ class Commit:
                 self.failed(syncable, refused)
                 self._soon[syncable] = None  # What is still buffered is tried again.
             else:
-                self._unsynced[syncable] = None
+                self._unsynced.add(syncable)
                 if syncable in self._strict:
-                    self._due[syncable] = None
+                    self._due.add(syncable)
         for hold in self._held.values():
             if (refusal := errors.get(hold.first)) is not None:
                 hold.fail(refusal)
@@ -342,18 +323,24 @@ class Commit:
 
     def interval_passed(self) -> None:
         """Make all unsynced stores and journals due for a sync."""
-        self._due.update(self._unsynced)
+        for syncable in self._unsynced:
+            self._due.add(syncable)
 
     def wants_sync(self) -> bool:
         """Return whether the shell should `begin` syncs now; False while all are in flight."""
-        return next(self._idle(), None) is not None
+        return bool(self._idle(1, 1))
 
-    def begin(self, count_max: int | None = None) -> list[Syncable]:
-        """Return stores and journals to sync in worker threads; `finish` follows for each."""
-        begun = list(islice(self._idle(), count_max))
+    def begin(self, count_max: int | None = None, names_max: int | None = None) -> list[Syncable]:
+        """Return stores and journals to sync in worker threads; `finish` follows for each.
+
+        Args:
+            count_max: how many at most, not counting those that change names; None for all.
+            names_max: how many at most of those that change names; None for all.
+        """
+        begun = self._idle(count_max, names_max)
         for syncable in begun:
-            del self._unsynced[syncable]
-            self._due.pop(syncable, None)
+            self._unsynced.discard(syncable)
+            self._due.discard(syncable)
             self._syncing[syncable] = self._flushed.pop(syncable, [])
         self._in_flight.update(dict.fromkeys(begun))
         for hold in self._held.values():
@@ -361,10 +348,10 @@ class Commit:
                 hold.is_syncing = hold.is_flushed
         return begun
 
-    def _idle(self) -> Iterator[Syncable]:
+    def _idle(self, count_max: int | None, names_max: int | None) -> list[Syncable]:
         """Return what is to be synced and has no sync in flight, the longest unsynced first."""
         queue = self._unsynced if self.always else self._due
-        return (syncable for syncable in queue if syncable not in self._in_flight)
+        return queue.first(self._in_flight, count_max, names_max)
 
     def finish(self, outcomes: Mapping[Syncable, JetlakeError | None]) -> None:
         """Run the actions that waited for these syncs, with the error of those that failed."""

@@ -9,6 +9,7 @@ from jetlake.server.engine.core.commit import Commit
 class Log:
     """A syncable that records what happens to it."""
 
+    changes_names = False
     failure = None
 
     def __init__(self, name="log"):
