@@ -12,10 +12,11 @@ The reasons are in decisions 7 and 8 (docs/decisions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from itertools import chain, islice
 
 from jetlake.errors import JetlakeError
-from jetlake.server.engine.core.sync_queue import Syncable, SyncQueue
+from jetlake.server.engine.core.syncable import Syncable
 
 __all__ = ["Action", "Commit", "Syncable", "sync"]
 
@@ -35,6 +36,39 @@ Action = Callable[[JetlakeError | None], None]
 """Waits for a commit: called with None once the writes are durable, or with the error that prevented it."""
 
 _Waiter = tuple[Syncable | None, Action]
+
+
+class _SyncQueue:
+    """Syncables in the order in which they were added; those that change names have a lane of their own."""
+
+    def __init__(self) -> None:
+        self._lanes: tuple[dict[Syncable, None], dict[Syncable, None]] = ({}, {})
+
+    def __contains__(self, syncable: Syncable) -> bool:
+        return syncable in self._lanes[syncable.changes_names]
+
+    def __iter__(self) -> Iterator[Syncable]:
+        return chain(*self._lanes)
+
+    def add(self, syncable: Syncable) -> None:
+        """Append a syncable, unless it waits already."""
+        self._lanes[syncable.changes_names][syncable] = None
+
+    def discard(self, syncable: Syncable) -> None:
+        """Remove a syncable if it waits."""
+        self._lanes[syncable.changes_names].pop(syncable, None)
+
+    def first(self, others: Container[Syncable], count_max: int | None, names_max: int | None) -> list[Syncable]:
+        """Return the longest waiting ones that are not among others.
+
+        Args:
+            count_max: how many of those that change no names.
+            names_max: how many of those that change names.
+        """
+        found: list[Syncable] = []
+        for lane, limit in zip(self._lanes, (count_max, names_max), strict=True):
+            found += islice((syncable for syncable in lane if syncable not in others), limit)
+        return found
 
 
 class _Hold:
@@ -95,8 +129,8 @@ class Commit:
         self._mended: set[Syncable] = set()  # failed ones that could be flushed again, and wait for a sync
         self._dirty: dict[Syncable, None] = {}
         self._soon: dict[Syncable, None] = {}
-        self._unsynced = SyncQueue()
-        self._due = SyncQueue()  # with an interval: the unsynced ones to sync now
+        self._unsynced = _SyncQueue()
+        self._due = _SyncQueue()  # with an interval: the unsynced ones to sync now
         self._strict: set[Syncable] = set()  # with an interval: those whose sync is waited for
         self._in_flight: dict[Syncable, None] = {}
         self._forgotten: set[Syncable] = set()  # during their sync

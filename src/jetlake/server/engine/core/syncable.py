@@ -1,0 +1,35 @@
+"""The contract of what the group commit flushes and syncs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jetlake.errors import StoreError
+
+__all__ = ["Syncable"]
+
+
+class Syncable(Protocol):
+    """A store, a journal or a folder, whose writes reach the disk in two steps: flush and sync."""
+
+    @property
+    def changes_names(self) -> bool:
+        """Whether a sync makes, renames or removes files, as that of a folder does, instead of syncing one."""
+        ...
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The error that stopped all writes; None while writes are possible."""
+        ...
+
+    def flush(self) -> None:
+        """Write buffered data to the operating system; raises a `JetlakeError` on failure."""
+        ...
+
+    def sync(self) -> None:
+        """Sync everything flushed before the call; runs in another thread."""
+        ...
+
+    def mend(self) -> None:
+        """Retry after a failure; raises a `JetlakeError` while it persists. A sync that succeeds ends the failure."""
+        ...
