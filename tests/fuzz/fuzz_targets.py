@@ -24,10 +24,9 @@ from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.encoding.codec import decode, decode_strict
 from jetlake.model.stream import StreamConfig
 from jetlake.protocol.frames import Msg
-from jetlake.protocol.general_parser import GeneralParser
 from jetlake.protocol.headers import Headers, find_value, strip_status
 from jetlake.protocol.leaf import LeafParser
-from jetlake.protocol.parser import ClientParser, ServerParser
+from jetlake.protocol.parser import ClientParser, GeneralParser, ServerParser
 from jetlake.server.config.assemble import options_from_settings
 from jetlake.server.config.conf import parse_text
 from jetlake.server.config.reader import read_config

@@ -13,21 +13,12 @@ from functools import partial
 from itertools import repeat
 
 from jetlake.errors import ProtocolError
-from jetlake.protocol.frames import Connect, Err, Frame, Info, LeafMsg, LeafSub, LeafUnsub, Ok
-from jetlake.protocol.general_parser import (
-    SIZES,
-    GeneralParser,
-    bad_arguments,
-    read_ping,
-    read_pong,
-    read_size,
-    verb_pattern,
-)
-from jetlake.protocol.parser import CLIENT_MAX_CONTROL_LINE, CLIENT_MAX_PAYLOAD
+from jetlake.protocol.control_lines import SIZES, bad_arguments, read_size, verb_pattern
+from jetlake.protocol.frames import Err, Frame, LeafMsg, LeafSub, LeafUnsub
+from jetlake.protocol.parser import CLIENT_MAX_CONTROL_LINE, CLIENT_MAX_PAYLOAD, GeneralParser
 
 __all__ = ["LeafParser", "leaf_msg", "leaf_sub", "leaf_unsub"]
 
-_OK = Ok()
 _QUEUES_ONLY = b"|"
 _REPLY_AND_QUEUES = b"+"
 _MARKS = (_QUEUES_ONLY, _REPLY_AND_QUEUES)
@@ -106,15 +97,6 @@ class LeafParser(GeneralParser):
                 return LeafUnsub(subject, queue)
         raise bad_arguments("LS-", arguments)
 
-    def _read_connect(self, arguments: bytes) -> Frame:
-        return Connect(arguments.strip())
-
-    def _read_info(self, arguments: bytes) -> Frame:
-        return Info(arguments.strip())
-
-    def _read_ok(self, arguments: bytes) -> Frame:
-        return _OK
-
     def _read_err(self, arguments: bytes) -> Frame:
         return Err(arguments.strip().decode("utf-8", "backslashreplace").strip("'"))
 
@@ -123,11 +105,11 @@ class LeafParser(GeneralParser):
         b"HMSG": _read_hmsg,
         b"LS+": _read_sub,
         b"LS-": _read_unsub,
-        b"CONNECT": _read_connect,
-        b"INFO": _read_info,
-        b"PING": read_ping,
-        b"PONG": read_pong,
-        b"+OK": _read_ok,
+        b"CONNECT": GeneralParser._read_connect,
+        b"INFO": GeneralParser._read_info,
+        b"PING": GeneralParser._read_ping,
+        b"PONG": GeneralParser._read_pong,
+        b"+OK": GeneralParser._read_ok,
         b"-ERR": _read_err,
     }
     _verb = verb_pattern(

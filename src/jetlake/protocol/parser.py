@@ -10,23 +10,29 @@ The reasons are in decisions 2 and 24 (docs/decisions).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import partial
 from itertools import repeat
+from typing import ClassVar
 
+from jetlake.errors import ProtocolError
 from jetlake.protocol.ack_runs import ACK_SIZE_MAX, read_ack_run
-from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Pub, Sub, Unsub
-from jetlake.protocol.general_parser import (
+from jetlake.protocol.body import MessageBody
+from jetlake.protocol.control_lines import (
     SIZE_DIGITS_MAX,
     SIZES,
-    GeneralParser,
     bad_arguments,
-    read_ping,
-    read_pong,
+    control_line_exceeded,
+    message_arguments,
+    payload_violation,
     read_size,
+    unknown_operation,
     verb_pattern,
 )
+from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
 
-__all__ = ["ClientParser", "Parser", "ServerParser"]
+__all__ = ["ClientParser", "GeneralParser", "Parser", "ServerParser"]
 
 MAX_CONTROL_LINE = 4096
 MAX_PAYLOAD = 1024 * 1024
@@ -37,6 +43,151 @@ CLIENT_MAX_CONTROL_LINE = 1024 * 1024
 CLIENT_MAX_PAYLOAD = 65 * 1024 * 1024
 
 _OK = Ok()
+_PING = Ping()
+_PONG = Pong()
+
+Reader = Callable[..., Frame | None]
+
+
+class GeneralParser:
+    """Reads any verb in any spelling, lines and messages in pieces, within every limit.
+
+    Complete by itself; the parsers of the two directions only add a loop that is faster for whole messages.
+
+    Attributes:
+        error: the violation that ended the stream of frames, or None.
+        position: where in its data the last `feed` stopped; the data's length when it took everything.
+        max_control_line: how long the arguments on one line may be, in bytes.
+        max_payload: how long header and payload of one message may be together, in bytes; may be changed at any time.
+    """
+
+    _readers: ClassVar[dict[bytes, Reader]]
+    """What reads the arguments of each verb: a frame, or None when a message body is now awaited."""
+    _verb: ClassVar[re.Pattern[bytes]]
+    """A verb at the beginning of a line, with the blank behind it."""
+
+    def __init__(self, *, max_control_line: int, max_payload: int) -> None:
+        self.error: ProtocolError | None = None
+        self.position = 0
+        self.max_control_line = max_control_line
+        self.max_payload = max_payload
+        self._line = bytearray()
+        self._body: MessageBody | None = None
+
+    def feed(self, data: bytes, position: int = 0, lines: int | None = None) -> list[Frame]:
+        """All frames that are whole with this data; a rest is kept for the next call.
+
+        After a violation `error` is set, the frames before it are still returned, and later calls return nothing.
+
+        Args:
+            position: where the data begins; above 0 only where the last call stopped in the same data.
+            lines: read so many lines at most, and let the next call go on at `self.position`.
+        """
+        frames: list[Frame] = []
+        self.position = len(data)
+        if self.error is None:
+            try:
+                if self._body is not None or self._line:
+                    position = self._resume(data, frames)
+                position = self._scan(data, position, frames, lines or len(data))
+                if lines is not None and data.find(b"\n", position) >= 0:
+                    self.position = position
+                elif position < len(data):
+                    self._keep_line(data, position)
+            except ProtocolError as error:
+                self.error = error.with_traceback(None)  # The traceback would keep the data alive.
+                self._line.clear()
+                self._body = None
+        return frames
+
+    def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
+        """Read so many lines that end in this data; returns where the rest begins."""
+        for _ in repeat(None, lines):
+            line_end = data.find(b"\n", position)
+            if line_end < 0:
+                break
+            position = self._read_line(data[position:line_end], data, line_end + 1, frames)
+        return position
+
+    def _resume(self, data: bytes, frames: list[Frame]) -> int:
+        """Go on with what the last read cut off; returns where the next line begins."""
+        if self._body is not None:
+            return self._fill(data, 0, frames)
+        line_end = data.find(b"\n")
+        if line_end < 0:
+            self._keep_line(data, 0)
+            return len(data)
+        self._line += memoryview(data)[:line_end]
+        line = bytes(self._line)
+        self._line.clear()
+        return self._read_line(line, data, line_end + 1, frames)
+
+    def _keep_line(self, data: bytes, position: int) -> None:
+        """Keep a line whose end has not come, as long as it can still become a valid one."""
+        line = self._line
+        line += memoryview(data)[position:]
+        verb = self._verb.match(line)
+        if verb is not None:
+            if len(line) - verb.end() - line.endswith(b"\r") > self.max_control_line:
+                raise control_line_exceeded(self.max_control_line)
+            return
+        word = bytes(line[:20]).upper()
+        if not any(known.startswith(word) for known in self._readers):
+            raise unknown_operation(word)
+
+    def _read_line(self, line: bytes, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Read one control line, and what there is of its message at `position`; returns where the next line begins."""
+        word, blank, arguments = line.partition(b" ")
+        reader = self._readers.get(word) if blank else None
+        if reader is None:
+            verb = self._verb.match(line)
+            if verb is None:
+                raise unknown_operation(line)
+            reader = self._readers[verb[verb.lastindex or 0].upper()]
+            arguments = line[verb.end() :]
+        arguments = arguments.removesuffix(b"\r")
+        if len(arguments) > self.max_control_line:
+            raise control_line_exceeded(self.max_control_line)
+        frame = reader(self, arguments)
+        if frame is None:
+            return self._fill(data, position, frames)
+        frames.append(frame)
+        return position
+
+    def _await(self, make: Callable[[bytes, bytes], Frame], header_size: int, size: int) -> None:
+        """Await a message of these sizes, unless they break a limit."""
+        if header_size > size:
+            raise ProtocolError(f"header of {header_size} bytes in a message of {size}")
+        if size > self.max_payload:
+            raise payload_violation(size, self.max_payload)
+        self._body = MessageBody(make, header_size, size - header_size)
+
+    def _fill(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """Take what there is of the awaited message; returns where the next line begins."""
+        body = self._body
+        assert body is not None
+        position = body.take(data, position)
+        if body.is_whole:
+            self._body = None
+            frames.append(body.frame())
+        elif body.is_broken:
+            raise ProtocolError("payload is not followed by CRLF", text="Unknown Protocol Operation")
+        return position
+
+    def _read_ping(self, arguments: bytes) -> Frame:
+        return _PING
+
+    def _read_pong(self, arguments: bytes) -> Frame:
+        return _PONG
+
+    def _read_connect(self, arguments: bytes) -> Frame:
+        return Connect(arguments.strip())
+
+    def _read_info(self, arguments: bytes) -> Frame:
+        return Info(arguments.strip())
+
+    def _read_ok(self, arguments: bytes) -> Frame:
+        return _OK
 
 
 class ClientParser(GeneralParser):
@@ -111,32 +262,12 @@ class ClientParser(GeneralParser):
         return position
 
     def _read_msg(self, arguments: bytes) -> None:
-        parts = arguments.split()
-        if len(parts) == 4:
-            subject, sid, reply, digits = parts
-        elif len(parts) == 3:
-            subject, sid, digits = parts
-            reply = b""
-        else:
-            raise bad_arguments("MSG", arguments)
+        subject, sid, reply, digits = message_arguments("MSG", arguments, 2, 1)
         self._await(partial(self._message_type, subject, sid, reply), 0, read_size(digits))
 
     def _read_hmsg(self, arguments: bytes) -> None:
-        parts = arguments.split()
-        if len(parts) == 5:
-            subject, sid, reply, header_digits, digits = parts
-        elif len(parts) == 4:
-            subject, sid, header_digits, digits = parts
-            reply = b""
-        else:
-            raise bad_arguments("HMSG", arguments)
+        subject, sid, reply, header_digits, digits = message_arguments("HMSG", arguments, 2, 2)
         self._await(partial(self._message_type, subject, sid, reply), read_size(header_digits), read_size(digits))
-
-    def _read_info(self, arguments: bytes) -> Frame:
-        return Info(arguments.strip())
-
-    def _read_ok(self, arguments: bytes) -> Frame:
-        return _OK
 
     def _read_err(self, arguments: bytes) -> Frame:
         text = arguments.strip().decode("utf-8", "backslashreplace")
@@ -147,10 +278,10 @@ class ClientParser(GeneralParser):
     _readers = {
         b"MSG": _read_msg,
         b"HMSG": _read_hmsg,
-        b"INFO": _read_info,
-        b"PING": read_ping,
-        b"PONG": read_pong,
-        b"+OK": _read_ok,
+        b"INFO": GeneralParser._read_info,
+        b"PING": GeneralParser._read_ping,
+        b"PONG": GeneralParser._read_pong,
+        b"+OK": GeneralParser._read_ok,
         b"-ERR": _read_err,
     }
     _verb = verb_pattern(spaced=(b"MSG", b"HMSG"), loose=(b"INFO", b"PING", b"PONG", b"+OK", b"-ERR"))
@@ -240,25 +371,11 @@ class ServerParser(GeneralParser):
         return self._ack_runs and self.max_payload >= ACK_SIZE_MAX
 
     def _read_pub(self, arguments: bytes) -> None:
-        parts = arguments.split()
-        if len(parts) == 3:
-            subject, reply, digits = parts
-        elif len(parts) == 2:
-            subject, digits = parts
-            reply = b""
-        else:
-            raise bad_arguments("PUB", arguments)
+        subject, reply, digits = message_arguments("PUB", arguments, 1, 1)
         self._await(partial(self._message_type, subject, reply), 0, read_size(digits))
 
     def _read_hpub(self, arguments: bytes) -> None:
-        parts = arguments.split()
-        if len(parts) == 4:
-            subject, reply, header_digits, digits = parts
-        elif len(parts) == 3:
-            subject, header_digits, digits = parts
-            reply = b""
-        else:
-            raise bad_arguments("HPUB", arguments)
+        subject, reply, header_digits, digits = message_arguments("HPUB", arguments, 1, 2)
         self._await(partial(self._message_type, subject, reply), read_size(header_digits), read_size(digits))
 
     def _read_sub(self, arguments: bytes) -> Frame:
@@ -278,17 +395,14 @@ class ServerParser(GeneralParser):
                 return Unsub(sid, int(count) if count.isdigit() and len(count) <= SIZE_DIGITS_MAX else 0)
         raise bad_arguments("UNSUB", arguments)
 
-    def _read_connect(self, arguments: bytes) -> Frame:
-        return Connect(arguments.strip())
-
     _readers = {
         b"PUB": _read_pub,
         b"HPUB": _read_hpub,
         b"SUB": _read_sub,
         b"UNSUB": _read_unsub,
-        b"CONNECT": _read_connect,
-        b"PING": read_ping,
-        b"PONG": read_pong,
+        b"CONNECT": GeneralParser._read_connect,
+        b"PING": GeneralParser._read_ping,
+        b"PONG": GeneralParser._read_pong,
     }
     _verb = verb_pattern(spaced=(b"PUB", b"HPUB", b"SUB", b"UNSUB"), loose=(b"CONNECT", b"PING", b"PONG"))
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.protocol.frames import Connect, Err, Info, LeafMsg, LeafSub, LeafUnsub, Ok, Ping, Pong
-from jetlake.protocol.general_parser import GeneralParser
 from jetlake.protocol.leaf import LeafParser, leaf_msg, leaf_sub, leaf_unsub
+from jetlake.protocol.parser import GeneralParser
 
 MESSAGES = [
     (b"LMSG a.b 2\r\nhi\r\n", LeafMsg(b"a.b", b"", (), b"", b"hi")),

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from jetlake.errors import ProtocolError
 from jetlake.protocol.frames import Connect, Err, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
-from jetlake.protocol.general_parser import GeneralParser
-from jetlake.protocol.parser import ClientParser, ServerParser
+from jetlake.protocol.parser import ClientParser, GeneralParser, ServerParser
 
 # Small limits, so that short examples reach them.
 LINE_MAX = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetlake.protocol.encoder import OK, err
 from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, Sub, Unsub
-from jetlake.protocol.general_parser import GeneralParser
+from jetlake.protocol.parser import GeneralParser
 from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.connection.control import ConnectionControl

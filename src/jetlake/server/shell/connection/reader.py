@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from jetlake.protocol.frames import AckRun, Frame
-from jetlake.protocol.general_parser import GeneralParser
+from jetlake.protocol.parser import GeneralParser
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.writer import ConnectionWriter

@@ -11,8 +11,8 @@ from typing import cast
 from jetlake.errors import JetlakeError
 from jetlake.protocol.encoder import PONG, connect, err
 from jetlake.protocol.frames import Err, Frame, Info, LeafMsg, LeafSub, LeafUnsub, Ping, Pong
-from jetlake.protocol.general_parser import GeneralParser
 from jetlake.protocol.leaf import LeafParser
+from jetlake.protocol.parser import GeneralParser
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.pings import PingTimer
