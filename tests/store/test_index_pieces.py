@@ -371,3 +371,87 @@ def test_a_purge_that_finds_the_last_message_of_a_segment_lost(disk, monkeypatch
     expected = content(store)
     store.close()
     assert content(open_store(disk)) == expected
+
+
+@pytest.mark.parametrize("filing", [False, True])
+@pytest.mark.parametrize("stop", [False, True])
+def test_messages_are_counted_when_the_disk_answers_again(world, filing, stop):
+    """One segment's record is damaged and its piece gone; another one's piece is gone, and the disk refuses its log."""
+    disk, expected = world
+    store = open_store(disk)
+    damaged, refused = store._index.blocks[2], store._index.blocks[5]
+    lost = damaged.first + 2
+    damage(disk, damaged, lost)
+    disk.remove(refused.file.path.with_suffix(".idx"))
+
+    def fault(operation, path):
+        if operation in ("open", "read") and path == refused.file.path:
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+    assert store.get(damaged.first) is not None, "the disk gives this one back"
+    assert store.lost == [lost]
+    left = Counter(b"s.%d" % ((sequence - 1) % 7) for sequence, _, _ in expected[0])
+    assert store.subjects() == left, "nobody can tell yet which subject lost one"
+    removed = [damaged.first, store._index.blocks[0].first, store._index.blocks[8].first]
+    for sequence in removed:
+        store.remove(sequence)
+    if filing:
+        fill(store, 70, 300)
+        file_all(store)
+    store.flush()
+    store.sync()
+    if stop:
+        store.close()
+    disk.fault = None
+    if stop:
+        store = open_store(disk)
+        assert store.lost == [lost]
+    file_all(store)
+    left.subtract(b"s.%d" % ((sequence - 1) % 7) for sequence in [*removed, lost])
+    left.update(b"s.%d" % (number % 7) for number in range(300, 300 + 70 * filing))
+    assert store.subjects() == left
+
+
+def test_a_recount_goes_on_while_messages_come_and_go(world, monkeypatch):
+    disk, expected = world
+    monkeypatch.setattr("jetlake.store.index.index._RECOUNTED_AT_ONCE", 2)
+    store = open_store(disk)
+    damaged = store._index.blocks[3]
+    lost = damaged.first + 2
+    damage(disk, damaged, lost)
+    assert store.get(damaged.first) is not None
+    assert not store._index.is_counted
+    left = {sequence: b"s.%d" % ((sequence - 1) % 7) for sequence, _, _ in expected[0] if sequence != lost}
+    random = Random(5)
+    while not store._index.is_counted:
+        for sequence in random.sample(sorted(left), 3):
+            store.remove(sequence)
+            del left[sequence]
+        fill(store, 20, store.last_sequence)
+        left.update(
+            (each, b"s.%d" % ((each - 1) % 7)) for each in range(store.last_sequence - 19, store.last_sequence + 1)
+        )
+        store._filing.go_on()
+    assert store.subjects() == Counter(left.values())
+    file_all(store)
+    assert store.subjects() == Counter(left.values())
+
+
+@pytest.mark.parametrize("later", ["kill", "close"])
+def test_a_loss_that_the_snapshot_does_not_know_is_told_after_a_kill(world, later):
+    disk, expected = world
+    open_store(disk).close()
+    store = open_store(disk)
+    segment = store._index.blocks[4]
+    damage(disk, segment, segment.first + 2)
+    store.read(segment.first, None, 100, 1 << 20)
+    assert store.lost == [segment.first + 2]
+    fill(store, 1, 300)
+    if later == "close":
+        store.close()
+    disk.kill()
+    store = open_store(disk)
+    assert store.lost == [segment.first + 2]
+    counts = Counter(b"s.%d" % ((sequence - 1) % 7) for sequence, _, _ in expected[0] if sequence != segment.first + 2)
+    assert store.subjects() == counts + Counter([b"s.6"])

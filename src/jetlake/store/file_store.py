@@ -276,6 +276,8 @@ class FileStore(IndexedStore[Segment]):
         if not sync_here and log.durability.needs_sync():
             # Index pieces will do: a busy store is not made to wait.
             return False
+        if not self._index.is_counted:
+            return False
         if log.written_bytes > max(self._snapshot_bytes, self._index.bytes // 2) and not log.removals.held_back:
             log.sync()
             self._index_file.begin(self._snapshot())
@@ -311,7 +313,8 @@ class FileStore(IndexedStore[Segment]):
                 # What was held back until that sync.
                 self.flush()
                 self.sync()
-                self._index_file.write(self._snapshot(), self._log.durability.flushed)
+                if self._index.is_counted:
+                    self._index_file.write(self._snapshot(), self._log.durability.flushed)
                 self._log.cut_zeros()
         finally:
             self._close_files()

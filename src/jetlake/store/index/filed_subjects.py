@@ -30,12 +30,25 @@ class FiledSubjects:
         dead_high: above this sequence no filed message was removed or lost.
     """
 
-    __slots__ = ("_recounts", "_starts", "blocks", "counts", "dead_high", "end", "filed", "highs", "lows")
+    __slots__ = (
+        "_recounted",
+        "_recounted_end",
+        "_starts",
+        "blocks",
+        "counts",
+        "dead_high",
+        "end",
+        "filed",
+        "highs",
+        "lows",
+    )
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._starts: list[int] = []
-        self._recounts = 0
+        # New counts for all blocks below a sequence, while messages are counted anew.
+        self._recounted: array[int] | None = None
+        self._recounted_end = 0
         self.end = 0
         self.dead_high = 0
         self.counts: array[int] = array("Q")
@@ -95,27 +108,53 @@ class FiledSubjects:
         self.remove_many(number, 1, sequence)
 
     def remove_many(self, number: int, count: int, last: int) -> None:
-        """Count so many messages of one subject that died, up to a sequence."""
+        """Count so many messages of one subject that died in one block, up to a sequence."""
         self.counts[number] -= count
+        if self._recounted is not None and last < self._recounted_end:
+            self._recounted[number] -= count
         self.dead_high = max(self.dead_high, last)
 
     def clear(self) -> None:
         """Forget all subjects: no filed message lives."""
         self.dead_high = max(self.dead_high, self.end)
+        self._recounted = None
         for column in (self.counts, self.filed, self.lows, self.highs):
             del column[:]
 
-    def recount(self) -> None:
-        """Count all filed messages anew by their blocks' postings, after some could not be told by subject."""
-        self._recounts += 1
-        recount = self._recounts
-        self.clear()
-        for block in self.blocks:
-            postings = block.postings()
-            if self._recounts > recount:
-                # Reading the postings showed that more messages are lost, and all were counted anew meanwhile.
-                return
-            self._count(postings if len(postings.sequences) == block.live_count else postings.only(block.lives))
+    # Counting anew
+
+    def begin_recount(self) -> None:
+        """Begin to count all messages anew, after some died whose subjects nobody can tell; they count until its end."""
+        self._recounted, self._recounted_end = array("Q"), 0
+
+    @property
+    def is_recounting(self) -> bool:
+        """Whether a recount was begun and has not ended."""
+        return self._recounted is not None
+
+    def recount_block(self) -> None:
+        """Count the next block anew by its postings; behind the last one the new counts take the place of the old.
+
+        Raises:
+            StoreError: the disk does not give the postings back.
+        """
+        recounted = self._recounted
+        assert recounted is not None
+        recounted.frombytes(bytes(8 * (len(self.counts) - len(recounted))))
+        place = bisect_left(self._starts, self._recounted_end)
+        if place == len(self.blocks):
+            self.counts, self._recounted = recounted, None
+            return
+        block = self.blocks[place]
+        postings = block.postings()
+        if self._recounted is not recounted:
+            # Reading the postings showed that more messages are lost, and a new recount has begun.
+            return
+        if len(postings.sequences) != block.live_count:
+            postings = postings.only(block.lives)
+        for number, count in zip(postings.numbers, postings.counts, strict=True):
+            recounted[number] += count
+        self._recounted_end = self._starts[place + 1] if place + 1 < len(self.blocks) else self.end
 
     # Questions
 

@@ -21,6 +21,8 @@ from jetlake.store.subject_filter import SubjectFilter
 __all__ = ["BlockType", "Index"]
 
 _GROUP = 1024
+_RECOUNTED_AT_ONCE = 32
+"""How many blocks are counted anew before others go first, while a subject may count a message too many."""
 
 BlockType = TypeVar("BlockType", bound=Block)
 
@@ -107,10 +109,28 @@ class Index(Generic[BlockType]):
         self.bytes -= block.live_bytes - live_bytes
         block.live_count -= len(rows)
         block.live_bytes = live_bytes
-        self.subjects.recount_filed()
+        self.subjects.filed.begin_recount()
+        for _ in range(_RECOUNTED_AT_ONCE):
+            if not self.recount_step():
+                break
         self.settle_first()
         if not block.live_count:
             self.on_emptied(block)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether every message that died is told from those of its subject that live."""
+        return not self.unread and not self.subjects.filed.is_recounting
+
+    def recount_step(self) -> bool:
+        """Go on to count filed messages anew; False when that is not due, or the disk does not let it."""
+        if self.unread or not self.subjects.filed.is_recounting:
+            return False
+        try:
+            self.subjects.recount_step()
+        except StoreError:
+            return False
+        return True
 
     # Sequences and times
 
@@ -350,7 +370,8 @@ class Index(Generic[BlockType]):
             is_emptied = count == block.live_count
             size = block.live_bytes if is_emptied or sizes is None else sum(compress(sizes[start:end], live))
             if keeps_some and block.filed is not None:
-                self.subjects.remove_filed(Counter(compress(block.subject_ids[start:end], live)), sequence)
+                below = min(sequence, block.last_row_sequence + 1)
+                self.subjects.remove_filed(Counter(compress(block.subject_ids[start:end], live)), below)
             elif keeps_some:
                 numbers.update(compress(block.subject_ids[start:end], live))
             block.live[start:end] = bytes(end - start)

@@ -166,7 +166,7 @@ class SubjectIndex:
     def remove_filed(self, counts: Mapping[int, int], below: int) -> None:
         """Take out so many sequences of each of these subjects, all in one filed block and below this one."""
         for number, count in counts.items():
-            self.filed.remove_many(number, count, min(below, self.filed.end) - 1)
+            self.filed.remove_many(number, count, below - 1)
             if not self.tails[number]:
                 self._release_unused(number)
 
@@ -257,10 +257,15 @@ class SubjectIndex:
             else:
                 self._cut_below(number, end)
 
-    def recount_filed(self) -> None:
-        """Count filed messages anew, and let subjects go that have no message at all."""
-        self.filed.recount()
-        self.release_unused()
+    def recount_step(self) -> None:
+        """Count the messages of one more filed block anew; at the end, let subjects go that have no message at all.
+
+        Raises:
+            StoreError: the disk does not tell which messages the block has.
+        """
+        self.filed.recount_block()
+        if not self.filed.is_recounting:
+            self.release_unused()
 
     # Recovery
 

@@ -51,13 +51,15 @@ class Filing:
                 self._without_piece.append(segment)
 
     def go_on(self) -> bool:
-        """File one segment, or write a piece that is missing; False when there is nothing to do.
+        """File one segment, write a piece that is missing, or count anew what one has; False without work to do.
 
         Nothing may be waiting to be flushed.
         """
         for segment in list(self._index.unread):
             with suppress(StoreError):
                 segment.bring_back()
+        if self._index.recount_step():
+            return True
         if self._log.written_bytes == self._refused_at:
             return False
         for segment in self._without_piece:

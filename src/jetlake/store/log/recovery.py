@@ -6,7 +6,7 @@ The reasons are in decision 5 (docs/decisions).
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import compress
@@ -22,6 +22,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.files.own_files import MESSAGE_FILES, foreign_names, told
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.log.groups import incomplete_groups
+from jetlake.store.log.lost_messages import LOST_MAX
 from jetlake.store.log.mark import Mark
 from jetlake.store.log.pieces.index_piece import PieceHead, piece_path, read_head
 from jetlake.store.log.pieces.recovered_subjects import RecoveredSubjects
@@ -32,7 +33,7 @@ from jetlake.store.log.segment_files import SegmentFile, find_segments
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, read_snapshot
-from jetlake.store.sequence_ranges import ranges_of
+from jetlake.store.sequence_ranges import ranges_of, without
 
 __all__ = ["Recovered", "recover"]
 
@@ -163,6 +164,8 @@ class _Recovery:
         self._open_damage = 0
         self._torn_bytes = 0
         self._links: list[tuple[int, int]] = []
+        # What the snapshot takes for living messages, and was found to be lost since.
+        self._lost_since = without(listed.lost if listed is not None else [], ranges_of(snapshot.lost), LOST_MAX)
         counters_hold = all(map(self._is_as_known, (segment for segment in snapshot.segments if segment.filed)))
         self._subjects = RecoveredSubjects(disk, snapshot, counters_hold=counters_hold)
         self._heads: dict[int, PieceHead] = {}
@@ -224,7 +227,10 @@ class _Recovery:
         return self._read_again(file, known, following)
 
     def _is_as_known(self, known: Segment) -> bool:
-        """Whether the file of a segment is that of the snapshot, with or without more at its end."""
+        """Whether a segment is that of the snapshot, with or without more at its end, and nothing was lost since."""
+        place = bisect_left(self._lost_since, known.first)
+        if place < len(self._lost_since) and self._lost_since[place] <= known.last_row_sequence:
+            return False
         file = self._files.get(known.number)
         return (
             file is not None
