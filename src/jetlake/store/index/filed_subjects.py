@@ -124,7 +124,7 @@ class FiledSubjects:
     # Counting anew
 
     def begin_recount(self) -> None:
-        """Begin to count all messages anew, after some died whose subjects nobody can tell; they count until its end."""
+        """Begin to count all messages anew, after some died whose subjects are not known: they count until its end."""
         self._recounted, self._recounted_end = array("Q"), 0
 
     @property
