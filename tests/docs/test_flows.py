@@ -78,7 +78,7 @@ async def request(reader, writer, subject: bytes, payload: bytes) -> bytes:
 
 
 async def test_a_published_message(connection):
-    with modules_called("Connection.data_received") as modules:
+    with modules_called("ConnectionReader.receive") as modules:
         answer = await request(*connection, b"s.a", b"hello")
     assert answer == b'{"stream":"S","seq":3}\r\n'
     check(modules, listed("published"))

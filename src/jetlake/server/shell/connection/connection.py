@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from jetlake.model.encoding.times import format_time
-from jetlake.protocol.encoder import err
 from jetlake.protocol.parser import ServerParser
 from jetlake.server.engine.routing.subscription import EndListener, Subscriber, Subscription
 from jetlake.server.shell.connection.frame_handler import FrameHandler
@@ -17,6 +16,7 @@ from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session
+from jetlake.server.shell.connection.socket_connection import SocketConnection
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
@@ -48,7 +48,7 @@ class ConnectionRegistry(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol, Subscriber):
+class Connection(SocketConnection, Subscriber):
     """One client, from its socket to its subscriptions.
 
     Args:
@@ -83,15 +83,17 @@ class Connection(asyncio.Protocol, Subscriber):
         self._frames = FrameHandler(
             peer, session, self, self.handshake, subscriptions, self.pings, writer, self, services
         )
-        self._reader = ConnectionReader(
+        reader = ConnectionReader(
             self._make_parser,
             self,
             writer,
+            self.pings,
             services,
+            handshake=handshake,
             handle=self._frames.handle,
-            is_checking=lambda: handshake.checking,
             handle_violation=self._frames.handle_violation,
         )
+        self._read_with(reader)
         self.handshake.on_checked = self._reader.resume_after_check
         self.handshake.on_bound = self._reader.apply_limits
         self.handshake.on_connected = partial(registry.connected, self)
@@ -111,9 +113,7 @@ class Connection(asyncio.Protocol, Subscriber):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # The transports of uvloop have all the methods of asyncio's, and none of its classes.
-        stream = cast("asyncio.Transport", transport)
-        self.writer.attach(stream)
-        self._reader.attach(stream)
+        self._attach(cast("asyncio.Transport", transport))
         address = transport.get_extra_info("peername")
         if isinstance(address, tuple):
             self.peer.host, self.peer.port = str(address[0]).removeprefix("::ffff:"), int(address[1])
@@ -130,26 +130,6 @@ class Connection(asyncio.Protocol, Subscriber):
         self.handshake.start()
         self.pings.start()
         self._engine_loop.schedule()
-
-    def data_received(self, data: bytes) -> None:
-        if self.closed:
-            return
-        self._engine_loop.begin()
-        self.pings.last_activity_ns = self._clock.now_ns()
-        try:
-            if self.handshake.is_encrypted:
-                data = self.handshake.decrypt(data)
-            if data and not self.closed:
-                self._reader.receive(data)
-        except Exception as error:
-            self.fail(error)
-        self._engine_loop.schedule()
-
-    def pause_writing(self) -> None:
-        self.writer.pause()
-
-    def resume_writing(self) -> None:
-        self.writer.resume()
 
     def eof_received(self) -> bool:
         self._close("Client Closed")
@@ -224,28 +204,7 @@ class Connection(asyncio.Protocol, Subscriber):
 
     # The end
 
-    def end(self, error: str | None = None, *, reason: str) -> None:
-        """Close the connection, after an -ERR with this text if there is one."""
-        if self.closed:
-            return
-        if error is not None:
-            self.writer.send(err(error))
-        self.writer.flush_all()
-        self._close(reason)
-        self.writer.linger()
-
-    def drop(self, reason: str, *, at_once: bool = False) -> None:
-        """Close the connection without another word; at once = without waiting for bytes that are unwritten."""
-        self._close(reason)
-        self.writer.hang_up(at_once=at_once)
-
-    def fail(self, error: Exception) -> None:
-        """Report an internal error and close this connection; other connections are not affected."""
-        self._report_defect(str(self), error)
-        self.end(reason="Internal Error")
-
     def _close(self, reason: str) -> None:
-        """Give back everything but the socket, which may live a little longer."""
         if self.closed:
             return
         self.closed = True

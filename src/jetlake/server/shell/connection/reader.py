@@ -9,6 +9,8 @@ from collections.abc import Callable
 from jetlake.protocol.frames import AckRun, Frame
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.shell.connection.control import ConnectionControl
+from jetlake.server.shell.connection.handshake import Handshake
+from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
@@ -90,8 +92,9 @@ class ConnectionReader:
         make_parser: makes the parser, with the limits in force.
         control: tells whether the connection has ended, and ends it after an internal error.
         writer: the connection's own; a client that fills its own queue reads that first.
+        pings: told when the peer was active.
+        handshake: decrypts what is received, and checks credentials while frames wait; None where the socket does both.
         handle: handles a group of frames until a time; returns those that have to wait.
-        is_checking: tells whether frames have to wait for a credentials check.
         handle_violation: ends the connection whose bytes the parser refuses.
     """
 
@@ -100,18 +103,22 @@ class ConnectionReader:
         make_parser: Callable[[], GeneralParser],
         control: ConnectionControl,
         writer: ConnectionWriter,
+        pings: PingTimer,
         services: ConnectionServices,
+        *,
+        handshake: Handshake | None = None,
         handle: Callable[[list[Frame], float], list[Frame]],
-        is_checking: Callable[[], bool],
         handle_violation: Callable[[GeneralParser], None],
     ) -> None:
         self._make_parser = make_parser
         self._control = control
         self._writer = writer
+        self._pings = pings
+        self._clock = services.clock
         self._engine_loop = services.engine_loop
         self._statistics = services.statistics
         self._handle = handle
-        self._is_checking = is_checking
+        self._handshake = handshake
         self._handle_violation = handle_violation
         self._transport: asyncio.Transport | None = None
         self._inbox = Inbox(make_parser())
@@ -138,7 +145,21 @@ class ConnectionReader:
     # Shares
 
     def receive(self, data: bytes) -> None:
-        """Handle a first share of what was read, unless reading is paused."""
+        """Handle a first share of what the socket gave, unless reading is paused."""
+        if self._control.closed:
+            return
+        self._engine_loop.begin()
+        self._pings.last_activity_ns = self._clock.now_ns()
+        try:
+            if self._handshake is not None and self._handshake.is_encrypted:
+                data = self._handshake.decrypt(data)
+            if data and not self._control.closed:
+                self._take(data)
+        except Exception as error:
+            self._control.fail(error)
+        self._engine_loop.schedule()
+
+    def _take(self, data: bytes) -> None:
         self._inbox.add(data)
         if self._holds:
             return
@@ -162,6 +183,7 @@ class ConnectionReader:
         """Handle one share of what was received; whether some is left that may be handled."""
         inbox = self._inbox
         control, statistics, ticks = self._control, self._statistics, self._engine_loop.ticks
+        handshake = self._handshake
         pressured_sends = statistics.pressured_sends
         frames_left = _SHARE_FRAMES
         deadline_s = ticks() + _SHARE_S
@@ -174,7 +196,7 @@ class ConnectionReader:
             frames = inbox.take(_GROUP_LINES)
             if unhandled := self._handle(frames, deadline_s):
                 inbox.put_back(unhandled)
-            if self._is_checking():
+            if handshake is not None and handshake.checking:
                 self._hold(_CHECKING)
             if statistics.pressured_sends != pressured_sends:
                 self._stall()

@@ -9,7 +9,7 @@ from ssl import SSLContext
 from typing import cast
 
 from jetlake.errors import JetlakeError
-from jetlake.protocol.encoder import PONG, connect, err
+from jetlake.protocol.encoder import PONG, connect
 from jetlake.protocol.frames import Err, Frame, Info, LeafMsg, LeafSub, LeafUnsub, Ping, Pong
 from jetlake.protocol.leaf import LeafParser
 from jetlake.protocol.parser import GeneralParser
@@ -18,6 +18,7 @@ from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
+from jetlake.server.shell.connection.socket_connection import SocketConnection
 from jetlake.server.shell.connection.writer import ConnectionWriter
 from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
 from jetlake.server.shell.leaf.link import LeafLink, LoopError
@@ -44,7 +45,7 @@ class _LeafPeer(Peer):
         return f"{self.host}:{self.port} - lid:{self.cid}"
 
 
-class LeafConnection(asyncio.Protocol):
+class LeafConnection(SocketConnection):
     """One connection to a hub.
 
     Args:
@@ -99,14 +100,16 @@ class LeafConnection(asyncio.Protocol):
         self._timer: Timer | None = None
         self.writer = writer = ConnectionWriter(peer, link, self, services)
         self.pings = PingTimer(peer, writer, lambda: not self.is_open, self, services)
-        self._reader = ConnectionReader(
-            LeafParser,
-            self,
-            writer,
-            services,
-            handle=self._handle,
-            is_checking=lambda: False,
-            handle_violation=self._handle_violation,
+        self._read_with(
+            ConnectionReader(
+                LeafParser,
+                self,
+                writer,
+                self.pings,
+                services,
+                handle=self._handle,
+                handle_violation=self._handle_violation,
+            )
         )
         self._expect_within(first_info_timeout_s)
 
@@ -126,26 +129,8 @@ class LeafConnection(asyncio.Protocol):
             self.writer.hang_up()
 
     def _attach(self, transport: asyncio.Transport) -> None:
+        super()._attach(transport)
         self._transport = transport
-        self.writer.attach(transport)
-        self._reader.attach(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self.closed:
-            return
-        self._engine_loop.begin()
-        self.pings.last_activity_ns = self._clock.now_ns()
-        try:
-            self._reader.receive(data)
-        except Exception as error:
-            self.fail(error)
-        self._engine_loop.schedule()
-
-    def pause_writing(self) -> None:
-        self.writer.pause()
-
-    def resume_writing(self) -> None:
-        self.writer.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._close("Client Closed" if exc is None else "Read Error")
@@ -288,26 +273,6 @@ class LeafConnection(asyncio.Protocol):
         if not self.closed:
             self._log.error(f"{self.peer} - Leafnode connection failed: {why}")
             self.drop(why)
-
-    def end(self, error: str | None = None, *, reason: str) -> None:
-        """Close the connection, after an -ERR with this text if there is one."""
-        if self.closed:
-            return
-        if error is not None:
-            self.writer.send(err(error))
-        self.writer.flush_all()
-        self._close(reason)
-        self.writer.linger()
-
-    def drop(self, reason: str, *, at_once: bool = False) -> None:
-        """Close the connection without another word; at once = without waiting for bytes that are unwritten."""
-        self._close(reason)
-        self.writer.hang_up(at_once=at_once)
-
-    def fail(self, error: Exception) -> None:
-        """Report an internal error and close this connection; others are not affected."""
-        self._report_defect(str(self.peer), error)
-        self.end(reason="Internal Error")
 
     def _close(self, reason: str) -> None:
         if self.closed:

@@ -1,0 +1,66 @@
+"""What the connections to clients and to hubs share: what asyncio calls, and how a connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable
+
+from jetlake.protocol.encoder import err
+from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.reader import ConnectionReader
+from jetlake.server.shell.connection.writer import ConnectionWriter
+
+__all__ = ["SocketConnection"]
+
+
+class SocketConnection(asyncio.Protocol):
+    """A connection made of a reader and a writer; keeps the contract of `ConnectionControl`.
+
+    Attributes:
+        closed: the connection has ended; nothing more is handled or sent.
+    """
+
+    closed: bool
+    peer: Peer
+    writer: ConnectionWriter
+    _reader: ConnectionReader
+    _report_defect: Callable[[str, Exception], None]
+
+    def _read_with(self, reader: ConnectionReader) -> None:
+        self._reader = reader
+        self.data_received = reader.receive  # type: ignore[method-assign]  # A read costs no call more.
+
+    def _attach(self, transport: asyncio.Transport) -> None:
+        self.writer.attach(transport)
+        self._reader.attach(transport)
+
+    def pause_writing(self) -> None:
+        self.writer.pause()
+
+    def resume_writing(self) -> None:
+        self.writer.resume()
+
+    def end(self, error: str | None = None, *, reason: str) -> None:
+        """Close the connection, after an -ERR with this text if there is one."""
+        if self.closed:
+            return
+        if error is not None:
+            self.writer.send(err(error))
+        self.writer.flush_all()
+        self._close(reason)
+        self.writer.linger()
+
+    def drop(self, reason: str, *, at_once: bool = False) -> None:
+        """Close the connection without an -ERR; at once = without waiting for bytes that are unwritten."""
+        self._close(reason)
+        self.writer.hang_up(at_once=at_once)
+
+    def fail(self, error: Exception) -> None:
+        """Report an internal error and close this connection; other connections are not affected."""
+        self._report_defect(str(self.peer), error)
+        self.end(reason="Internal Error")
+
+    @abstractmethod
+    def _close(self, reason: str) -> None:
+        """Release everything but the socket, which may live a little longer."""
