@@ -74,9 +74,14 @@ async def content(js, name="S"):
 
 
 async def rest_of(js):
-    """What the consumer has yet to deliver, taken from it."""
+    """What the consumer has yet to deliver, taken from it and acknowledged."""
     worker = await (await js.stream("S")).consumer("worker")
-    return [message.metadata.stream_seq for message in await worker.fetch(1000, no_wait=True)]
+    rest = []
+    while found := await worker.fetch(1000, no_wait=True):
+        for message in found:
+            rest.append(message.metadata.stream_seq)
+            await message.ack()
+    return rest
 
 
 @pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
