@@ -18,6 +18,7 @@ those of the median, the 99th and the 99.9th percentile.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import shutil
 import signal
@@ -64,16 +65,21 @@ class Running(NamedTuple):
 
 @contextmanager
 def server(kind: str, durable: bool, kept: Path | None = None) -> Iterator[Running]:
-    """A server of that kind in a process of its own, with a store that goes with it unless a kept folder is given."""
+    """A server of that kind in a process of its own, with a store that goes with it unless a kept folder is given.
+
+    A kept folder also has Python's compiled files, as an installed package has them, for the second start.
+    """
     folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
     running = Running(_free_port(), _free_port())
     sync = 'sync_interval: "always"' if durable or kind == OURS else ""
+    compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONDONTWRITEBYTECODE": ""} if kept else {}
     config = folder / "server.conf"
     config.write_text(
         f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
         f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} }}\n'
     )
-    process = subprocess.Popen([*COMMANDS[kind], "-c", str(config)], stderr=subprocess.DEVNULL)
+    command = [*COMMANDS[kind], "-c", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)
     try:
         deadline = time.monotonic() + 60
         while True:

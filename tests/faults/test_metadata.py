@@ -156,6 +156,26 @@ def test_no_request_about_streams_and_consumers_syncs_on_the_loop():
     assert machine.reports == []
 
 
+def test_a_start_after_a_clean_stop_asks_little_of_the_disk_and_syncs_nothing(monkeypatch):
+    machine = Machine()
+    for stream in ("A", "B"):
+        machine.api(f"STREAM.CREATE.{stream}", stream_config(stream))
+        machine.api(f"CONSUMER.DURABLE.CREATE.{stream}.c", consumer_body(stream, "c"))
+    machine.engine.close()
+    called = []
+    machine.disk.fault = lambda operation, path: called.append((operation, path))
+    for look in ("is_file", "is_folder"):
+        asked = getattr(machine.disk, look)
+        monkeypatch.setattr(
+            machine.disk, look, lambda path, look=look, asked=asked: called.append((look, path)) or asked(path)
+        )
+    machine.start()
+    assert set(machine.jetstream.streams["B"].consumers) == {"c"}
+    assert not SYNCS.intersection(operation for operation, _ in called)
+    of_one = [(operation, path) for operation, path in called if "B" in path.parts]
+    assert len(of_one) <= 18, "a start with many streams takes as long as what it asks of the disk for each"
+
+
 def test_a_new_stream_or_consumer_does_not_touch_the_disk_before_its_sync():
     machine = Machine()
     for verb, body in (REQUESTS[0], *REQUESTS[2:5]):

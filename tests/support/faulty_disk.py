@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from jetlake.store.files.disk import Kind
+
 __all__ = ["FaultyDisk", "PowerCut"]
 
 _SECTOR = 512
@@ -217,6 +219,13 @@ class FaultyDisk:
         self._before("names", path)
         node = self._node(path)
         return sorted(node.names) if isinstance(node, _Folder) else []
+
+    def kinds(self, path: Path) -> dict[str, Kind]:
+        self._before("names", path)
+        node = self._node(path)
+        if not isinstance(node, _Folder):
+            return {}
+        return {name: Kind.FILE if isinstance(node.names[name], _File) else Kind.FOLDER for name in sorted(node.names)}
 
     def is_folder(self, path: Path) -> bool:
         return isinstance(self._node(path), _Folder)

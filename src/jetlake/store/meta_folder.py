@@ -15,7 +15,7 @@ from jetlake.errors import StoreError
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, read_file, replace_file, sync_file, write_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.files.folders import free_name, remove_all
-from jetlake.store.files.own_files import Layout, foreign_names
+from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within
 from jetlake.store.files.removal import Removal
 from jetlake.store.files.unsynced_names import UnsyncedNames
 
@@ -331,7 +331,7 @@ class MetaFolder:
         names = self.disk.names(self.path)
         if names and (_UNFINISHED.isdisjoint(names) or not _METAS.isdisjoint(names)):
             return False
-        if any(foreign_names(self.disk, self.path, self.layout, deep=True)):
+        if any(foreign_names_within(self.disk, self.path, self.layout)):
             return False
         self.disk.replace(self.path, aside := free_name(self.disk, self.path))
         remove_all(self.disk, aside)
@@ -347,15 +347,15 @@ class MetaFolder:
         Raises:
             OSError: the disk refused.
         """
-        names = self.disk.names(self.path)
-        for name in [name for name in names if name.endswith(ASIDE_SUFFIX) and self.layout.has_file(name)]:
-            path = self.path / name
-            if self.disk.is_file(path):
-                names.remove(name)
+        kinds = self.disk.kinds(self.path)
+        foreign = foreign_names(self.layout, kinds)
+        for name in kinds:
+            if name.endswith(ASIDE_SUFFIX) and name not in foreign:
+                path = self.path / name
                 with suppress(OSError):
                     self.disk.remove(path)
                     note(f"Removed {path}, which was left unfinished by a crash")
-        return list(foreign_names(self.disk, self.path, self.layout, names))
+        return foreign
 
     def removal(self) -> Removal:
         """The folder's way out; its name is free once that is flushed."""

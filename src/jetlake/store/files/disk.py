@@ -6,15 +6,26 @@ import errno
 import fcntl
 import os
 import stat
+from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Disk", "RealDisk"]
+__all__ = ["Disk", "Kind", "RealDisk"]
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
+_NAME = attrgetter("name")
 # A link is not followed, since what it points to is not the store's; whatever is no file must not make anybody wait.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Kind(Enum):
+    """What a name in a folder stands for; a symbolic link is something else, whatever it points to."""
+
+    FILE = 1
+    FOLDER = 2
+    OTHER = 3
 
 
 class Disk(Protocol):
@@ -82,6 +93,10 @@ class Disk(Protocol):
 
     def names(self, path: Path) -> list[str]:
         """The names in a folder, in order; none when there is no such folder."""
+        ...
+
+    def kinds(self, path: Path) -> dict[str, Kind]:
+        """The names in a folder, in order, and what each of them is; none when there is no such folder."""
         ...
 
     def is_folder(self, path: Path) -> bool:
@@ -196,11 +211,24 @@ class RealDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def kinds(self, path: Path) -> dict[str, Kind]:
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: _kind(entry) for entry in sorted(entries, key=_NAME)}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
     def is_folder(self, path: Path) -> bool:
         return stat.S_ISDIR(_mode(path))
 
     def is_file(self, path: Path) -> bool:
         return stat.S_ISREG(_mode(path))
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_file(follow_symlinks=False):
+        return Kind.FILE
+    return Kind.FOLDER if entry.is_dir(follow_symlinks=False) else Kind.OTHER
 
 
 def _mode(path: Path) -> int:

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_hexdigest
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
-from jetlake.store.files.own_files import Layout, foreign_names, told
+from jetlake.store.files.own_files import Layout, foreign_names, foreign_names_within, told
 from jetlake.store.files.removal import remove_tree
 
 __all__ = ["folder_name", "free_name", "is_there", "list_folders", "names_being_removed", "remove_all"]
@@ -34,14 +34,14 @@ def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], N
     if not is_there(disk, path):
         return []
     try:
-        names = disk.names(path)
-        foreign = list(foreign_names(disk, path, layout))
+        kinds = disk.kinds(path)
     except OSError as error:
         raise StoreError.of(f"read {path}", error) from error
+    foreign = foreign_names(layout, kinds)
     if foreign:
         note(f"{path} holds what the store did not write, and leaves alone: {told(foreign)}")
     found = []
-    for name in names:
+    for name in kinds:
         inner = layout.folder(name)
         if inner is None or name in foreign:
             continue
@@ -80,7 +80,7 @@ def is_there(disk: Disk, path: Path) -> bool:
 def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> None:
     """Remove the rest of a folder that was being removed, unless there is something in it that is not the store's."""
     try:
-        if foreign := list(foreign_names(disk, path, layout, deep=True)):
+        if foreign := list(foreign_names_within(disk, path, layout)):
             note(f"{path} was being removed and stays, for what the store did not write: {told(foreign)}")
             return
         remove_all(disk, path)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from jetlake.store.files.disk import Disk
+from jetlake.store.files.disk import Disk, Kind
 
 __all__ = [
     "ACCOUNT",
@@ -20,6 +20,7 @@ __all__ = [
     "STREAM_FILES",
     "Layout",
     "foreign_names",
+    "foreign_names_within",
     "told",
 ]
 
@@ -44,6 +45,10 @@ class Layout:
         """Whether the store writes a file of that name here."""
         return self._files.fullmatch(name) is not None
 
+    def has(self, name: str, kind: Kind) -> bool:
+        """Whether the store makes a file or a folder of that name here."""
+        return self.has_file(name) if kind is Kind.FILE else kind is Kind.FOLDER and self.folder(name) is not None
+
     def folder(self, name: str) -> Layout | None:
         """The layout of the folder of that name; None when the store makes none."""
         return self._folders.get("*") if "*" in self._folders and _FOLDER.fullmatch(name) else self._folders.get(name)
@@ -66,26 +71,22 @@ ACCOUNT = Layout(r"streams\.list(\.tmp)?", {"streams": STREAMS})
 """The folder of an account."""
 
 
-def foreign_names(
-    disk: Disk, path: Path, layout: Layout, names: list[str] | None = None, *, deep: bool = False
-) -> Iterator[str]:
-    """The names in a folder that the store did not write; symbolic links are never its own.
+def foreign_names(layout: Layout, kinds: dict[str, Kind]) -> list[str]:
+    """Return those of a folder's names that the store did not write; symbolic links are never its own."""
+    return [name for name, kind in kinds.items() if not layout.has(name, kind)]
 
-    Args:
-        names: those to look at; None for all.
-        deep: look into the folders as well, whose names then precede those within.
+
+def foreign_names_within(disk: Disk, path: Path, layout: Layout) -> Iterator[str]:
+    """Return the names in a folder and in those within it that the store did not write.
 
     Raises:
         OSError: the disk refused.
     """
-    for name in names if names is not None else disk.names(path):
-        inner = layout.folder(name)
-        if layout.has_file(name) and disk.is_file(path / name):
-            continue
-        if inner is None or not disk.is_folder(path / name):
+    for name, kind in disk.kinds(path).items():
+        if not layout.has(name, kind):
             yield name
-        elif deep:
-            yield from (f"{name}/{below}" for below in foreign_names(disk, path / name, inner, deep=True))
+        elif (inner := layout.folder(name)) is not None and kind is Kind.FOLDER:
+            yield from (f"{name}/{below}" for below in foreign_names_within(disk, path / name, inner))
 
 
 def told(names: list[str]) -> str:

@@ -97,8 +97,8 @@ def recover(
             would be to give up messages that may be back with the disk.
         StoreError: the files are another stream's, or so much is missing that sequences might be used again.
     """
-    names = disk.names(folder)
-    foreign = list(foreign_names(disk, folder, MESSAGE_FILES))
+    names = disk.kinds(folder)
+    foreign = foreign_names(MESSAGE_FILES, names)
     foreign += [name for name in names if name.endswith(".seg") and segment_number(name) is None]
     if foreign := sorted(set(foreign)):
         note(f"{folder} holds what the store did not write, and leaves alone: {told(foreign)}")
