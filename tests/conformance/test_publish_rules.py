@@ -258,6 +258,17 @@ async def test_limits(pair, limits, storage):
     await pair.api("STREAM.INFO.A", {"subjects_filter": ">", "deleted_details": True})
 
 
+async def test_lower_limits_remove_nothing_where_new_messages_are_discarded(pair):
+    config = {"name": "A", "subjects": ["a.*"], "discard": "new"}
+    await pair.api("STREAM.CREATE.A", config)
+    for number in range(12):
+        await pair.store(f"a.{number % 3}", b"v" * 30)
+    for limits in ({"max_msgs": 5}, {"max_bytes": 300}, {"max_msgs_per_subject": 2, "max_msgs": 5}):
+        await pair.api("STREAM.UPDATE.A", {**config, **limits})
+        await pair.store("a.0", b"")
+        await pair.api("STREAM.INFO.A", {"subjects_filter": ">"})
+
+
 async def test_messages_grow_old(pair):
     await pair.api("STREAM.CREATE.A", {"name": "A", "subjects": ["a.*"], "max_age": 200_000_000})
     await pair.store("a.x", b"1")

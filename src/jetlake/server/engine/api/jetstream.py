@@ -10,6 +10,7 @@ from jetlake.model.account import AccountInfo, AccountLimits, ApiStats
 from jetlake.model.enums import ActionKind, StorageType
 from jetlake.model.rules.pattern_set import PatternSet
 from jetlake.model.stream import StreamConfig
+from jetlake.protocol.subjects import overlaps
 from jetlake.server.engine.api.consumer_creation import adopt_consumer, recover_consumers
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.core.commit import Syncable
@@ -60,7 +61,7 @@ class JetStream:
         captured: the subjects of all streams; streams keep it up to date.
         api: counters of API requests.
         transfers: backups and restores under way.
-        restoring: names of streams that are being restored.
+        restoring: configurations of the streams that are being restored, by name.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class JetStream:
         self.advisories = Advisories(account, services)
         self.api = ApiCounts()
         self.transfers = Transfers(account.announce, account.retract)
-        self.restoring: set[str] = set()
+        self.restoring: dict[str, StreamConfig] = {}
         self._storage = storage
         self._server_usage = server_usage
         self._direct_readers: dict[bytes, list[Stream[Consumer]]] = {}
@@ -214,17 +215,23 @@ class JetStream:
         ]
 
     def check_overlap(self, config: StreamConfig) -> None:
-        """Check that no other stream captures an overlapping subject.
+        """Check that no other stream captures an overlapping subject, or will once it is restored.
 
         Raises:
             ApiError: 10065.
         """
+        subjects = [subject.encode() for subject in config.subjects]
+        for other in self.restoring.values():
+            if other.name != config.name:
+                reserved = [subject.encode() for subject in other.subjects]
+                if any(overlaps(subject, theirs) for subject in subjects for theirs in reserved):
+                    raise api_error(10065)
         stream = self.streams.get(config.name)
         own = [subject.encode() for subject in stream.config.subjects] if stream is not None else []
         for subject in own:
             self.captured.remove(subject)
         try:
-            if any(self.captured.overlaps(subject.encode()) for subject in config.subjects):
+            if any(self.captured.overlaps(subject) for subject in subjects):
                 raise api_error(10065)
         finally:
             for subject in own:

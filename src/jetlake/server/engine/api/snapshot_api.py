@@ -102,10 +102,10 @@ def stream_restore(request: ApiRequest) -> StreamRestoreReply:
     began = format_time(request.now_ns)
     announce = _announcer(request)
     transfer_id = services.next_nuid().encode()
-    jetstream.restoring.add(name)
+    jetstream.restoring[name] = config
 
     def end(received: int) -> None:
-        jetstream.restoring.discard(name)
+        jetstream.restoring.pop(name, None)
         times = {"start": began, "end": format_time(services.clock.now_ns())}
         announce(RestoreComplete, "RESTORE_COMPLETE", {**times, "bytes": received})
 

@@ -20,9 +20,9 @@ from jetlake.server.engine.core.usage import StreamUsage
 from jetlake.server.engine.snapshot.consumer_positions import stored_state
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.storage.storage import SavedIds, SavedLifetimes, StreamHome
+from jetlake.server.engine.stream.limits import limits_of
 from jetlake.server.engine.stream.message_headers import MSG_ID
 from jetlake.server.engine.stream.message_lifetimes import TTL
-from jetlake.store.interface import StoreLimits
 from jetlake.store.journal.consumer_state import ConsumerState
 
 __all__ = ["LoadedConsumer", "StreamLoader"]
@@ -67,9 +67,7 @@ class StreamLoader:
         self._last_sequence = 0
         self._may_begin_anywhere = False
         self._has_first = False
-        self._limits = StoreLimits(
-            max_messages=config.max_msgs, max_bytes=config.max_bytes, max_per_subject=config.max_msgs_per_subject
-        )
+        self._limits = limits_of(config)
         # What the stream will ask for when it opens, collected here so that it need not read all headers then.
         self._has_ids = False
         self._ids: list[tuple[bytes, int, int]] = []

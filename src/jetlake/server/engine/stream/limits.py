@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from jetlake.errors import StoreError
+from jetlake.model.enums import DiscardPolicy
 from jetlake.model.stream import StreamConfig
 from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.core.timers import Timer
@@ -11,11 +14,24 @@ from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.store.interface import MessageStore, StoreLimits
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "limits_of"]
 
 # Expired messages are removed in groups at least this far apart; after a store error the next try waits longer.
 _PAUSE_NS = 10_000_000
 _RETRY_NS = 1_000_000_000
+
+
+def limits_of(config: StreamConfig) -> StoreLimits:
+    """Return the limits, but for the age, that are kept by removing messages.
+
+    A stream that discards new messages keeps the old ones, also when it has more than a later limit allows.
+    """
+    removes_old = config.discard is DiscardPolicy.OLD
+    return StoreLimits(
+        max_messages=config.max_msgs if removes_old else -1,
+        max_bytes=config.max_bytes if removes_old else -1,
+        max_per_subject=config.max_msgs_per_subject,
+    )
 
 
 class Limits:
@@ -51,15 +67,9 @@ class Limits:
 
     def configure(self, config: StreamConfig) -> None:
         """Apply the stream's configuration, new or changed; `enforce` follows."""
-        has_limits = max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject, config.max_age) > 0
-        self.store_limits = None
-        if has_limits:
-            self.store_limits = StoreLimits(
-                max_messages=config.max_msgs,
-                max_bytes=config.max_bytes,
-                max_per_subject=config.max_msgs_per_subject,
-                max_age_ns=config.max_age,
-            )
+        limits = replace(limits_of(config), max_age_ns=config.max_age)
+        has_limits = max(limits.max_messages, limits.max_bytes, limits.max_per_subject, limits.max_age_ns) > 0
+        self.store_limits = limits if has_limits else None
         self._max_age = config.max_age
         self.close()  # A shorter age comes due sooner.
 

@@ -204,16 +204,38 @@ def test_nobody_else_gets_the_name_meanwhile(machine, archive, begin):
     assert json.loads(frame.payload)["state"]["messages"] == 299
 
 
-def test_subjects_that_another_stream_took_meanwhile_are_refused(machine, archive, begin):
+def test_nobody_else_gets_the_subjects_meanwhile(machine, archive, begin):
     server = machine.server
     subject = begin(server)
     server.request(subject, archive)
-    server.create("O", subjects=["s.a"])
+    assert server.api("STREAM.CREATE.O", {"name": "O", "subjects": ["s.a"]})["error"]["err_code"] == 10065
+    server.create("O", subjects=["o"])
+    changed = {**server.api("STREAM.INFO.O")["config"], "subjects": ["o", "s.*"]}
+    assert server.api("STREAM.UPDATE.O", changed)["error"]["err_code"] == 10065
     (frame,) = server.request(subject, b"")
-    assert json.loads(frame.payload)["error"]["description"] == (
+    assert json.loads(frame.payload)["state"]["messages"] == 299
+
+
+def test_subjects_of_a_restore_that_failed_are_free_again(machine, begin):
+    server = machine.server
+    server.request(begin(server), b"no archive")
+    server.advance(6)
+    server.create("O", subjects=["s.a"])
+
+
+def test_of_two_restores_with_overlapping_subjects_one_is_refused(machine, archive, begin):
+    server = machine.server
+    subjects = [begin(server, name) for name in ("S", "T")]
+    answers = []
+    for subject in subjects:
+        server.request(subject, archive)
+    for subject in subjects:
+        (frame,) = server.request(subject, b"")
+        answers.append(json.loads(frame.payload))
+    assert answers[0]["error"]["description"] == (
         "restore failed: error adding stream: subjects overlap with an existing stream (10065)"
     )
-    assert list(server.jetstream.streams) == ["O"]
+    assert answers[1]["state"]["messages"] == 299
 
 
 def test_a_full_disk_refuses_and_leaves_nothing(machine, archive, begin):
@@ -239,6 +261,11 @@ def test_the_accounts_limit_counts_while_a_stream_is_restored(make_harness, fill
 def test_limits_of_the_new_configuration_count(harness, archive, restore):
     state = restore(harness, archive, max_msgs=10)["state"]
     assert (state["messages"], state["first_seq"], state["last_seq"]) == (10, 291, 300)
+
+
+def test_a_stream_that_discards_new_messages_gets_all_old_ones(harness, archive, restore):
+    state = restore(harness, archive, max_msgs=10, max_bytes=1000, discard="new")["state"]
+    assert state["messages"] == 299
 
 
 def test_another_name_other_subjects_and_another_storage(harness, archive, restore):
