@@ -79,31 +79,6 @@ class StreamPurgeRequest(Value, frozen=True):
     """Only messages whose subject matches."""
 
 
-class MessageGetRequest(Value, frozen=True):
-    """`STREAM.MSG.GET`: one message by exactly one way to find it."""
-
-    seq: Sequence = 0
-    """Its sequence; with `next_by_subj`, where to begin."""
-    last_by_subj: str = ""
-    """The newest of the subject."""
-    next_by_subj: str = ""
-    """The first that matches, from `seq` or `start_time` on."""
-    batch: Int64 = 0
-    """Not here: for `DIRECT.GET` only."""
-    max_bytes: Int64 = 0
-    """Not here: for `DIRECT.GET` only."""
-    start_time: Timestamp | None = None
-    """The first stored at this time or later."""
-    multi_last: tuple[str, ...] = ()
-    """Not here: for `DIRECT.GET` only."""
-    up_to_seq: Sequence = 0
-    """Not here: for `DIRECT.GET` only."""
-    up_to_time: Timestamp | None = None
-    """Not here: for `DIRECT.GET` only."""
-    no_hdr: bool = False
-    """Leave the headers out."""
-
-
 class DirectGetRequest(Value, frozen=True):
     """`DIRECT.GET`: one message or a batch, as messages instead of JSON."""
 
@@ -127,6 +102,10 @@ class DirectGetRequest(Value, frozen=True):
     """With `multi_last`: as of this time."""
     no_hdr: bool = False
     """Leave the headers out."""
+
+
+class MessageGetRequest(DirectGetRequest, frozen=True):
+    """`STREAM.MSG.GET`: one message by exactly one way to find it, never a batch."""
 
 
 class MessageDeleteRequest(Value, frozen=True):

@@ -295,16 +295,7 @@ async def watch(session: Session, bucket: str, updates: bool, count: int | None,
             click.echo(f"Watching {bucket}, Ctrl-C ends", err=True)
             async for info in changes:
                 number += 1
-                if as_json:
-                    click.echo(msgspec.json.encode(info))
-                else:
-                    what = "DELETE" if info.is_deleted else "PUT"
-                    size = (
-                        ""
-                        if info.is_deleted
-                        else f": {output.size(info.size)} in {output.plural(info.chunks, 'chunk')}"
-                    )
-                    click.echo(f"[{info.modified:%Y-%m-%d %H:%M:%S}] {what} {bucket} > {info.name}{size}")
+                click.echo(msgspec.json.encode(info) if as_json else _change(info))
                 if number == count:
                     break
 

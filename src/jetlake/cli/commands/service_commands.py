@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import click
 
@@ -10,9 +11,12 @@ from jetlake.cli import output
 from jetlake.cli.name_completion import service_names
 from jetlake.cli.session import Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedGroup
+from jetlake.client.services.discovery import Services
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
 
 __all__ = ["micro"]
+
+FoundType = TypeVar("FoundType", bound=ServiceIdentity)
 
 _name = click.argument("name", default="", required=False, shell_complete=service_names)
 _instance = click.argument("instance", default="", required=False)
@@ -23,9 +27,13 @@ def micro() -> None:
     """Find services and see how they are doing."""
 
 
-def _must_be_there(found: Sequence[ServiceIdentity], name: str) -> None:
+async def _ask(session: Session, name: str, ask: Callable[[Services], Awaitable[list[FoundType]]]) -> list[FoundType]:
+    """Ask the running services; exits when one is named and none of that name answers."""
+    async with await session.connect() as client:
+        found = await ask(client.services())
     if not found and name:
         fail(f"no service {name} answers. See what there is: jetlake micro ls")
+    return found
 
 
 @micro.command("ls", example="jetlake micro ls")
@@ -34,9 +42,7 @@ def _must_be_there(found: Sequence[ServiceIdentity], name: str) -> None:
 @command
 async def list_services(session: Session, name: str, as_json: bool) -> None:
     """List the running instances of all services, or of NAME."""
-    async with await session.connect() as client:
-        found = await client.services().info(name, timeout=session.timeout_s)
-    _must_be_there(found, name)
+    found = await _ask(session, name, lambda services: services.info(name, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
     elif not found:
@@ -61,9 +67,7 @@ async def list_services(session: Session, name: str, as_json: bool) -> None:
 @command
 async def ping(session: Session, name: str, instance: str, as_json: bool) -> None:
     """Ask which instances are there: of all services, of NAME, or one INSTANCE of it."""
-    async with await session.connect() as client:
-        found = await client.services().ping(name, instance, timeout=session.timeout_s)
-    _must_be_there(found, name)
+    found = await _ask(session, name, lambda services: services.ping(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
     else:
@@ -78,9 +82,7 @@ async def ping(session: Session, name: str, instance: str, as_json: bool) -> Non
 @command
 async def info(session: Session, name: str, instance: str, as_json: bool) -> None:
     """Show what the instances of service NAME offer."""
-    async with await session.connect() as client:
-        found = await client.services().info(name, instance, timeout=session.timeout_s)
-    _must_be_there(found, name)
+    found = await _ask(session, name, lambda services: services.info(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
         return
@@ -112,9 +114,7 @@ def _print_info(info: ServiceInfo) -> None:
 @command
 async def stats(session: Session, name: str, instance: str, as_json: bool) -> None:
     """Show what the instances of all services, or of NAME, have counted."""
-    async with await session.connect() as client:
-        found = await client.services().stats(name, instance, timeout=session.timeout_s)
-    _must_be_there(found, name)
+    found = await _ask(session, name, lambda services: services.stats(name, instance, timeout=session.timeout_s))
     if as_json:
         output.print_json(found)
         return

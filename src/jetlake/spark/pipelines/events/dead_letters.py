@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -14,11 +13,10 @@ from jetlake.errors import ConfigError
 from jetlake.model.dead_letter import HEADER_PREFIX, MAX_DELIVERIES, TERMINATED
 from jetlake.spark.pipelines.console import collect_shown, print_rows
 from jetlake.spark.pipelines.events.dead_letter_task import MESSAGE_COLUMNS, message_at
-from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options
+from jetlake.spark.pipelines.events.event_pipeline import EventPipeline, event_options
 from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
+from jetlake.spark.pipelines.sinks import start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
 
@@ -99,7 +97,7 @@ def letters_as_messages(letters: DataFrame, subject: str) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetters(EventPipeline):
     """Collects the dead letters of some streams.
 
     Attributes:
@@ -107,6 +105,8 @@ class DeadLetters:
         subject: where they are published, with `{stream}` and `{consumer}`; empty for `<target>.{stream}.{consumer}`.
         remember: how long a death is remembered, so that a repeated event counts once.
     """
+
+    kind = "dead-letters"
 
     streams: tuple[str, ...]
     target: Target
@@ -137,26 +137,9 @@ class DeadLetters:
         """The subject of letters that go to a stream, with its places still open."""
         return self.subject or f"{self.target.value}.{{stream}}.{{consumer}}"
 
-    @property
-    def prints(self) -> bool:
-        """Whether rows go to the console."""
-        return self.target.kind == "console"
-
-    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
-        """From where to where."""
-        return {"events": self.events, "target": str(self.target), "checkpoint": self.checkpoint(settings)}
-
-    def checkpoint(self, settings: PipelineSettings) -> str:
-        """Where its place is kept."""
-        return checkpoint_of("dead-letters", self.target, settings, self.events, self.streams)
-
     def source_options(self) -> dict[str, str]:
-        """What to read."""
+        """Return the source options that select the events."""
         return event_options(self.events, _SUBJECTS, self.streams)
-
-    def check(self, settings: PipelineSettings) -> None:
-        """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
-        check_events(settings, self.source_options(), self.start, self.streams)
 
     def run(self, run: Run) -> None:
         """Collect."""
@@ -164,16 +147,12 @@ class DeadLetters:
         if self.target.kind == "console":
             self._show(run)
             return
-        options = settings.source_options(**self.source_options(), startingPosition=self.start)
-        events = run.spark.readStream.format("jetstream").options(**options).load()
         remember = f"{round(duration_s(self.remember) * 1000)} milliseconds"
-        letters = dead_letters(events, settings.connection, remember)
+        letters = dead_letters(self.follow(run), settings.connection, remember)
         checkpoint = self.checkpoint(settings)
         if self.target.kind == "stream":
             example = self.publish_subject.replace("{stream}", "*").replace("{consumer}", "*")
-            made = ensure_stream(settings.connection_options, self.target.value, example)
-            if made:
-                run.facts["made"] = made
+            self.ensure_target(run, example)
             messages = letters_as_messages(letters, self.publish_subject)
             query = start_stream(run, messages, self.target, name=self.name, checkpoint=checkpoint)
         else:
@@ -184,8 +163,7 @@ class DeadLetters:
         """Print what there is."""
         if run.settings.follow:
             raise ConfigError("the console shows the dead letters that there are: to follow, choose a stream or folder")
-        options = {**run.settings.connection, **self.source_options(), "startingPosition": self.start}
-        events = run.spark.read.format("jetstream").options(**options).load()
+        events = self.read(run.spark, run.settings)
         found = dead_letters(events, run.settings.connection).drop("headers", "data", "incarnation")
         letters = collect_shown(found.orderBy("died_at"))
         run.batch_done("", 0, len(letters), 0.0, 0)

@@ -1,16 +1,22 @@
-"""The reading of collected events that health and dead letters share: options, checks and the checkpoint's place."""
+"""What the pipelines that read collected events share: the source, its checks and the checkpoint's place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
 
 from jetlake.spark.pipelines.checks import check_source, require_stream
 from jetlake.spark.pipelines.events.event_stream import EVENT_FIELDS, check_events_stream
 from jetlake.spark.pipelines.lake.folder_sink import NOTES
+from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
+from jetlake.spark.pipelines.sinks import ensure_stream
 from jetlake.spark.pipelines.target import Target
 
-__all__ = ["check_events", "checkpoint_of", "event_options"]
+__all__ = ["EventPipeline", "event_options"]
 
 
 def event_options(events: str, kinds: Iterable[str], streams: Sequence[str]) -> dict[str, str]:
@@ -24,22 +30,73 @@ def event_options(events: str, kinds: Iterable[str], streams: Sequence[str]) -> 
     }
 
 
-def check_events(settings: PipelineSettings, options: dict[str, str], start: str, streams: Iterable[str]) -> None:
-    """Check that events are collected, that the streams exist, and the source options.
+class EventPipeline(ABC):
+    """A pipeline from the stream that collects events to a target.
 
-    Raises:
-        ConfigError: the first mistake.
+    Attributes:
+        kind: names its checkpoints.
+        target: where its rows go.
+        streams: the streams whose consumers the events are about.
+        events: the stream that collects events.
+        start: the starting position.
     """
-    check_events_stream(settings.connection_options, options["stream"])
-    for stream in streams:
-        require_stream(settings.connection_options, stream)
-    check_source(settings.source_options(**options, startingPosition=start))
 
+    kind: ClassVar[str]
+    target: Target
+    streams: tuple[str, ...]
+    events: str
+    start: str
 
-def checkpoint_of(kind: str, target: Target, settings: PipelineSettings, events: str, streams: Iterable[str]) -> str:
-    """Return where a pipeline's checkpoint is kept: where the settings say, in the target folder, or at home."""
-    if settings.checkpoint or target.kind == "console":
-        return settings.checkpoint
-    if target.is_folder:
-        return f"{target.value.rstrip('/')}/{NOTES}/checkpoint"
-    return default_checkpoint(kind, target.value, settings.connection.get("servers", ""), events, *streams)
+    @property
+    def prints(self) -> bool:
+        """Whether rows go to the console."""
+        return self.target.kind == "console"
+
+    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
+        """Return what reports say of source and target."""
+        return {"events": self.events, "target": str(self.target), "checkpoint": self.checkpoint(settings)}
+
+    def checkpoint(self, settings: PipelineSettings) -> str:
+        """Return where the checkpoint is kept: where the settings say, in the target folder, or at home."""
+        target = self.target
+        if settings.checkpoint or target.kind == "console":
+            return settings.checkpoint
+        if target.is_folder:
+            return f"{target.value.rstrip('/')}/{NOTES}/checkpoint"
+        servers = settings.connection.get("servers", "")
+        return default_checkpoint(self.kind, target.value, servers, self.events, *self.streams)
+
+    @abstractmethod
+    def source_options(self) -> dict[str, str]:
+        """Return the source options that select the events."""
+
+    def check(self, settings: PipelineSettings) -> None:
+        """Check that events are collected, that the streams exist, and the source options.
+
+        Raises:
+            ConfigError: the first mistake.
+        """
+        check_events_stream(settings.connection_options, self.events)
+        for stream in self.streams:
+            require_stream(settings.connection_options, stream)
+        check_source(settings.source_options(**self.source_options(), startingPosition=self.start))
+
+    def read(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+        """Read the events that there are, as a batch query that changes nothing."""
+        options = {**settings.connection, **self.source_options(), "startingPosition": self.start}
+        return spark.read.format("jetstream").options(**options).load()
+
+    def follow(self, run: Run) -> DataFrame:
+        """Read the events as a streaming query."""
+        options = run.settings.source_options(**self.source_options(), startingPosition=self.start)
+        return run.spark.readStream.format("jetstream").options(**options).load()
+
+    def ensure_target(self, run: Run, subject: str) -> None:
+        """Make sure that the target stream exists and takes the subject; the run's facts say when it was made.
+
+        Raises:
+            ConfigError: the stream exists and takes other subjects.
+        """
+        made = ensure_stream(run.settings.connection_options, self.target.value, subject)
+        if made:
+            run.facts["made"] = made

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -12,11 +10,11 @@ from pyspark.sql import functions as sql
 from jetlake.client.tables.options.option_values import duration_s
 from jetlake.errors import ConfigError
 from jetlake.spark.pipelines.console import collect_shown, print_rows
-from jetlake.spark.pipelines.events.event_pipeline import check_events, checkpoint_of, event_options
+from jetlake.spark.pipelines.events.event_pipeline import EventPipeline, event_options
 from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.settings import PipelineSettings
-from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
+from jetlake.spark.pipelines.sinks import start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
 
@@ -69,7 +67,7 @@ def health_table(events: DataFrame, window: str = "1 minute", late: str | None =
 
 
 @dataclass(frozen=True)
-class Health:
+class Health(EventPipeline):
     """Watches consumers by what the server says of them.
 
     A window's row is written once, when the window is over; the console shows it as it grows.
@@ -78,6 +76,8 @@ class Health:
         streams: only consumers of these streams, when given.
         events: the stream that collects events.
     """
+
+    kind = "health"
 
     target: Target
     streams: tuple[str, ...] = ()
@@ -101,21 +101,8 @@ class Health:
         """What reports call it."""
         return "health" + (f" of {', '.join(self.streams)}" if self.streams else "")
 
-    @property
-    def prints(self) -> bool:
-        """Whether rows go to the console."""
-        return self.target.kind == "console"
-
-    def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
-        """From where to where."""
-        return {"events": self.events, "target": str(self.target), "checkpoint": self.checkpoint(settings)}
-
-    def checkpoint(self, settings: PipelineSettings) -> str:
-        """Where its place is kept."""
-        return checkpoint_of("health", self.target, settings, self.events, self.streams)
-
     def source_options(self) -> dict[str, str]:
-        """What to read."""
+        """Return the source options that select the events."""
         kinds = [subject.removesuffix(".>") for subject in HEALTH_SUBJECTS]
         return event_options(self.events, kinds, self.streams or ("*",))
 
@@ -123,22 +110,16 @@ class Health:
         """The subject of rows that go to a stream."""
         return self.subject or f"{self.target.value}.consumers"
 
-    def check(self, settings: PipelineSettings) -> None:
-        """Find out whether nobody collects events, a stream is missing, or an option is wrong."""
-        check_events(settings, self.source_options(), self.start, self.streams)
-
     def run(self, run: Run) -> None:
         """Watch."""
         if self.target.kind == "console":
             self._show(run)
             return
-        events = self._stream(run)
+        events = self.follow(run)
         table = health_table(events, _spark_interval(self.window), _spark_interval(self.late))
         checkpoint = self.checkpoint(run.settings)
         if self.target.kind == "stream":
-            made = ensure_stream(run.settings.connection_options, self.target.value, self.publish_subject())
-            if made:
-                run.facts["made"] = made
+            self.ensure_target(run, self.publish_subject())
             rows = table.withColumn("msg_id", sql.concat_ws("/", sql.expr(utc_text("minute")), "stream", "consumer"))
             query = start_stream(
                 run,
@@ -154,14 +135,9 @@ class Health:
         run.watch([query])
 
     def present_table(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-        """The table of all events that there are, open windows included; a batch query that changes nothing."""
-        options = {**settings.connection, **self.source_options(), "startingPosition": self.start}
-        events = spark.read.format("jetstream").options(**options).load()
+        """Return the table of all events that there are, open windows included; a batch query that changes nothing."""
+        events = self.read(spark, settings)
         return health_table(events, _spark_interval(self.window)).orderBy("minute", "stream", "consumer")
-
-    def _stream(self, run: Run) -> DataFrame:
-        options = run.settings.source_options(**self.source_options(), startingPosition=self.start)
-        return run.spark.readStream.format("jetstream").options(**options).load()
 
     def _show(self, run: Run) -> None:
         """Print tables: one of all there is, or of every batch what it changed."""
@@ -174,7 +150,7 @@ class Health:
         def show(frame: DataFrame, batch: int) -> None:
             print_rows(collect_shown(frame.orderBy("minute", "stream", "consumer")))
 
-        table = health_table(self._stream(run), _spark_interval(self.window), _spark_interval(self.late))
+        table = health_table(self.follow(run), _spark_interval(self.window), _spark_interval(self.late))
         writer = table.writeStream.queryName(self.name).outputMode("update").foreachBatch(show)
         if run.settings.checkpoint:
             writer = writer.option("checkpointLocation", run.settings.checkpoint)
