@@ -295,6 +295,7 @@ class FileStore(IndexedStore[Segment]):
         snapshot.lost_bytes = self._lost.bytes
         snapshot.segments = [segment for segment in self._index.blocks if segment.size]
         subjects = self._index.subjects
+        subjects.finish_filing()
         snapshot.names = subjects.names
         snapshot.filed_end, snapshot.dead_high = subjects.filed.end, subjects.filed.dead_high
         snapshot.totals = [subjects.filed.counts, subjects.filed.filed, subjects.filed.lows, subjects.filed.highs]

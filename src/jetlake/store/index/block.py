@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
 from itertools import compress
 
 import msgspec
@@ -99,15 +98,15 @@ class Block(ABC):
         """The numbers of the subjects that living rows have."""
         return set(self.subject_ids if self.live_count == len(self.live) else compress(self.subject_ids, self.live))
 
-    def become_filed(self, numbers: Iterable[int]) -> Filed:
+    def become_filed(self, mask: bytes | None = None) -> Filed:
         """Note what stays in memory when the columns are released, which must be there now.
 
         Args:
-            numbers: of the subjects that living rows have.
+            mask: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
         """
-        self.filed = Filed(
-            len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, subject_mask(numbers)
-        )
+        if mask is None:
+            mask = subject_mask(self.living_subjects())
+        self.filed = Filed(len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, mask)
         return self.filed
 
     def postings(self) -> Postings:

@@ -60,10 +60,26 @@ class FiledSubjects:
 
     def add(self, block: Block, postings: Postings, end: int) -> None:
         """Take over a block whose sequences reach up to `end`; its postings tell those that live."""
+        self.add_block(block, end)
+        self._count(postings)
+
+    def add_block(self, block: Block, end: int) -> None:
+        """Take over a block whose sequences reach up to `end`, none of which counts yet."""
         self.blocks.append(block)
         self._starts.append(block.first)
         self.end = end
-        self._count(postings)
+
+    def add_sequences(self, number: int, first: int, last: int, count: int, filed: int) -> None:
+        """Count so many living sequences of one subject in the newest block, from the first to the last.
+
+        Args:
+            filed: how many of its sequences were ever filed, with those that have died in the newest block.
+        """
+        if not self.counts[number]:
+            self.lows[number] = first
+        self.counts[number] += count
+        self.filed[number] = filed
+        self.highs[number] = last
 
     def _count(self, postings: Postings) -> None:
         if not postings.numbers:

@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 from jetlake.errors import StoreError
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.index.block import Block
-from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
 from jetlake.store.interface import StoreHooks
 from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
@@ -93,10 +92,6 @@ class Index(Generic[BlockType]):
         row = block.row_of(sequence)
         return (block, row) if row >= 0 and block.live[row] else None
 
-    def file(self, block: BlockType, postings: Postings) -> None:
-        """Let the sequences of the oldest block that is not filed be found by its postings from now on."""
-        self.subjects.file(block, postings, self.last_of(block) + 1)
-
     def lose_unread(self, block: BlockType, rows: list[int], live_bytes: int) -> None:
         """Take out rows of a filed block of which nothing is known but that they lived.
 
@@ -109,6 +104,7 @@ class Index(Generic[BlockType]):
         self.bytes -= block.live_bytes - live_bytes
         block.live_count -= len(rows)
         block.live_bytes = live_bytes
+        self.subjects.finish_filing()
         self.subjects.filed.begin_recount()
         for _ in range(_RECOUNTED_AT_ONCE):
             if not self.recount_step():
@@ -353,6 +349,7 @@ class Index(Generic[BlockType]):
         """Take all messages below a sequence out, block by block, without a word to the hooks."""
         numbers: set[int] = set()
         keeps_some = sequence <= self.last_sequence
+        self.subjects.finish_filing()
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
             try:

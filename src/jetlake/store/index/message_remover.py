@@ -240,9 +240,12 @@ class MessageRemover(Generic[BlockType]):
         filed = self._index.subjects.filed
         newest = yield from self._matching_here(numbers, end)
         for block in reversed(filed.blocks_with(numbers)):
-            if len(newest) >= keep:
+            if len(newest) >= keep and block.last_row_sequence < newest[-keep]:
                 break
-            newest[:0] = filed.sequences_in(block, numbers, end)
+            found = filed.sequences_in(block, numbers, end)
+            # A block that was filed meanwhile has sequences that were found before it was.
+            overlaps = found and newest and found[-1] >= newest[0]
+            newest = sorted({*found, *newest}) if overlaps else found + newest
             yield
         return newest[-keep] if len(newest) >= keep else 0
 

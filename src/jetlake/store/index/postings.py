@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 
-__all__ = ["MASK_BYTES", "Postings", "subject_mask", "within_mask"]
+__all__ = ["MASK_BYTES", "Postings", "add_to_mask", "subject_mask", "within_mask"]
 
 MASK_BYTES = 256
 _MASK_BITS = 8 * MASK_BYTES
@@ -32,7 +32,7 @@ class Postings:
         self.counts = counts
         self.sequences = sequences
         self.earlier = earlier
-        self._ends = array("I", accumulate(counts))
+        self._ends: array[int] | None = None
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, int]]) -> Postings:
@@ -67,6 +67,8 @@ class Postings:
 
     def at(self, place: int) -> array[int]:
         """The sequences of the subject at a place."""
+        if self._ends is None:
+            self._ends = array("I", accumulate(self.counts))
         end = self._ends[place]
         return self.sequences[end - self.counts[place] : end]
 
@@ -79,9 +81,14 @@ class Postings:
 def subject_mask(numbers: Iterable[int]) -> bytes:
     """A mask of bits by which most blocks without a subject are told from those that may have it."""
     mask = bytearray(MASK_BYTES)
-    for number in numbers:
-        mask[(number % _MASK_BITS) >> 3] |= 1 << (number & 7)
+    add_to_mask(mask, numbers)
     return bytes(mask)
+
+
+def add_to_mask(mask: bytearray, numbers: Iterable[int]) -> None:
+    """Set the bits of these subjects."""
+    for number in {number % _MASK_BITS for number in numbers}:
+        mask[number >> 3] |= 1 << (number & 7)
 
 
 def within_mask(mask: bytes, number: int) -> bool:

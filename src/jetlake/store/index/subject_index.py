@@ -19,6 +19,7 @@ __all__ = ["SubjectIndex"]
 _CACHED_IDS_MAX = 2_000_000
 _CHANGES_MIN = 4096
 _PREPARED = 2048
+_FILED_AT_ONCE = 4096
 
 
 class _Matching:
@@ -50,6 +51,7 @@ class SubjectIndex:
         "_cached_ids",
         "_changes",
         "_changes_base",
+        "_filing",
         "_free",
         "_matching",
         "filed",
@@ -71,6 +73,7 @@ class SubjectIndex:
         self._changes_base = 0
         self._matching: dict[SubjectFilter, _Matching] = {}
         self._cached_ids = 0
+        self._filing: Iterator[None] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -136,7 +139,7 @@ class SubjectIndex:
     def remove(self, number: int, sequence: int) -> None:
         """Take out one sequence; a subject without sequences goes."""
         tail = self.tails[number]
-        if sequence < self.filed.end:
+        if sequence < self.filed.end and not 0 < self._first_here(number) <= sequence:
             self.filed.remove(number, sequence)
             if not tail:
                 self._release_unused(number)
@@ -170,21 +173,28 @@ class SubjectIndex:
             if not self.tails[number]:
                 self._release_unused(number)
 
-    def _cut_below(self, number: int, sequence: int) -> None:
-        """Cut a tail, and what came before it, below a sequence."""
+    def _cut_below(self, number: int, sequence: int) -> tuple[int, int]:
+        """Cut a tail, and what came before it, below a sequence; the last one that was cut off, and how many."""
         older = self.older.get(number)
+        last = count = 0
         if older is not None:
+            last, count = older.at_or_before(sequence - 1), older.count
             older.remove_below(sequence)
+            count -= older.count
             if not older.count:
                 del self.older[number]
         tail = self.tails[number]
         if isinstance(tail, int):
-            if tail < sequence:
+            if 0 < tail < sequence:
                 self.tails[number] = 0
+                return tail, 1
         elif tail[0] < sequence:
-            del tail[: bisect_left(tail, sequence)]
+            at = bisect_left(tail, sequence)
+            last, count = tail[at - 1], count + at
+            del tail[:at]
             if len(tail) < 2:
                 self.tails[number] = tail[0] if tail else 0
+        return last, count
 
     def clear(self) -> None:
         """Forget all subjects."""
@@ -194,6 +204,7 @@ class SubjectIndex:
         self.older.clear()
         self.filed.clear()
         self._free.clear()
+        self._filing = None
         self._forget_matches()
 
     def _settle(self, number: int, tail: array[int]) -> None:
@@ -222,20 +233,24 @@ class SubjectIndex:
 
     # Filing
 
-    def postings_below(self, numbers: Iterable[int], end: int) -> Postings:
-        """What tails hold below a sequence, as the postings of the block that is filed next.
+    def postings_below(self, numbers: list[int], end: int) -> tuple[Postings, list[bytes]]:
+        """What the tails of subjects hold below a sequence, as postings, and the subjects themselves.
 
         Args:
-            numbers: of the subjects that the block has, each with a message there.
+            numbers: ascending; those that are free have nothing.
         """
-        ordered = array("I", sorted(numbers))
+        present: array[int] = array("I")
         counts: array[int] = array("I")
         sequences: array[int] = array("Q")
-        for number in ordered:
-            tail = self.tails[number]
+        tails = self.tails
+        add_number, add_count, add_sequence = present.append, counts.append, sequences.append
+        for number in numbers:
+            tail = tails[number]
             if isinstance(tail, int):  # a single one, as many subjects have
-                sequences.append(tail)
-                counts.append(1)
+                if 0 < tail < end:
+                    add_number(number)
+                    add_sequence(tail)
+                    add_count(1)
                 continue
             before = len(sequences)
             older = self.older.get(number)
@@ -243,19 +258,56 @@ class SubjectIndex:
                 for chunk in older.chunks:
                     sequences.extend(chunk[: bisect_left(chunk, end)])
             sequences.extend(tail[: bisect_left(tail, end)])
-            counts.append(len(sequences) - before)
+            if len(sequences) > before:
+                add_number(number)
+                add_count(len(sequences) - before)
         self.filed.make_room(len(self.names))
-        return Postings(ordered, counts, sequences, array("Q", map(self.filed.filed.__getitem__, ordered)))
+        earlier = array("Q", map(self.filed.filed.__getitem__, present))
+        return Postings(present, counts, sequences, earlier), [self.names[number] for number in present]
 
-    def file(self, block: Block, postings: Postings, end: int) -> None:
-        """Let sequences below `end` be found by the block's postings, and release them here."""
-        self.filed.add(block, postings, end)
-        tails = self.tails
-        for number in postings.numbers:
-            if isinstance(tails[number], int):
-                tails[number] = 0
-            else:
-                self._cut_below(number, end)
+    def begin_filing(self, block: Block, postings: Postings, end: int) -> None:
+        """Begin to let sequences below `end` be found by the block's postings, subject by subject.
+
+        Args:
+            postings: with all living sequences below `end` that are in no other filed block, and perhaps more.
+        """
+        self.finish_filing()
+        self.filed.add_block(block, end)
+        self._filing = self._file(postings, block, end)
+
+    def file_step(self) -> bool:
+        """Go on with filing; False when nothing was begun."""
+        if self._filing is None:
+            return False
+        if next(self._filing, True):
+            self._filing = None
+        return True
+
+    def finish_filing(self) -> None:
+        """Take all steps that are left."""
+        while self.file_step():
+            pass
+
+    def _file(self, postings: Postings, block: Block, end: int) -> Iterator[None]:
+        """Move the sequences below `end` of one subject after the other from its tail to the counters."""
+        assert postings.earlier is not None
+        tails, filed = self.tails, self.filed
+        columns = postings.numbers, postings.counts, postings.earlier
+        for start in range(0, len(postings.numbers), _FILED_AT_ONCE):
+            if start:
+                yield
+            if len(postings.sequences) != block.live_count:
+                # Running counts, which postings go on with, tell nothing below what has died since.
+                filed.dead_high = max(filed.dead_high, end - 1)
+            group = [column[start : start + _FILED_AT_ONCE] for column in columns]
+            for number, count, earlier in zip(*group, strict=True):
+                tail = tails[number]
+                if isinstance(tail, int):
+                    if 0 < tail < end:
+                        tails[number] = 0
+                        filed.add_sequences(number, tail, tail, 1, earlier + count)
+                elif (first := self._first_here(number)) < end:
+                    filed.add_sequences(number, first, *self._cut_below(number, end), earlier + count)
 
     def recount_step(self) -> None:
         """Count the messages of one more filed block anew; at the end, let subjects go that have no message at all.
@@ -403,7 +455,9 @@ class SubjectIndex:
 
     def below_here(self, number: int, sequence: int) -> list[int]:
         """The sequences of a subject below this one that are not in filed blocks, ascending."""
-        first = max(self.filed.end, self._first_here(number))
+        first = self._first_here(number)
+        if not first:
+            return []
         count = self.count_from(number, first) - self.count_from(number, max(sequence, first))
         return self.from_(number, first, count)
 

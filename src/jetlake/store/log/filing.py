@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import compress
 
@@ -9,18 +11,73 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.postings import Postings
+from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.pieces.index_cache import IndexCache
-from jetlake.store.log.pieces.index_piece import piece_path, read_columns, read_subjects, write_piece
+from jetlake.store.log.pieces.index_piece import Names, piece_path, read_columns, read_subjects, write_piece
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
+from jetlake.store.steps import sort_in_steps
 
 __all__ = ["Filing"]
 
 _PARTS = (COLUMNS, LIVE, POSTINGS)
 _ROW_BYTES = 20
+_ROWS_PER_STEP = 16384
+_SORTED_AT_ONCE = 65536
+_SUBJECTS_PER_STEP = 4096
+
+
+class _Draft:
+    """The postings of a full segment, gathered in steps while its messages may be removed.
+
+    Attributes:
+        names: of the subjects, in the order of the postings.
+        mask: of the subjects.
+    """
+
+    def __init__(self, segment: Segment, index: Index[Segment]) -> None:
+        self.segment = segment
+        self.names = Names()
+        self.mask = bytearray(MASK_BYTES)
+        self._parts: list[Postings] = []
+        self._steps = self._gather(index)
+
+    def go_on(self) -> bool:
+        """Take a step; True when all is gathered."""
+        return next(self._steps, True) is not None
+
+    def _gather(self, index: Index[Segment]) -> Iterator[None]:
+        segment = self.segment
+        found: set[int] = set()
+        for start in range(0, segment.row_count, _ROWS_PER_STEP):
+            end = start + _ROWS_PER_STEP
+            found.update(compress(segment.subject_ids[start:end], segment.live[start:end]))
+            if len(found) > _SUBJECTS_PER_STEP:
+                yield
+        numbers = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(list(found)))
+        for start in range(0, len(numbers), _SUBJECTS_PER_STEP):
+            if len(numbers) > _SUBJECTS_PER_STEP:
+                yield
+            # A number may be another subject's by now, which has nothing here.
+            group = numbers[start : start + _SUBJECTS_PER_STEP]
+            part, names = index.subjects.postings_below(group, index.last_of(segment) + 1)
+            add_to_mask(self.mask, part.numbers)
+            self.names.extend(names)
+            self._parts.append(part)
+
+    def postings(self) -> Postings:
+        """The postings; a message that was removed since the beginning may be among them."""
+        numbers, counts = array("I"), array("I")
+        sequences, earlier = array("Q"), array("Q")
+        for part in self._parts:
+            assert part.earlier is not None
+            numbers += part.numbers
+            counts += part.counts
+            sequences += part.sequences
+            earlier += part.earlier
+        return Postings(numbers, counts, sequences, earlier)
 
 
 class Filing:
@@ -40,6 +97,7 @@ class Filing:
         self._without_piece: list[Segment] = []
         # How many bytes had been written when the disk last refused a piece: more have to follow before another try.
         self._refused_at = -1
+        self._draft: _Draft | None = None
 
     # Writing
 
@@ -51,52 +109,63 @@ class Filing:
                 self._without_piece.append(segment)
 
     def go_on(self) -> bool:
-        """File one segment, write a piece that is missing, or count anew what one has; False without work to do.
+        """Take a step to file a segment, to write a piece, or to count anew what one has; False without work to do.
 
         Nothing may be waiting to be flushed.
         """
         for segment in list(self._index.unread):
             with suppress(StoreError):
                 segment.bring_back()
-        if self._index.recount_step():
+        if self._index.subjects.file_step() or self._index.recount_step():
             return True
         if self._log.written_bytes == self._refused_at:
             return False
         for segment in self._without_piece:
             if not segment.is_damaged and not self._is_held_back(segment):
                 self._without_piece.remove(segment)
-                if not self._write(segment, Block.postings(segment)):
+                postings = Block.postings(segment)
+                names = self._index.subjects.names
+                if not self._write(segment, postings, Names(map(names.__getitem__, postings.numbers))):
                     self._without_piece.append(segment)
                 return True
         oldest = self._oldest_in_memory()
-        if oldest is not None:
-            self._file(oldest)
-        return oldest is not None
+        if oldest is None:
+            self._draft = None
+            return False
+        if self._draft is None or self._draft.segment is not oldest or not oldest.live_count:
+            # Without a living row nobody knows whether the subjects still have their numbers.
+            self._draft = _Draft(oldest, self._index)
+        if self._draft.go_on():
+            if self._is_held_back(oldest):
+                return False
+            self._file(self._draft)
+            self._draft = None
+        return True
 
-    def _file(self, segment: Segment) -> None:
-        """File the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
-        index = self._index
-        end = index.last_of(segment) + 1
-        numbers = segment.living_subjects()
-        postings = index.subjects.postings_below(numbers, end)
+    def _file(self, draft: _Draft) -> None:
+        """Begin to file the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
+        segment = draft.segment
+        postings = draft.postings()
         segment.loader = self
-        segment.become_filed(numbers)
+        segment.become_filed(bytes(draft.mask))
         if segment.is_damaged:
             self._without_piece.append(segment)
-        elif not self._write(segment, postings):
+        elif not self._write(segment, postings, draft.names):
             segment.filed = None
             return
-        index.file(segment, postings)
+        self._index.subjects.begin_filing(segment, postings, self._index.last_of(segment) + 1)
+        if len(postings.numbers) <= _SUBJECTS_PER_STEP:
+            self._index.subjects.file_step()
 
     def _oldest_in_memory(self) -> Segment | None:
-        """The segment to be filed next: full, written, and with no removal that waits for its cause."""
+        """The segment to be filed next: full and written."""
         blocks = self._index.blocks
         place = len(self._index.subjects.filed.blocks)
         if place + 1 >= len(blocks) or not blocks[place + 1].size:
             # A segment behind which nothing is written may be gone on with.
             return None
         segment = blocks[place]
-        return None if segment.pending or self._is_held_back(segment) else segment
+        return None if segment.pending else segment
 
     def _is_held_back(self, segment: Segment) -> bool:
         removals = self._log.removals
@@ -104,13 +173,11 @@ class Filing:
             bool(removals.held_back) and removals.hold_any(segment.first, self._index.last_of(segment))
         )
 
-    def _write(self, segment: Segment, postings: Postings) -> bool:
+    def _write(self, segment: Segment, postings: Postings, names: Names) -> bool:
         """Write a segment's piece and release what it has; False when the disk refused."""
         index = self._index
         try:
-            piece = write_piece(
-                self._disk, segment, postings, index.subjects.names, index.last_of(segment), index.last_time_ns
-            )
+            piece = write_piece(self._disk, segment, postings, names, index.last_of(segment), index.last_time_ns)
         except OSError:
             self._refused_at = self._log.written_bytes
             with suppress(OSError):
@@ -126,7 +193,7 @@ class Filing:
             return
         self._cache.forget(segment, (POSTINGS,))
         segment.release(POSTINGS)
-        segment.become_filed(segment.living_subjects())
+        segment.become_filed()
         self._keep(segment)
 
     def forget(self, segment: Segment) -> None:

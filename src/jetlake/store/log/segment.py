@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -191,8 +190,8 @@ class Segment(Block):
             # A cache with little room may have released it already.
             return getattr(self, name)
 
-    def become_filed(self, numbers: Iterable[int]) -> Filed:
-        filed = super().become_filed(numbers)
+    def become_filed(self, mask: bytes | None = None) -> Filed:
+        filed = super().become_filed(mask)
         self.packed_sequences = b""
         if self.sequences:
             present = bytearray(filed.last_sequence - self.first + 1)

@@ -34,9 +34,10 @@ def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledB
         block.live.append(1)
     block.live_count = ROWS
     numbers = block.living_subjects()
-    block.posted = index.postings_below(numbers, first + ROWS)
-    block.become_filed(numbers)
-    index.file(block, block.posted, first + ROWS)
+    block.posted, _ = index.postings_below(sorted(numbers), first + ROWS)
+    block.become_filed()
+    index.begin_filing(block, block.posted, first + ROWS)
+    index.finish_filing()
     return block, rows
 
 
@@ -89,6 +90,6 @@ def test_running_counts_go_on_from_a_blocks_own() -> None:
     block.times.extend([1, 1])
     block.live.extend(b"\x01\x01")
     block.live_count = 2
-    block.become_filed([0])
+    block.become_filed()
     filed.add(block, rows, 102)
     assert (filed.filed[0], filed.count(0)) == (42, 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from jetlake.store.sequence_ranges import Range
 
 __all__ = [
     "FORMAT_VERSION",
+    "Names",
     "PieceHead",
     "piece_path",
     "read_columns",
@@ -58,18 +60,39 @@ class PieceHead(msgspec.Struct):
     tombstones: list[Range]
 
 
+class Names:
+    """The names of a piece's subjects, in the order of its postings.
+
+    Attributes:
+        lengths: of each name.
+        texts: all names, in any number of parts.
+    """
+
+    __slots__ = ("lengths", "texts")
+
+    def __init__(self, names: Iterable[bytes] = ()) -> None:
+        self.lengths: array[int] = array("I")
+        self.texts: list[bytes] = []
+        self.extend(list(names))
+
+    def extend(self, names: list[bytes]) -> None:
+        """Add more names at the end."""
+        self.lengths.extend(map(len, names))
+        self.texts.append(b"".join(names))
+
+
 def piece_path(segment_path: Path) -> Path:
     """The path of a segment's piece."""
     return segment_path.with_suffix(".idx")
 
 
 def write_piece(
-    disk: Disk, segment: Segment, postings: Postings, names: list[bytes], last: int, last_time_ns: int
+    disk: Disk, segment: Segment, postings: Postings, names: Names, last: int, last_time_ns: int
 ) -> PieceParts:
     """Write the piece of a segment, whose columns must be in memory.
 
     Args:
-        names: the subject of each number.
+        names: those of the postings' subjects.
         last: the last sequence that is the segment's.
         last_time_ns: the log's newest time.
 
@@ -81,16 +104,16 @@ def write_piece(
     columns = b"".join(
         column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
     )
-    texts = [names[number] for number in postings.numbers]
-    earlier = postings.earlier if postings.earlier is not None else array("Q", bytes(8 * len(texts)))
+    count = len(names.lengths)
+    earlier = postings.earlier if postings.earlier is not None else array("Q", bytes(8 * count))
     subjects = b"".join(
         (
             column_bytes(postings.numbers),
             column_bytes(postings.counts),
             column_bytes(earlier),
-            column_bytes(array("I", map(len, texts))),
+            column_bytes(names.lengths),
             column_bytes(postings.sequences),
-            *texts,
+            *names.texts,
         )
     )
     live = pack_live(segment.live, segment.live_count)
@@ -120,7 +143,7 @@ def write_piece(
         filed.first_time_ns,
         filed.last_time_ns,
         last_time_ns,
-        len(texts),
+        count,
         len(segment.tombstones) // 2,
         len(live),
         len(segment.packed_sequences),
@@ -136,7 +159,10 @@ def write_piece(
     disk.remove(path)
     handle = disk.open(path, create=True)
     try:
-        disk.write(handle, b"".join((head, columns, subjects)), 0)
+        # The head comes last: without it nobody looks at the rest.
+        disk.write(handle, subjects, len(head) + len(columns))
+        disk.write(handle, columns, len(head))
+        disk.write(handle, head, 0)
     finally:
         disk.close(handle)
     return _parts(head, len(head))

@@ -65,7 +65,7 @@ class RecoveredSubjects:
 
     def _file_in_memory(self) -> None:
         for segment in self._in_memory:
-            segment.become_filed(segment.living_subjects())
+            segment.become_filed()
             self._file(segment)
         self._in_memory = []
 

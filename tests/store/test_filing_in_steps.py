@@ -1,0 +1,178 @@
+"""Filing in small steps: whatever is asked, removed, or crashes between two steps finds what a model finds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faulty_disk import FaultyDisk
+from jetlake.store.file_store import FileStore
+from jetlake.store.interface import StoreLimits
+from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.subject_filter import SubjectFilter
+
+FOLDER = Path("/data/msgs")
+
+
+class World:
+    """A store whose full segments are filed a few subjects at a time, and what it should hold."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.disk = FaultyDisk(Random(seed))
+        self.subjects: dict[int, bytes] = {}
+        self.last = 0
+        self.half_filed = 0
+        self.store = self.open()
+        self.names = self.random.choice((3, 12, 60))
+
+    def open(self) -> FileStore:
+        cache = IndexCache(self.random.choice((0, 1 << 20)))
+        return FileStore(self.disk, FOLDER, segment_bytes=1500, tail_bytes=100, index_cache=cache)
+
+    def name(self) -> bytes:
+        return b"s.%d" % self.random.randrange(self.names)
+
+    def publish(self) -> None:
+        for _ in range(self.random.randint(1, 40)):
+            subject = self.name()
+            self.last = self.store.append(subject, b"", b"x" * self.random.randint(0, 40), 1000 + self.last)
+            self.subjects[self.last] = subject
+
+    def pick(self) -> int:
+        return self.random.randint(1, max(self.last, 1))
+
+    def remove(self) -> None:
+        for _ in range(self.random.randint(1, 6)):
+            sequence = self.pick()
+            assert self.store.remove(sequence) == (sequence in self.subjects)
+            self.subjects.pop(sequence, None)
+
+    def remove_all_of_a_subject(self) -> None:
+        subject = self.name()
+        for sequence in [each for each, name in self.subjects.items() if name == subject]:
+            self.store.remove(sequence)
+            del self.subjects[sequence]
+
+    def purge(self) -> None:
+        subjects = {self.name() for _ in range(self.random.randint(1, 3))}
+        keep = self.random.choice((None, 1, 5, 20))
+        below = self.random.choice((None, self.pick()))
+        if keep:
+            below = None
+        end = self.last
+        purge = self.store._remover.purge_in_steps(SubjectFilter(sorted(subjects)), below, keep, 3)
+        next(purge, None)
+        if not self.random.randrange(3):
+            self.publish()
+            self.flush()
+        self.between(purge)
+        matching = [each for each, name in self.subjects.items() if name in subjects and each <= end]
+        kept = set(matching[-keep:]) if keep else {each for each in matching if below is not None and each >= below}
+        for sequence in set(matching) - kept:
+            del self.subjects[sequence]
+
+    def between(self, steps: object) -> None:
+        """Take the steps of a purge, with house-keeping in between."""
+        for _ in steps:  # type: ignore[attr-defined]
+            for _ in range(self.random.randint(0, 3)):
+                self.keep_house()
+
+    def purge_below(self) -> None:
+        sequence = min(self.pick(), self.store.first_sequence + self.random.choice((5, 60)))
+        self.store.purge(below=sequence)
+        self.subjects = {each: name for each, name in self.subjects.items() if each >= sequence}
+
+    def purge_everything(self) -> None:
+        if not self.random.randrange(4):
+            self.store.purge()
+            self.subjects.clear()
+
+    def enforce(self) -> None:
+        limit = self.random.choice((4, 30))
+        self.flush()
+        self.store.enforce(StoreLimits(max_per_subject=limit), 0)
+        left: Counter[bytes] = Counter()
+        for sequence in sorted(self.subjects, reverse=True):
+            left[self.subjects[sequence]] += 1
+            if left[self.subjects[sequence]] > limit:
+                del self.subjects[sequence]
+
+    def flush(self) -> None:
+        self.store.flush()
+        self.store.sync()
+        self.store.flush()
+        self.store.sync()
+
+    def keep_house(self) -> None:
+        self.store.compact_step()
+        self.half_filed += self.store._index.subjects._filing is not None
+
+    def reopen(self) -> None:
+        self.flush()
+        if self.random.randrange(2):
+            self.store.close()
+        self.disk.kill()
+        self.store = self.open()
+
+    def check(self) -> None:
+        store, random = self.store, self.random
+        assert store.subjects() == Counter(self.subjects.values())
+        assert (store.messages, store.last_sequence, store.lost) == (len(self.subjects), self.last, [])
+        by_subject: dict[bytes, list[int]] = {}
+        for sequence in sorted(self.subjects):
+            by_subject.setdefault(self.subjects[sequence], []).append(sequence)
+        for subject, mine in random.sample(sorted(by_subject.items()), min(4, len(by_subject))):
+            at = self.pick()
+            one = SubjectFilter([subject])
+            assert store.last_sequence_for(subject) == mine[-1]
+            assert store.count(at, one) == sum(each >= at for each in mine)
+            following = [each for each in mine if each >= at][:3]
+            assert [message.sequence for message in store.read(at, one, 3, 1 << 20).messages] == following
+            other = random.choice(sorted(by_subject))
+            both = sorted({*mine, *by_subject[other]})
+            two = SubjectFilter([subject, other])
+            assert store.count(at, two) == sum(each >= at for each in both)
+            found = store.read(at, two, 5, 1 << 20).messages
+            assert [message.sequence for message in found] == [each for each in both if each >= at][:5]
+            last = max((each for each in mine if each <= at), default=0)
+            assert store.last_per_subject(one, at) == ([last] if last else [])
+        sequence = self.pick()
+        message = store.get(sequence)
+        assert (message.subject if message is not None else None) == self.subjects.get(sequence)
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.store.log.filing._SUBJECTS_PER_STEP", 2)
+    monkeypatch.setattr("jetlake.store.index.subject_index._FILED_AT_ONCE", 2)
+    monkeypatch.setattr("jetlake.store.index.message_remover._STEP_SUBJECTS", 1)
+    monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
+    monkeypatch.setattr("jetlake.store.log.filing._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.log.filing._SORTED_AT_ONCE", 6)
+    monkeypatch.setattr("jetlake.store.steps._RUN", 2)
+    monkeypatch.setattr("jetlake.store.steps._RUN_MAX", 4)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
+    world = World(seed)
+    removals = [world.remove, world.remove_all_of_a_subject, world.purge, world.purge_below, world.enforce]
+    for _ in range(60):
+        world.publish()
+        if not world.random.randrange(3):
+            world.random.choice([*removals, world.purge_everything])()
+        world.flush()
+        for _ in range(world.random.randint(0, 12)):
+            world.keep_house()
+            if not world.random.randrange(6):
+                world.random.choice(removals[:2])()
+                world.flush()
+        world.check()
+        if not world.random.randrange(12):
+            world.reopen()
+            world.check()
+    assert world.half_filed or world.names == 3
