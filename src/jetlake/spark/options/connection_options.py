@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 from jetlake.client.tables.options.option_values import boolean, duration_s, names, text
@@ -15,9 +16,11 @@ from jetlake.errors import ConfigError
 from jetlake.model.api import api_prefix
 from jetlake.spark.options.connection_pool import leased
 from jetlake.spark.options.option_names import consumer_name
-from jetlake.spark.options.option_table import build, option
+from jetlake.spark.options.option_table import build, known_options, option, refuse_unknown, without_path
 
-__all__ = ["ConnectionOptions", "open_connection"]
+__all__ = ["ConnectionOptions", "build_with_connection", "open_connection"]
+
+T = TypeVar("T")
 
 
 def _servers(value: str) -> tuple[str, ...]:
@@ -116,6 +119,21 @@ class ConnectionOptions:
     def of(cls, options: Mapping[str, str]) -> ConnectionOptions:
         """The connection's part of the options."""
         return build(cls, options)
+
+
+def build_with_connection(cls: type[T], options: Mapping[str, str], *, path: str, doing: str) -> T:
+    """The options of one side, source or sink, with its connection's.
+
+    Args:
+        path: the option that Spark's path stands for.
+        doing: what the side does, for the error.
+
+    Raises:
+        ConfigError: the first option that is unknown or unusable, with the reason.
+    """
+    given = without_path(options, path)
+    refuse_unknown(given, known_options(ConnectionOptions, cls), doing)
+    return build(cls, given, connection=ConnectionOptions.of(given))
 
 
 def open_connection(options: ConnectionOptions) -> SocketConnection:

@@ -48,9 +48,9 @@ def option(name: str, parse: Callable[[str], Any], default: Any, shown: str, doc
     return dataclasses.field(default=default, metadata=metadata, repr=not is_secret(name))
 
 
-def build(cls: type[T], options: Mapping[str, str]) -> T:
-    """A value of that class from its fields' options; the first bad one is named with the reason."""
-    values: dict[str, Any] = {}
+def build(cls: type[T], options: Mapping[str, str], **parts: Any) -> T:
+    """A value of that class from its fields' options and ready parts; the first bad option is named with the reason."""
+    values: dict[str, Any] = dict(parts)
     given = {key.lower(): value for key, value in options.items()}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         name = field.metadata.get("option")

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jetlake.client.tables.options.option_values import choice, duration_s, positive, text
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_publish
-from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
 from jetlake.spark.options.option_names import bucket_name, stream_names
-from jetlake.spark.options.option_table import (
-    NO_AVRO_SCHEMA,
-    build,
-    known_options,
-    option,
-    refuse_unknown,
-    without_path,
-)
+from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, option
 
 __all__ = ["SinkOptions"]
 
@@ -100,7 +93,4 @@ class SinkOptions:
         Raises:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
-        given = without_path(options, "subject")
-        refuse_unknown(given, known_options(ConnectionOptions, cls), "writing")
-        sink = build(cls, given)
-        return replace(sink, connection=ConnectionOptions.of(given))
+        return build_with_connection(cls, options, path="subject", doing="writing")

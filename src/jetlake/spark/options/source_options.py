@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jetlake.client.tables.options.filters import subject_filters
 from jetlake.client.tables.options.option_values import (
@@ -18,16 +18,9 @@ from jetlake.client.tables.options.option_values import (
 )
 from jetlake.client.tables.options.positions import EARLIEST, LATEST, Positions, parse_positions
 from jetlake.errors import ConfigError
-from jetlake.spark.options.connection_options import ConnectionOptions
+from jetlake.spark.options.connection_options import ConnectionOptions, build_with_connection
 from jetlake.spark.options.option_names import bucket_name, consumer_name, stream_patterns
-from jetlake.spark.options.option_table import (
-    NO_AVRO_SCHEMA,
-    build,
-    known_options,
-    option,
-    refuse_unknown,
-    without_path,
-)
+from jetlake.spark.options.option_table import NO_AVRO_SCHEMA, option
 
 __all__ = ["SourceOptions"]
 
@@ -277,7 +270,4 @@ class SourceOptions:
         Raises:
             ConfigError: the first option that is unknown or unusable, with the reason.
         """
-        given = without_path(options, "stream")
-        refuse_unknown(given, known_options(ConnectionOptions, cls), "reading")
-        source = build(cls, given)
-        return replace(source, connection=ConnectionOptions.of(given))
+        return build_with_connection(cls, options, path="stream", doing="reading")
