@@ -337,7 +337,7 @@ _API_ERRORS: dict[int, type[ApiError]] = {
 
 
 def api_error(err_code: int, **places: object) -> ApiError:
-    """The error of that table row with its places filled in: `api_error(10043, seq=7)`, `api_error(10052, err="…")`.
+    """Return the error of that table row with its places filled in: `api_error(10043, seq=7)`.
 
     Raises:
         KeyError: the table has no such row, or a place of its text was left open.
@@ -348,7 +348,7 @@ def api_error(err_code: int, **places: object) -> ApiError:
 
 
 def api_error_of(code: int, err_code: int, description: str) -> ApiError:
-    """The error that a server's answer describes; codes that the table does not know give a plain `ApiError`."""
+    """Return the error that a server's answer describes; codes that the table does not know give a plain `ApiError`."""
     return _API_ERRORS.get(err_code, ApiError)(code, err_code, description)
 
 
@@ -372,7 +372,7 @@ class StoreError(JetlakeError):
 
     @classmethod
     def of(cls, doing: str, error: OSError) -> StoreError:
-        """The store's form of an error of the operating system."""
+        """Return the store's form of an error of the operating system."""
         return cls(doing, (error.strerror or str(error)).lower(), errno=error.errno)
 
 

@@ -153,7 +153,7 @@ class Client(Facade):
         self._thread.call(take())
 
     def new_inbox(self) -> str:
-        """A subject that nobody else uses, to receive replies on."""
+        """Return a subject that nobody else uses, to receive replies on."""
         return self._inner.new_inbox()
 
     def jetstream(
@@ -199,7 +199,7 @@ class Client(Facade):
         return Service(inner, self._thread)
 
     def services(self) -> Services:
-        """The services that run somewhere: find them, and send requests whose errors are raised."""
+        """Return the services that run somewhere: find them, and send requests whose errors are raised."""
         return Services(self._inner.services(), self._thread)
 
     def flush(self, timeout: Seconds = 10.0) -> None:

@@ -64,7 +64,7 @@ class ConsumerGroup(Facade):
     is_elastic = View[bool]("Whether its members may change.")
 
     def partitions(self, member: str) -> tuple[int, ...]:
-        """The partitions of a member, as of `config`; none for one that is no member."""
+        """Return the partitions of a member, as of `config`; none for one that is no member."""
         return self._inner.partitions(member)
 
     def consume(self, member: str, handler: BlockingHandler, **options: Unpack[MemberOptions]) -> GroupMember:

@@ -71,7 +71,7 @@ class Api(Facade):
     call = Call(ApiCaller.call)
 
     def subject(self, verb: str, *names: str) -> bytes:
-        """The subject of a call."""
+        """Return the subject of a call."""
         return self._inner.subject(verb, *names)
 
 

@@ -41,19 +41,19 @@ class KeyValue(Facade):
     table = Made(AsyncKeyValue.table, table_read)
 
     def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
-        """The values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        """Return the values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
         return self.table(*patterns, **options).to_arrow()
 
     def to_polars(self, *patterns: str, **options: Any) -> Any:
-        """The values of keys as a polars DataFrame: `table(…).to_polars()`."""
+        """Return the values of keys as a polars DataFrame: `table(…).to_polars()`."""
         return self.table(*patterns, **options).to_polars()
 
     def to_pandas(self, *patterns: str, **options: Any) -> Any:
-        """The values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
+        """Return the values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
         return self.table(*patterns, **options).to_pandas()
 
     def with_codec(self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None) -> KeyValue:
-        """The same bucket through codecs, as `jetlake.client.kv.KeyValue.with_codec`."""
+        """Return the same bucket through codecs, as `jetlake.client.kv.KeyValue.with_codec`."""
         return KeyValue(self._inner.with_codec(keys=keys, values=values), self._thread)
 
     @property

@@ -288,7 +288,7 @@ _kept: list[object] = []
 
 
 def open_ports() -> list[LoopPort]:
-    """Those that nobody has shut."""
+    """Return those that nobody has shut."""
     return [port for port in _ports if not port.is_shut]
 
 

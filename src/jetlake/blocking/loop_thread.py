@@ -96,7 +96,7 @@ def _warn(noun: str, name: str) -> None:
 
 @atexit.register
 def _leave_all() -> None:
-    """The program ends: what was published and waits is sent first."""
+    """Leave when the program ends: what was published and waits is sent first."""
     ports = open_ports()
     deadline = time.monotonic() + _EXIT_S
     for port in ports:

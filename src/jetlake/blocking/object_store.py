@@ -35,7 +35,7 @@ class ObjectReader(ContinuousTaking[bytes]):
         return self
 
     def read(self) -> bytes:
-        """All that is left of the content."""
+        """Return all that is left of the content."""
         return b"".join(self)
 
 

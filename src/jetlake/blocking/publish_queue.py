@@ -61,7 +61,7 @@ class PendingAck:
         return f"<PendingAck on {self.subject!r} {outcome}>"
 
     def result(self) -> PubAck:
-        """The acknowledgement.
+        """Return the acknowledgement.
 
         Raises:
             ApiError: the stream refused the message.

@@ -125,7 +125,7 @@ class Reading(ContinuousTaking[Message]):
         return self._until_left(super().__iter__())
 
     def batches(self) -> Iterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
+        """Return all messages that are there, again and again; the fastest way to take many."""
         return self._until_left(super().batches())
 
     def _until_left(self, taken: Iterator[T]) -> Iterator[T]:
@@ -175,7 +175,7 @@ class Reading(ContinuousTaking[Message]):
         return [*taken, *left]
 
     def unsubscribe(self) -> None:
-        """The same as `stop`."""
+        """Do the same as `stop`."""
         self.stop()
 
     def drain(self) -> None:
@@ -194,7 +194,7 @@ class Reading(ContinuousTaking[Message]):
         return self._inner.resets if isinstance(self._inner, OrderedConsume) else 0
 
     def pending_at_start(self) -> int:
-        """How many messages there were to read when an ordered read began; waits until that is known.
+        """Return how many messages there were to read when an ordered read began; waits until that is known.
 
         Raises:
             ConsumeError: the read ended before it was.

@@ -39,7 +39,7 @@ def messages(received: list[client.Message], thread: LoopThread) -> list[Message
 
 
 def table_read(table: Table, thread: LoopThread) -> TableRead:
-    """The table as the thread that asks reads it."""
+    """Return the table as the thread that asks reads it."""
     return table.read
 
 
@@ -126,7 +126,7 @@ class OrderedConsumer(Facade):
         idle_heartbeat: Seconds | None = None,
         no_wait: bool = False,
     ) -> list[Message]:
-        """The next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        """Return the next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
         if not self._fetched:
             fetch = self._inner.fetch(
                 max_messages, expires=expires, max_bytes=max_bytes, idle_heartbeat=idle_heartbeat, no_wait=no_wait
@@ -139,7 +139,7 @@ class OrderedConsumer(Facade):
         return messages
 
     def next(self, timeout: Seconds = 5.0) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there."""
         if not self._fetched:
             options = next_options(timeout)
             self._thread.call(self._keep(lambda: self._inner.fetch_once(options)))
@@ -171,7 +171,7 @@ class OrderedConsumer(Facade):
             yield from messages
 
     def batches(self) -> Iterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
+        """Yield all messages that are there, again and again; the fastest way to take many."""
         with self.consume() as messages:
             yield from messages.batches()
 
@@ -202,19 +202,19 @@ class Stream(Facade):
     table = Made(client.Stream.table, table_read)
 
     def arrow_batches(self, **options: Unpack[TableArguments]) -> Iterator[RecordBatch]:
-        """The messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        """Return the messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
         return self.table(**options).arrow_batches()
 
     def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:
-        """The messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        """Return the messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
         return self.table(**options).to_arrow()
 
     def to_polars(self, **options: Unpack[TableArguments]) -> Any:
-        """The messages as a polars DataFrame: `table(…).to_polars()`."""
+        """Return the messages as a polars DataFrame: `table(…).to_polars()`."""
         return self.table(**options).to_polars()
 
     def to_pandas(self, **options: Unpack[TableArguments]) -> Any:
-        """The messages as a pandas DataFrame: `table(…).to_pandas()`."""
+        """Return the messages as a pandas DataFrame: `table(…).to_pandas()`."""
         return self.table(**options).to_pandas()
 
     name = View[str]("The stream's name.")

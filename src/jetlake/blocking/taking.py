@@ -50,7 +50,7 @@ class Taking(Facade, Generic[T]):
         self._has_callback = False
 
     def next_batch(self) -> list[T]:
-        """Everything that is there, at least one; an empty list once it ended.
+        """Return everything that is there, at least one; an empty list once it ended.
 
         Raises:
             JetlakeError: it ended for a reason.
@@ -67,7 +67,7 @@ class Taking(Facade, Generic[T]):
                 return []
 
     def next(self, timeout: Seconds | None = None) -> T:
-        """The next one.
+        """Return the next one.
 
         Args:
             timeout: seconds to wait; for ever when None.
@@ -89,7 +89,7 @@ class Taking(Facade, Generic[T]):
                 raise SubscriptionClosedError(f"{self._inner!r} ended")
 
     def batches(self) -> Iterator[list[T]]:
-        """All that is there, again and again; the fastest way to take many."""
+        """Yield all that is there, again and again; the fastest way to take many."""
         while batch := self.next_batch():
             yield batch
 
@@ -141,7 +141,7 @@ class Taking(Facade, Generic[T]):
         return bool(fill.value)
 
     def _join_fill(self) -> _Fill[T] | None:
-        """The look for more that is under way, or a new one; None if there is something already."""
+        """Return the look for more that is under way, or a new one; None if there is something already."""
         with self._lock:
             fill = self._fill
             if fill is None:

@@ -71,7 +71,7 @@ class Watch(ContinuousTaking[T]):
             raise self._error
 
     def current(self) -> list[T]:
-        """What there was when the watch began and was not taken yet; it may be nothing.
+        """Return what there was when the watch began and was not taken yet; it may be nothing.
 
         Raises:
             ConsumeError: the watch ended.

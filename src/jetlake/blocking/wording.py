@@ -22,7 +22,7 @@ _PATTERNS = [(re.compile(pattern.replace(" ", r"\s+"), re.DOTALL), words) for pa
 
 
 def blocking_wording(text: str) -> str:
-    """The docstring without `await`, `async with` and `async for`."""
+    """Return the docstring without `await`, `async with` and `async for`."""
     for pattern, words in _PATTERNS:
         text = pattern.sub(words, text)
     return text

@@ -85,7 +85,7 @@ def _check_server(connection: Any) -> None:
 
 
 def connection_options(target: Target) -> dict[str, str]:
-    """The target as options of `format("jetstream")`; files are read here, for executors do not have them.
+    """Return the target as options of `format("jetstream")`; files are read here, for executors do not have them.
 
     Raises:
         ConfigError: a file can't be read.
@@ -119,7 +119,7 @@ def _content(file: str) -> str:
 
 
 def pipeline_options(*, follows: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The shared options; the command gets a `PipelineRun` in their place.
+    """Return the shared options; the command gets a `PipelineRun` in their place.
 
     Args:
         follows: whether the pipeline can go on with what comes (`--follow`).

@@ -66,7 +66,7 @@ class Session:
 
     @classmethod
     def of_target(cls, target: Target, timeout_s: float) -> Session:
-        """A session with a server that the shared options do not speak of."""
+        """Return a session with a server that the shared options do not speak of."""
         session = cls({}, context=None, timeout_s=timeout_s)
         session.target = target
         return session
@@ -116,7 +116,7 @@ class Session:
         )
 
     async def connect_as(self, credentials: Credentials) -> Client:
-        """A connection to the same servers as another user: nothing that logs this session in goes along.
+        """Return a connection to the same servers as another user: nothing that logs this session in goes along.
 
         Neither its password, which may stand in an address, nor its key, nor its certificate.
         """

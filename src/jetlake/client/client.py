@@ -240,7 +240,7 @@ class Client:
         return subscription
 
     def new_inbox(self) -> str:
-        """A subject that nobody else uses, to receive replies on."""
+        """Return a subject that nobody else uses, to receive replies on."""
         return new_inbox(self._connection.options.inbox_prefix)
 
     def jetstream(
@@ -321,7 +321,7 @@ class Client:
         )
 
     def services(self) -> Services:
-        """The services that run somewhere: find them, and send requests whose errors are raised."""
+        """Return the services that run somewhere: find them, and send requests whose errors are raised."""
         from jetlake.client.services.discovery import Services
 
         return Services(self._connection)
@@ -338,7 +338,7 @@ class Client:
         await self._connection.flush(timeout_s(timeout) or _FLUSH_S)
 
     async def rtt(self) -> float:
-        """The seconds that a round trip to the server takes."""
+        """Return the seconds that a round trip to the server takes."""
         start = self._connection.loop.time()
         await self._connection.flush(self._connection.options.request_timeout_s)
         return self._connection.loop.time() - start

@@ -112,22 +112,22 @@ def _not_a_number(*tokens: str) -> str:
 
 
 def ack_prefix_v1(stream: str, consumer: str) -> bytes:
-    """What starts every version 1 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
+    """Return what starts every version 1 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
     return f"$JS.ACK.{stream}.{consumer}.".encode()
 
 
 def ack_prefix_v2(stream: str, consumer: str, hash_: str, domain: str | None = None) -> bytes:
-    """What starts every version 2 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
+    """Return what starts every version 2 subject of a consumer; the whole is `prefix + b"%d.%d.%d.%d.%d" % numbers`."""
     return f"$JS.ACK.{domain or NO_DOMAIN}.{hash_}.{stream}.{consumer}.".encode()
 
 
 def format_v1(ack: AckSubject) -> bytes:
-    """The subject in version 1; domain and account are left out."""
+    """Return the subject in version 1; domain and account are left out."""
     return ack_prefix_v1(ack.stream, ack.consumer) + _numbers(ack)
 
 
 def format_v2(ack: AckSubject) -> bytes:
-    """The subject in version 2.
+    """Return the subject in version 2.
 
     Raises:
         ValueError: the account's hash is missing.
@@ -138,7 +138,7 @@ def format_v2(ack: AckSubject) -> bytes:
 
 
 def account_hash(account: str) -> str:
-    """The eight characters that stand for an account's name in version 2."""
+    """Return the eight characters that stand for an account's name in version 2."""
     digest = sha256(account.encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:_HASH_LENGTH])
 
@@ -148,7 +148,7 @@ def _numbers(ack: AckSubject) -> bytes:
 
 
 def consumer_sequence(reply: bytes) -> int:
-    """The number of a delivery, from the reply subject in either version.
+    """Return the number of a delivery, from the reply subject in either version.
 
     Raises:
         NotJetStreamMessageError: it is not such a subject.
@@ -162,7 +162,7 @@ def consumer_sequence(reply: bytes) -> int:
 
 
 def delivery_count(reply: bytes) -> int:
-    """How often the message was delivered, from the reply subject in either version.
+    """Return how often the message was delivered, from the reply subject in either version.
 
     Raises:
         NotJetStreamMessageError: it is not such a subject.

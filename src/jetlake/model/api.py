@@ -61,7 +61,7 @@ class Route(NamedTuple):
     """The Struct of the reply; None when the answer is messages instead of JSON."""
 
     def subject(self, *names: str, prefix: str = API_PREFIX) -> str:
-        """The subject for these names: `ROUTES["STREAM.INFO"].subject("ORDERS")`."""
+        """Return the subject for these names: `ROUTES["STREAM.INFO"].subject("ORDERS")`."""
         return ".".join((prefix, self.verb, *names))
 
 
@@ -153,7 +153,7 @@ _ERROR_FIELDS: dict[type[Value], dict[str, object]] = {
 
 
 def api_prefix(domain: str = "") -> str:
-    """The prefix of the API in that domain: `$JS.API`, `$JS.hub.API`."""
+    """Return the prefix of the API in that domain: `$JS.API`, `$JS.hub.API`."""
     return f"$JS.{domain}.API" if domain else API_PREFIX
 
 
@@ -191,7 +191,7 @@ def _match_names(rows: list[Route], tokens: list[str], domain: str) -> Match | N
 
 
 def encode_error(kind: type[Value], error: ApiError) -> bytes:
-    """The refusal of a request whose reply would have been of that type."""
+    """Return the refusal of a request whose reply would have been of that type."""
     body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
     fields = {"type": kind.__struct_config__.tag, "error": body, **_ERROR_FIELDS.get(kind, {})}
     return encode(fields)

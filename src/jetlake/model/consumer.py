@@ -95,7 +95,7 @@ class ConsumerConfig(Value, frozen=True):
 
     @classmethod
     def of(cls, name: str | None = None, **options: Any) -> Self:
-        """The configuration from what people write: durations in seconds, enums by their words, lists, dicts.
+        """Return the configuration from what people write: durations in seconds, enums by their words, lists, dicts.
 
         Raises:
             ConfigError: a field that does not exist or a value that does not fit.

@@ -364,5 +364,5 @@ def decode_event(data: bytes) -> Event:
 
 
 def event_subject(kind: str, *names: str) -> bytes:
-    """The subject of an event: `event_subject("ADVISORY.CONSUMER.PINNED", stream, consumer)`."""
+    """Return the subject of an event: `event_subject("ADVISORY.CONSUMER.PINNED", stream, consumer)`."""
     return ".".join((EVENT_PREFIX + kind, *names)).encode()

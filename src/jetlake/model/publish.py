@@ -44,7 +44,7 @@ DUPLICATE_SUFFIX = DUPLICATE_MEMBER + b"}"
 
 
 def pub_ack_prefix(stream: str, domain: str = "") -> bytes:
-    """What starts every acknowledgement of a stream: the whole is `prefix + b"%d" % seq + b"}"`."""
+    """Return what starts every acknowledgement of a stream: the whole is `prefix + b"%d" % seq + b"}"`."""
     start = b'{"stream":' + encode(stream)
     if domain:
         start += b',"domain":' + encode(domain)
@@ -52,7 +52,7 @@ def pub_ack_prefix(stream: str, domain: str = "") -> bytes:
 
 
 def encode_pub_ack_error(stream: str, error: ApiError) -> bytes:
-    """The answer to a publisher whose message was refused."""
+    """Return the answer to a publisher whose message was refused."""
     body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
     return encode(_Refusal(error=body, stream=stream))
 

@@ -48,7 +48,7 @@ ReplyT = TypeVar("ReplyT", bound=Value)
 
 
 def reply_of(kind: type[ReplyT], info: Value, **more: Any) -> ReplyT:
-    """The reply that holds what the info holds, and more: `reply_of(StreamCreateReply, info, did_create=True)`."""
+    """Return the reply with the fields of the info, and more: `reply_of(StreamCreateReply, info, did_create=True)`."""
     values: dict[str, Any] = {name: getattr(info, name) for name in type(info).__struct_fields__}
     return kind(**values, **more)
 

@@ -43,7 +43,7 @@ class StreamCreateRequest(StreamConfig, frozen=True):
 
     @classmethod
     def from_config(cls, config: StreamConfig, *, pedantic: bool = False) -> StreamCreateRequest:
-        """The request for that configuration."""
+        """Return the request for that configuration."""
         values: dict[str, Any] = {name: getattr(config, name) for name in StreamConfig.__struct_fields__}
         return cls(**values, pedantic=pedantic)
 

@@ -33,7 +33,7 @@ class Transform(NamedTuple):
     """What makes the new subject, in order; empty when subjects stay as they are."""
 
     def apply(self, subject: bytes) -> bytes | None:
-        """The new subject, or None when the subject does not match."""
+        """Return the new subject, or None when the subject does not match."""
         if not matches(self.source, subject):
             return None
         if not self.pieces:
@@ -89,7 +89,7 @@ def _destination_tokens(destination: str) -> list[str]:
 
 
 def _check_literal(tokens: list[str]) -> None:
-    """A source without wildcards leaves nothing for a function to work on."""
+    """Refuse functions after a source without wildcards, which leaves them nothing to work on."""
     for token in tokens:
         if token.startswith("{{") or (token.startswith("$") and token[1:].isdigit()):
             raise _bad_destination("wildcard index out of range", token)
@@ -156,7 +156,7 @@ def _number(token: str, argument: str, at_least: int = 0) -> int:
 
 
 def _position(token: str, number: int, wildcards: list[int]) -> int:
-    """Where in the subject the wildcard of that number is."""
+    """Return where in the subject the wildcard of that number is."""
     if not 1 <= number <= len(wildcards):
         raise _bad_destination("wildcard index out of range", f"{token}: [{number}]")
     return wildcards[number - 1]

@@ -28,7 +28,7 @@ _ANY_CASE = _AnyCase()
 
 
 def with_context(headers: Headers | Mapping[str, str | list[str]] | None, context: Context) -> dict[str, Any] | None:
-    """The headers, and those by which the context goes with the message; None when there are none of either."""
+    """Return the headers, and those by which the context goes with the message; None when there are none of either."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     if isinstance(headers, Headers):
@@ -40,5 +40,5 @@ def with_context(headers: Headers | Mapping[str, str | list[str]] | None, contex
 
 
 def context_of(headers: Headers) -> Context:
-    """The context that came with a message; that of the caller when there is none."""
+    """Return the context that came with a message; that of the caller when there is none."""
     return propagate.extract(headers, getter=_ANY_CASE)

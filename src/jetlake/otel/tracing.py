@@ -175,7 +175,7 @@ class Tracing:
 
 
 def _origin(message: Message) -> dict[str, Any]:
-    """Where in which stream a message is, and how often it was delivered; nothing for core messages."""
+    """Return where in which stream a message is, and how often it was delivered; nothing for core messages."""
     if not message.raw_reply.startswith(b"$JS.ACK."):
         return {}
     metadata = message.metadata

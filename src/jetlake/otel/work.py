@@ -56,5 +56,5 @@ class Work:
 
 
 def error_type(error: BaseException | None) -> dict[str, str]:
-    """The attribute that says what went wrong; none when nothing did."""
+    """Return the attribute that says what went wrong; none when nothing did."""
     return {} if error is None else {"error.type": type(error).__name__}

@@ -62,6 +62,6 @@ class MessageBody:
         return not _CRLF.startswith(self._line_end)
 
     def frame(self) -> Frame:
-        """The frame of the whole message."""
+        """Return the frame of the whole message."""
         header = self._header.getvalue() if self._header is not None else b""
         return self._make(header, self._payload.getvalue())

@@ -93,7 +93,7 @@ def hmsg_pieces(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload
 
 
 def _both_sizes(header_size: int, payload_size: int) -> bytes:
-    """The end of the control line: the header's size, then that of the whole message."""
+    """Return the end of the control line: the header's size, then that of the whole message."""
     size = header_size + payload_size
     if size < _SIZES_PREPARED:
         return _sizes[header_size] + _last_sizes[size]

@@ -48,7 +48,7 @@ class Headers:
 
     @classmethod
     def build(cls, pairs: Pairs = (), status: int | None = None, description: str = "") -> Headers:
-        """A block made of pairs; a mapping's value may be a list, for a repeated key.
+        """Return a block made of pairs; a mapping's value may be a list, for a repeated key.
 
         Raises:
             BadHeaderError: a key or value would break the block.
@@ -68,22 +68,22 @@ class Headers:
         return self._description
 
     def get(self, key: str, default: str | None = None) -> str | None:
-        """The key's first value."""
+        """Return the key's first value."""
         for name, value in self._read():
             if name == key:
                 return value
         return default
 
     def get_all(self, key: str) -> list[str]:
-        """All the key's values, in order."""
+        """Return all the key's values, in order."""
         return [value for name, value in self._read() if name == key]
 
     def items(self) -> list[tuple[str, str]]:
-        """All pairs, in order."""
+        """Return all pairs, in order."""
         return list(self._read())
 
     def keys(self) -> list[str]:
-        """The keys in order, each once."""
+        """Return the keys in order, each once."""
         return list(dict.fromkeys(name for name, _ in self._read()))
 
     def __getitem__(self, key: str) -> str:
@@ -155,7 +155,7 @@ def _read_pairs(lines: list[str]) -> list[tuple[str, str]]:
 
 
 def encode_headers(pairs: Pairs = (), status: int | None = None, description: str = "") -> bytes:
-    """The block as bytes.
+    """Return the block as bytes.
 
     Raises:
         BadHeaderError: a key is empty or holds a colon, a blank or a control character; a value or the description
@@ -197,7 +197,7 @@ def _check_value(key: str, value: str) -> None:
 
 
 def find_value(raw: bytes, key: bytes) -> bytes | None:
-    """The key's first value in a raw block, without reading the rest."""
+    """Return the key's first value in a raw block, without reading the rest."""
     start = raw.find(b"\r\n%b:" % key)
     if start < 0:
         return None
@@ -207,12 +207,12 @@ def find_value(raw: bytes, key: bytes) -> bytes | None:
 
 
 def append_pair(raw: bytes, key: bytes, value: bytes) -> bytes:
-    """The block with one more line at its end; an empty block becomes one. Key and value are taken as they are."""
+    """Return the block with one more line at its end, made if it was empty; key and value are taken as they are."""
     return b"%b%b: %b\r\n\r\n" % (raw[:-2] if raw else _BARE, key, value)
 
 
 def replace_value(raw: bytes, key: bytes, value: bytes) -> bytes:
-    """The block with another value in the key's first line; unchanged when there is none."""
+    """Return the block with another value in the key's first line; unchanged when there is none."""
     start = raw.find(b"\r\n%b:" % key)
     if start < 0:
         return raw
@@ -221,7 +221,7 @@ def replace_value(raw: bytes, key: bytes, value: bytes) -> bytes:
 
 
 def remove_key(raw: bytes, key: bytes) -> bytes:
-    """The block without any line of that key."""
+    """Return the block without any line of that key."""
     needle = b"\r\n%b:" % key
     start = raw.find(needle)
     while start >= 0:
@@ -232,7 +232,7 @@ def remove_key(raw: bytes, key: bytes) -> bytes:
 
 
 def inline_status(raw: bytes) -> int | None:
-    """The status of a raw block, or None; never raises."""
+    """Return the status of a raw block, or None; never raises."""
     if raw[8:9] != b" " or not raw.startswith(_VERSION):
         return None
     status = raw[9:12]
@@ -240,7 +240,7 @@ def inline_status(raw: bytes) -> int | None:
 
 
 def strip_status(raw: bytes) -> bytes:
-    """The block as a stream stores it: without status and description, and empty if nothing else was in it."""
+    """Return the block as a stream stores it: without status and description, and empty if nothing else was in it."""
     end = raw.find(b"\r\n")
     if end <= len(_VERSION) or not raw.startswith(_VERSION):
         return raw

@@ -45,7 +45,7 @@ class Nuid:
         self._lead = ""
 
     def next(self) -> str:
-        """The next name."""
+        """Return the next name."""
         with self._lock:
             self._sequence += self._step
             if self._sequence >= _SEQUENCE_LIMIT:
@@ -79,5 +79,5 @@ next_nuid = _shared.next
 
 
 def new_inbox(prefix: str = "_INBOX") -> str:
-    """A subject that nobody else uses, to receive replies on."""
+    """Return a subject that nobody else uses, to receive replies on."""
     return f"{prefix}.{next_nuid()}"

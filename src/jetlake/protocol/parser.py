@@ -75,7 +75,7 @@ class GeneralParser:
         self._body: MessageBody | None = None
 
     def feed(self, data: bytes, position: int = 0, lines: int | None = None) -> list[Frame]:
-        """All frames that are whole with this data; a rest is kept for the next call.
+        """Return all frames that are whole with this data; a rest is kept for the next call.
 
         After a violation `error` is set, the frames before it are still returned, and later calls return nothing.
 
@@ -367,7 +367,7 @@ class ServerParser(GeneralParser):
         return position
 
     def _reads_ack_runs(self) -> bool:
-        """Whether acknowledgements may be read as runs; a limit below their size is checked one by one."""
+        """Return whether acknowledgements may be read as runs; a limit below their size is checked one by one."""
         return self._ack_runs and self.max_payload >= ACK_SIZE_MAX
 
     def _read_pub(self, arguments: bytes) -> None:

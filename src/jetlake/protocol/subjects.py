@@ -28,12 +28,12 @@ _BLANKS = b" \t\r\n\f"
 
 
 def tokens(subject: bytes) -> list[bytes]:
-    """The subject's tokens, in order."""
+    """Return the subject's tokens, in order."""
     return subject.split(b".")
 
 
 def has_wildcards(subject: bytes) -> bool:
-    """Whether the subject stands for more than itself: a token `*`, or a last token `>`."""
+    """Return whether the subject stands for more than itself: a token `*`, or a last token `>`."""
     if b"*" not in subject and b">" not in subject:
         return False
     parts = subject.split(b".")
@@ -41,19 +41,19 @@ def has_wildcards(subject: bytes) -> bool:
 
 
 def is_valid_publish(subject: bytes) -> bool:
-    """Whether one can publish to it: no token is empty, holds a blank, or is a wildcard."""
+    """Return whether one can publish to it: no token is empty, holds a blank, or is a wildcard."""
     parts = subject.split(b".")
     return b"" not in parts and _ANY not in parts and _REST not in parts and subject.translate(None, _BLANKS) == subject
 
 
 def is_valid_subscribe(subject: bytes) -> bool:
-    """Whether SUB takes it: no token is empty or holds a blank, and `>` is only the last one."""
+    """Return whether SUB takes it: no token is empty or holds a blank, and `>` is only the last one."""
     parts = subject.split(b".")
     return b"" not in parts and _REST not in parts[:-1] and subject.translate(None, _BLANKS) == subject
 
 
 def is_valid_config(subject: bytes) -> bool:
-    """Whether a stream or consumer configuration takes it: as SUB does, and text in UTF-8 without NUL."""
+    """Return whether a stream or consumer configuration takes it: as SUB does, and text in UTF-8 without NUL."""
     if not is_valid_subscribe(subject) or b"\0" in subject:
         return False
     if subject.isascii():
@@ -65,7 +65,7 @@ def is_valid_config(subject: bytes) -> bool:
 
 
 def matches(pattern: bytes, literal: bytes) -> bool:
-    """Whether the pattern covers the subject. The subject's own `*` and `>` are ordinary tokens here."""
+    """Return whether the pattern covers the subject. The subject's own `*` and `>` are ordinary tokens here."""
     if pattern == literal:
         return True
     if b"*" not in pattern and b">" not in pattern:
@@ -82,7 +82,7 @@ def matches(pattern: bytes, literal: bytes) -> bool:
 
 
 def is_subset(a: bytes, b: bytes) -> bool:
-    """Whether every subject that `a` covers is covered by `b` too."""
+    """Return whether every subject that `a` covers is covered by `b` too."""
     if a == b or b == _REST:
         return True
     inner = a.split(b".")
@@ -98,7 +98,7 @@ def is_subset(a: bytes, b: bytes) -> bool:
 
 
 def _covers(wanted: list[bytes], given: list[bytes]) -> bool:
-    """Whether each wanted token equals the given one in its place, or is `*`."""
+    """Return whether each wanted token equals the given one in its place, or is `*`."""
     for want, have in zip(wanted, given, strict=False):  # noqa: SIM110 - the loop is twice as fast as all()
         if want != have and want != _ANY:
             return False
@@ -106,7 +106,7 @@ def _covers(wanted: list[bytes], given: list[bytes]) -> bool:
 
 
 def overlaps(a: bytes, b: bytes) -> bool:
-    """Whether some subject is covered by both patterns."""
+    """Return whether some subject is covered by both patterns."""
     if a == b:
         return True
     left = a.split(b".")
@@ -131,7 +131,7 @@ def overlaps(a: bytes, b: bytes) -> bool:
 
 
 def compile_matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """A function that says whether a subject is covered by the pattern: `matches` with its work done beforehand."""
+    """Return a function that tells whether the pattern covers a subject: `matches` with its work done beforehand."""
     if not has_wildcards(pattern):
         return pattern.__eq__
     if pattern == _REST:

@@ -24,7 +24,7 @@ _SEED_BYTES = 36  # two of prefixes, the seed, two of checksum
 
 
 def new_server_id() -> str:
-    """An id in the form of a server's public nkey: 56 letters, the first an `N`."""
+    """Return an id in the form of a server's public nkey: 56 letters, the first an `N`."""
     body = bytes([_SERVER_PREFIX]) + os.urandom(32)
     return b32encode(body + crc_hqx(body, 0).to_bytes(2, "little")).decode().rstrip("=")
 
@@ -77,13 +77,13 @@ def _decode_raw(text: str, size: int) -> bytes | None:
 
 
 def is_user_nkey(key: str) -> bool:
-    """Whether the text is the public nkey of a user (`U…`)."""
+    """Return whether the text is the public nkey of a user (`U…`)."""
     raw = _decode(key)
     return raw is not None and raw[0] == _USER_PREFIX
 
 
 def verify_signature(key: str, message: bytes, signature: str) -> bool:
-    """Whether `signature` (base64, either alphabet, padded or not) was made over `message` with this user's key."""
+    """Return whether `signature` (base64 in either alphabet) was made over `message` with this user's key."""
     raw = _decode(key)
     if raw is None:
         return False

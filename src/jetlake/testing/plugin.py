@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def async_fixture(function: Any) -> Any:
-    """A fixture that pytest-asyncio runs; where that is missing, one that says so when it is used."""
+    """Return a fixture that pytest-asyncio runs; where that is missing, one that says so when it is used."""
     try:
         from pytest_asyncio import fixture
     except ImportError:
@@ -57,7 +57,7 @@ def async_fixture(function: Any) -> Any:
 
 
 def runs_in_a_loop(request: pytest.FixtureRequest) -> bool:
-    """Whether pytest-asyncio runs the test; an `async def` test that nobody runs fails, with what to set."""
+    """Return whether pytest-asyncio runs the test; an `async def` test that nobody runs fails, with what to set."""
     test = getattr(request, "function", None)
     if not inspect.iscoroutinefunction(test):
         return False

@@ -47,7 +47,7 @@ def _options(function: Any) -> Any:
 
 @asynccontextmanager
 async def _bench_stream(js: JetStream, storage: Any) -> AsyncIterator[Stream]:
-    """A stream for the time of the measurement."""
+    """Make a stream for the time of the measurement."""
     if STREAM in await js.stream_names():
         await js.delete_stream(STREAM)
     stream = await js.create_stream(STREAM, subjects=[SUBJECT], storage=storage)

@@ -55,7 +55,7 @@ async def dashboard(
 
 
 def _listen(address: str) -> socket.socket:
-    """A socket that listens there; connections wait in it until the page is ready."""
+    """Return a socket that listens there; connections wait in it until the page is ready."""
     host, _, port = address.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         fail(f"--listen {address} is not HOST:PORT, such as 127.0.0.1:8780", EXIT_USAGE)

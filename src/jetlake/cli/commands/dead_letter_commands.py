@@ -36,7 +36,7 @@ class Selection(Struct, frozen=True):
     to_seq: int | None
 
     def includes(self, letter: StoredMessage) -> bool:
-        """Whether a letter is chosen."""
+        """Return whether a letter is chosen."""
         return (
             (not self.streams or _said(letter, "Stream") in self.streams)
             and (not self.consumers or _said(letter, "Consumer") in self.consumers)
@@ -152,7 +152,7 @@ def _said(letter: StoredMessage, name: str) -> str:
 
 
 async def _letters(stream: Stream, selection: Selection) -> AsyncIterator[StoredMessage]:
-    """The letters that are there now, one request each: they are few."""
+    """Yield the letters that are there now, one request each: they are few."""
     end = min((await stream.info()).state.last_seq, selection.to_seq or _SEQUENCE_MAX)
     first = selection.from_seq
     while first <= end:

@@ -138,7 +138,7 @@ def _show_results(story: Story, place: Path) -> None:
 
 
 def _own_command() -> str:
-    """What to type to run this command again."""
+    """Return what to type to run this command again."""
     beside = Path(sys.executable).with_name("jetlake")
     found = shutil.which("jetlake")
     if found is not None and (not beside.exists() or Path(found).samefile(beside)):

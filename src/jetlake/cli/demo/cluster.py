@@ -74,7 +74,7 @@ class _Node:
             self._process.wait()
 
     def is_healthy(self) -> bool:
-        """Whether the server knows a leader, and its replicas are current."""
+        """Return whether the server knows a leader, and its replicas are current."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._ports['monitor_port']}/healthz", timeout=5) as answer:
                 return bool(answer.status == 200)

@@ -32,7 +32,7 @@ class Order(NamedTuple):
 
 
 def order(number: int, rng: random.Random) -> Order:
-    """The order of that number."""
+    """Return the order of that number."""
     country = rng.choice(_COUNTRIES)
     body = {"id": number, "country": country, "amount": round(rng.uniform(5, 500), 2)}
     return Order(f"orders.{country}.{_STATES[number % 3]}", msgspec.json.encode(body), f"order-{number}")
@@ -55,7 +55,7 @@ def with_duplicates(count: int, seed: int = 1) -> list[Order]:
 
 
 def fate_of(number: int, delivered: int) -> Fate:
-    """What happens to an order at its so-manieth delivery, counted from 1."""
+    """Return what happens to an order at its so-manieth delivery, counted from 1."""
     if number % 100 == 50:
         return Fate.TERM
     if delivered == 1 and number % 20 == 3:

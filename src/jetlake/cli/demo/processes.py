@@ -22,7 +22,7 @@ _READY_S = 30.0
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses right now."""
+    """Return a port of the loopback that nobody uses right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -157,7 +157,7 @@ class PipelineProcess:
 
 
 def start_dashboard(url: str, log: Path) -> tuple[str, int]:
-    """The dashboard as a process that stays: its address and its process id."""
+    """Return the dashboard as a process that stays: its address and its process id."""
     port = free_port()
     with log.open("ab") as errors:
         process = subprocess.Popen(

@@ -55,7 +55,7 @@ class Check:
 
 
 def checks(counts: Counts) -> list[Check]:
-    """All lines."""
+    """Return all lines."""
     distinct = counts.distinct
     return [
         Check("published", counts.sent, None, "orders sent, every tenth of them twice"),

@@ -109,7 +109,7 @@ class Shop:
 
 
 async def _published(js: JetStream, chunk: list[Order]) -> bool:
-    """Whether all of them were acknowledged."""
+    """Return whether all of them were acknowledged."""
     try:
         for order in chunk:
             await js.publish_async(order.subject, order.payload, msg_id=order.message_id)

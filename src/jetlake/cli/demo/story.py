@@ -217,7 +217,7 @@ def _session() -> SparkSession:
 
 
 async def _settled(count: Callable[[], Any]) -> int:
-    """A count that no longer changes: the last events are on their way when the last ack is."""
+    """Return a count that no longer changes: the last events are on their way when the last ack is."""
     before = -1
     while (now := await count()) != before:
         before = now
@@ -226,6 +226,6 @@ async def _settled(count: Callable[[], Any]) -> int:
 
 
 def _revenue_cents(orders: list[Order]) -> int:
-    """The money in all different orders."""
+    """Return the money in all different orders."""
     amounts = {order.message_id: msgspec.json.decode(order.payload)["amount"] for order in orders}
     return sum(round(amount * 100) for amount in amounts.values())

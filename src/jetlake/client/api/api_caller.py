@@ -44,7 +44,7 @@ _RETRY_MAX_S = 1.0
 
 
 def check_name(what: str, name: str) -> str:
-    """The name of a stream or consumer.
+    """Check the name of a stream or consumer, and return it.
 
     Raises:
         InvalidOptionError: a server would refuse it, or the subject that it becomes part of would mean something else.
@@ -96,7 +96,7 @@ class ApiCaller:
         self.timeout_s = timeout_s or connection.options.request_timeout_s
 
     def subject(self, verb: str, *names: str) -> bytes:
-        """The subject of a call."""
+        """Return the subject of a call."""
         return ROUTES[verb].subject(*names, prefix=self.prefix).encode()
 
     async def call(

@@ -190,7 +190,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 def configured(kind: type[ConfigT], options: dict[str, Any]) -> ConfigT:
-    """The configuration that the options describe.
+    """Return the configuration that the options describe.
 
     Raises:
         InvalidOptionError: an option that does not exist, or a value that does not fit.
@@ -202,7 +202,7 @@ def configured(kind: type[ConfigT], options: dict[str, Any]) -> ConfigT:
 
 
 def _with_described_sources(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with streams to copy that were given by name alone as the values that the server is sent."""
+    """Return the options with streams to copy that were given by name alone as the values that the server is sent."""
     if isinstance(mirror := options.get("mirror"), str):
         options = {**options, "mirror": {"name": mirror}}
     sources = options.get("sources")
@@ -213,7 +213,7 @@ def _with_described_sources(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged(config: ConfigT, options: dict[str, Any]) -> ConfigT:
-    """The configuration with the options changed and everything else as it was.
+    """Return the configuration with the options changed and everything else as it was.
 
     Raises:
         InvalidOptionError: an option that does not exist, or a value that does not fit.

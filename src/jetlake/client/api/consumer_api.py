@@ -25,7 +25,7 @@ __all__ = ["consumer_config", "create_consumer", "pause_consumer", "with_feature
 
 
 def consumer_config(name: str | None, durable: bool | None, options: dict[str, Any]) -> ConsumerConfig:
-    """The configuration of a consumer that the options describe; acknowledgements are explicit by default."""
+    """Return the configuration of a consumer that the options describe; acknowledgements are explicit by default."""
     if name is not None:
         check_name("consumer", name)
     elif durable:

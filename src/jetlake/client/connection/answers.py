@@ -47,7 +47,7 @@ class Answers(Receiver):
         self.mailbox.end(DisconnectedError(f"the connection was lost during the {self._during}"))
 
     async def next(self, timeout_s: float, subject: str) -> Message:
-        """The next answer.
+        """Return the next answer.
 
         Args:
             timeout_s: how long the server may be silent.

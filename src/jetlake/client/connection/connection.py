@@ -139,7 +139,7 @@ class Connection:
         return self._link.info
 
     def traced(self, handler: HandlerT) -> HandlerT:
-        """The handler of messages or requests, traced if the options say so."""
+        """Return the handler of messages or requests, traced if the options say so."""
         tracing = self.options.tracing
         if tracing is None or not callable(handler):
             return handler

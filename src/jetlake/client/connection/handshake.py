@@ -80,7 +80,7 @@ class _Connect(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_info(json: bytes) -> ServerInfo:
-    """The server's INFO.
+    """Return the server's INFO.
 
     Raises:
         ServerError: it is not what a server sends.
@@ -92,7 +92,7 @@ def read_info(json: bytes) -> ServerInfo:
 
 
 def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerInfo, *, secure: bool) -> bytes:
-    """The CONNECT frame with the credentials that the options or the address hold.
+    """Return the CONNECT frame with the credentials that the options or the address hold.
 
     Raises:
         AuthorizationError: the server asks for a signature without giving a nonce.
@@ -133,7 +133,7 @@ def connect_frame(options: ConnectOptions, address: ServerAddress, info: ServerI
 
 
 def tls_context(options: ConnectOptions, address: ServerAddress, info: ServerInfo | None) -> ssl.SSLContext | None:
-    """The TLS context to use with this server, or None for a plain connection; `info` is None before the greeting.
+    """Return the TLS context for this server, or None for a plain connection; `info` is None before the greeting.
 
     Raises:
         ConfigError: the address or the options demand TLS and the server has none, or the other way round.

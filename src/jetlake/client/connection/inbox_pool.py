@@ -25,10 +25,10 @@ class InboxUser(Protocol):
         """No more answers will come: the connection is closed, or the server refuses the inbox."""
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        """The server refused to publish to this subject."""
+        """Take note that the server refused to publish to this subject."""
 
     def disconnected(self) -> None:
-        """The connection was lost, and with it the answers."""
+        """Take note that the connection was lost, and with it the answers."""
 
 
 class PooledInbox(Receiver):
@@ -51,7 +51,7 @@ class PooledInbox(Receiver):
         self.user: InboxUser | None = None
 
     def next_reply(self) -> bytes:
-        """A reply subject for the next user."""
+        """Return a reply subject for the next user."""
         self._next += 1
         return self._prefix + b"%d" % self._next
 

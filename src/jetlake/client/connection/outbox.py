@@ -230,7 +230,7 @@ def check_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _reply(frame: bytes) -> bytes:
-    """The reply subject of a PUB or HPUB frame; something else than a subject when there is none."""
+    """Return the reply subject of a PUB or HPUB frame; something else than a subject when there is none."""
     parts = frame[: frame.index(b"\r\n")].split(b" ", 3)
     return parts[2] if len(parts) > 2 else b""
 

@@ -29,7 +29,7 @@ _NEVER = float("inf")
 
 
 def _refusal(subject: bytes, reason: str) -> NoRespondersError:
-    """The error of a status 503, which a server sends for nobody, or with a reason for an acknowledgement."""
+    """Return the error of a status 503, which a server sends for nobody, or with a reason for an acknowledgement."""
     text = subject.decode("utf-8", "replace")
     if not (reason and subject.startswith(b"$JS.ACK.")):
         return NoRespondersError(text)
@@ -98,7 +98,7 @@ class Requests(Receiver):
         self._sweeper: asyncio.TimerHandle | None = None
 
     def begin(self, subject: bytes, timeout_s: float) -> tuple[bytes, asyncio.Future[Message]]:
-        """A reply subject for a request, and the future of its answer.
+        """Return a reply subject for a request, and the future of its answer.
 
         Raises:
             PermissionsError: the server refused the subscription of the inbox on this connection.

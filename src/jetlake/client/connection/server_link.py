@@ -43,19 +43,19 @@ class LinkEvents(Protocol):
     """What a link tells."""
 
     def connected(self, wire: WireProtocol, *, is_first: bool) -> None:
-        """A server took the client."""
+        """Take note that a server accepted the client."""
 
     def lost(self, reason: Exception, *, is_clean: bool, is_final: bool) -> None:
-        """The TCP connection is gone, closed by the server if it is clean; no other follows if it is final."""
+        """Take note that the TCP connection is gone: closed by the server if clean, the last one if final."""
 
     def gave_up(self, reason: Exception) -> None:
         """No server takes the client any more."""
 
     def refused(self, error: AuthorizationError) -> None:
-        """A server refused credentials that it had taken before."""
+        """Take note that a server refused credentials that it had accepted before."""
 
     def informed(self, info: ServerInfo, discovered: list[str], *, is_cluster_changed: bool) -> None:
-        """The server sent an INFO, with addresses that were not known yet.
+        """Take note of an INFO of the server, with addresses that were not known yet.
 
         Args:
             is_cluster_changed: another server joined or left the cluster while this one was connected.

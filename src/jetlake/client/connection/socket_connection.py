@@ -89,7 +89,7 @@ class SocketConnection:
         return self.info.version
 
     def new_inbox(self) -> bytes:
-        """A subject that nobody else uses, to receive replies on."""
+        """Return a subject that nobody else uses, to receive replies on."""
         return new_inbox(self.options.inbox_prefix).encode()
 
     # Writing
@@ -167,7 +167,7 @@ class SocketConnection:
     # Reading
 
     def receive(self, timeout_s: float | None = None) -> list[Msg]:
-        """The messages of subscriptions that are there, at least one; pings are answered on the way.
+        """Return the messages of subscriptions that are there, at least one; pings are answered on the way.
 
         Args:
             timeout_s: seconds to wait for the first; for ever when None.
@@ -183,7 +183,7 @@ class SocketConnection:
         return [message for message in arrived if message.sid != _REQUESTS_SID]
 
     def recv(self, timeout_s: float | None = None) -> bytes:
-        """The raw bytes that come next, for a reader that takes them apart itself (and answers pings by `handle_line`).
+        """Return the raw bytes that come next, for a reader that parses them (and answers pings by `handle_line`).
 
         Raises:
             RequestTimeoutError: none came in time.
@@ -234,7 +234,7 @@ class SocketConnection:
             self._control(frame)
 
     def _read(self, deadline: float | None, reason: str) -> list[Msg]:
-        """The messages of the next read."""
+        """Return the messages of the next read."""
         timeout_s = None
         if deadline is not None:
             timeout_s = deadline - time.monotonic()
@@ -350,7 +350,7 @@ def open_socket(options: ConnectOptions) -> SocketConnection:
 
 
 def _greet(options: ConnectOptions, address: ServerAddress) -> SocketConnection:
-    """A connection to that server."""
+    """Return a connection to that server."""
     if address.websocket:
         raise InvalidOptionError(f"{address}: bulk reads reach servers by nats and tls addresses, not over WebSocket")
     deadline = time.monotonic() + options.connect_timeout_s

@@ -122,7 +122,7 @@ class Subscription(Receiver):
     # Taking messages
 
     async def next(self, timeout: Seconds | None = None) -> Message:
-        """The next message.
+        """Return the next message.
 
         Args:
             timeout: seconds to wait; for ever when None.
@@ -163,12 +163,12 @@ class Subscription(Receiver):
             await mailbox.wait()
 
     async def batches(self) -> AsyncIterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
+        """Yield all messages that are there, again and again; the fastest way to take many."""
         while batch := await self.next_batch():
             yield batch
 
     async def next_batch(self) -> list[Message]:
-        """All messages that are there, at least one; an empty list once the subscription ended.
+        """Return all messages that are there, at least one; an empty list once the subscription ended.
 
         Raises:
             JetlakeError: the subscription ended for a reason.

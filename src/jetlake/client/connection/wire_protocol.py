@@ -165,7 +165,7 @@ class WireProtocol(asyncio.Protocol):
                 return
 
     def _refuse(self, error: Exception) -> None:
-        """The greeting failed; the first reason counts."""
+        """Fail the handshake; the first reason counts."""
         for waiting in (self._greeting, self._welcome):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)

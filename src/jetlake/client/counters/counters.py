@@ -73,14 +73,14 @@ class Counters:
         return int(ack.val) if ack.val else await self.get(subject)
 
     async def get(self, subject: str) -> int:
-        """The value of a counter; 0 for one that nobody has added to."""
+        """Return the value of a counter; 0 for one that nobody has added to."""
         try:
             return (await self.entry(subject)).value
         except MessageNotFoundError:
             return 0
 
     async def entry(self, subject: str) -> CounterEntry:
-        """A counter with what was added last, and where it comes from.
+        """Return a counter with what was added last, and where it comes from.
 
         Raises:
             MessageNotFoundError: nobody has added to it.
@@ -88,7 +88,7 @@ class Counters:
         return _entry(await self.stream.get(last_by_subject=subject))
 
     async def entries(self, *subjects: str) -> AsyncIterator[CounterEntry]:
-        """All counters, or those whose subjects match one of these, with one request.
+        """Yield all counters, or those whose subjects match one of these, with one request.
 
         Raises:
             PullStatusError: more counters match than the server sends at a time (1024).

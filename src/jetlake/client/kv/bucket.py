@@ -72,7 +72,7 @@ class KeyValue:
         return f"<KeyValue {self.bucket!r}>"
 
     def with_codec(self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None) -> KeyValue:
-        """The same bucket through codecs, which all its programs must use.
+        """Return the same bucket through codecs, which all its programs must use.
 
         ::
 
@@ -88,16 +88,16 @@ class KeyValue:
         return coded
 
     def _stored_key(self, key: str) -> str:
-        """The key as it is stored, checked."""
+        """Return the key as it is stored, checked."""
         return check_key(key if self._keys is None or not isinstance(key, str) else self._keys.encode(key))
 
     def _stored_pattern(self, pattern: str) -> str:
-        """The pattern that stored keys match, checked."""
+        """Return the pattern that stored keys match, checked."""
         is_coded = self._keys is not None and isinstance(pattern, str) and pattern != ">"
         return check_pattern(self._keys.encode(pattern) if self._keys is not None and is_coded else pattern)
 
     def _decoded(self, entry: Entry, *, has_value: bool = True) -> Entry:
-        """The entry with its key and value as programs use them."""
+        """Return the entry with its key and value as programs use them."""
         if self._keys is not None:
             entry = msgspec.structs.replace(entry, key=self._keys.decode(entry.key))
         if self._values is not None and has_value and not entry.is_deleted:
@@ -107,7 +107,7 @@ class KeyValue:
     # Reading
 
     async def get(self, key: str, *, revision: int = 0) -> Entry:
-        """The value of a key.
+        """Return the value of a key.
 
         Args:
             key: the key.
@@ -122,7 +122,7 @@ class KeyValue:
         return entry
 
     async def _entry(self, key: str, revision: int = 0) -> Entry | None:
-        """The value or marker of a key."""
+        """Return the value or marker of a key."""
         stored_key = self._stored_key(key)
         subject = self._prefix + stored_key
         if revision < 0:
@@ -139,12 +139,12 @@ class KeyValue:
         return self._decoded(from_stored(self.bucket, stored_key, message))
 
     async def keys(self, *patterns: str) -> list[str]:
-        """The keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
+        """Return the keys that have a value, as the bucket is now; all, or those that match one of the patterns."""
         async with self.watch(*patterns, ignore_deletes=True, meta_only=True) as watch:
             return [entry.key for entry in await watch.current()]
 
     async def history(self, key: str) -> list[Entry]:
-        """The revisions of a key that are kept, oldest first, markers included.
+        """Return the revisions of a key that are kept, oldest first, markers included.
 
         Raises:
             KeyNotFoundError: there are none.
@@ -163,7 +163,7 @@ class KeyValue:
         payload: Literal["raw", "json"] = "raw",
         schema: Any = None,
     ) -> Table:
-        """The bucket as a table, for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
+        """Return the bucket as a table, for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
 
         The columns are `key`, `value`, `revision`, `created`, and with `history` also `operation`. Every call of the
         table's methods reads the bucket as it is then. Which value of a key is the newest is known at the end only, so
@@ -191,15 +191,15 @@ class KeyValue:
         return self.stream.bucket_table(codec, history, options)
 
     async def to_arrow(self, *patterns: str, **options: Any) -> ArrowTable:
-        """The values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        """Return the values of keys as a `pyarrow.Table`: `table(…).to_arrow()`."""
         return await (await loaded(self.table, *patterns, **options)).to_arrow()
 
     async def to_polars(self, *patterns: str, **options: Any) -> Any:
-        """The values of keys as a polars DataFrame: `table(…).to_polars()`."""
+        """Return the values of keys as a polars DataFrame: `table(…).to_polars()`."""
         return await (await loaded(self.table, *patterns, **options)).to_polars()
 
     async def to_pandas(self, *patterns: str, **options: Any) -> Any:
-        """The values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
+        """Return the values of keys as a pandas DataFrame: `table(…).to_pandas()`."""
         return await (await loaded(self.table, *patterns, **options)).to_pandas()
 
     def watch(
@@ -212,7 +212,7 @@ class KeyValue:
         meta_only: bool = False,
         handler: WatchHandler[Entry] | None = None,
     ) -> KeyWatch:
-        """What keys are now and every change from then on.
+        """Return what keys are now and every change from then on.
 
         ::
 
@@ -259,7 +259,7 @@ class KeyValue:
         return KeyWatch(bucket, ordered, entry, handler)
 
     async def status(self) -> BucketStatus:
-        """What the bucket is like and how much is in it."""
+        """Return what the bucket is like and how much is in it."""
         return read_status(await self.stream.info())
 
     # Writing

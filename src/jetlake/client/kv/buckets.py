@@ -16,7 +16,7 @@ __all__ = ["key_value_buckets"]
 
 
 def key_value_buckets(api: ApiCaller, publisher: Publisher) -> Buckets[KeyValue, BucketOptions]:
-    """The key-value buckets.
+    """Return the key-value buckets.
 
     Args:
         api: manages their streams.

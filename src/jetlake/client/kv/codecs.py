@@ -18,34 +18,34 @@ class KeyCodec(Protocol):
     """Translates keys between what a program uses and what is stored."""
 
     def encode(self, key: str) -> str:
-        """The stored form of a key, or of a pattern, whose `*` and `>` stay as they are."""
+        """Return the stored form of a key, or of a pattern, whose `*` and `>` stay as they are."""
 
     def decode(self, key: str) -> str:
-        """The key of a stored form."""
+        """Return the key of a stored form."""
 
 
 class ValueCodec(Protocol):
     """Translates values between what a program uses and what is stored."""
 
     def encode(self, value: bytes) -> bytes:
-        """The stored form of a value."""
+        """Return the stored form of a value."""
 
     def decode(self, value: bytes) -> bytes:
-        """The value of a stored form."""
+        """Return the value of a stored form."""
 
 
 class Base64Keys:
     """Keys of any characters: every dot-separated token is stored in base64, without padding."""
 
     def encode(self, key: str) -> str:
-        """The stored form of a key or pattern."""
+        """Return the stored form of a key or pattern."""
         return ".".join(
             token if token in _WILDCARDS else urlsafe_b64encode(token.encode()).decode().rstrip("=")
             for token in key.split(".")
         )
 
     def decode(self, key: str) -> str:
-        """The key of a stored form.
+        """Return the key of a stored form.
 
         Raises:
             DecodeError: a token is no base64.
@@ -57,7 +57,7 @@ class PathKeys:
     """Keys that look like paths: `/a/b` is stored as `_root_.a.b`, `a/b` as `a.b`."""
 
     def encode(self, key: str) -> str:
-        """The stored form of a path or of a pattern such as `/a/*`.
+        """Return the stored form of a path or of a pattern such as `/a/*`.
 
         Raises:
             InvalidOptionError: the path has dots, which could not be told from slashes afterwards.
@@ -73,7 +73,7 @@ class PathKeys:
         return f"{_ROOT}.{tokens}" if tokens else _ROOT
 
     def decode(self, key: str) -> str:
-        """The path of a stored form."""
+        """Return the path of a stored form."""
         path = key.replace(".", "/")
         if path == _ROOT:
             return "/"
@@ -84,11 +84,11 @@ class Base64Values:
     """Values that are stored in base64, with padding."""
 
     def encode(self, value: bytes) -> bytes:
-        """The stored form of a value."""
+        """Return the stored form of a value."""
         return urlsafe_b64encode(value)
 
     def decode(self, value: bytes) -> bytes:
-        """The value of a stored form.
+        """Return the value of a stored form.
 
         Raises:
             DecodeError: it is no base64.
@@ -110,13 +110,13 @@ class KeyChain:
         self._codecs = codecs
 
     def encode(self, key: str) -> str:
-        """The stored form of a key or pattern."""
+        """Return the stored form of a key or pattern."""
         for codec in self._codecs:
             key = codec.encode(key)
         return key
 
     def decode(self, key: str) -> str:
-        """The key of a stored form."""
+        """Return the key of a stored form."""
         for codec in reversed(self._codecs):
             key = codec.decode(key)
         return key
@@ -133,13 +133,13 @@ class ValueChain:
         self._codecs = codecs
 
     def encode(self, value: bytes) -> bytes:
-        """The stored form of a value."""
+        """Return the stored form of a value."""
         for codec in self._codecs:
             value = codec.encode(value)
         return value
 
     def decode(self, value: bytes) -> bytes:
-        """The value of a stored form."""
+        """Return the value of a stored form."""
         for codec in reversed(self._codecs):
             value = codec.decode(value)
         return value

@@ -52,7 +52,7 @@ class BucketOptions(TypedDict, total=False):
 
 
 def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
-    """The stream that holds a bucket.
+    """Return the stream that holds a bucket.
 
     Raises:
         InvalidOptionError: an option that does not exist, or a value that cannot work.
@@ -92,14 +92,14 @@ def bucket_config(bucket: str, options: BucketOptions) -> StreamConfig:
 
 
 def _origin(source: StreamSource | dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of the bucket that is copied, and the options with its stream instead."""
+    """Return the name of the bucket that is copied, and the options with its stream instead."""
     origin = source if isinstance(source, dict) else structs.asdict(source)
     bucket = str(origin.get("name", "")).removeprefix(STREAM_PREFIX)
     return bucket, {**origin, "name": stream_name(bucket)}
 
 
 def _source(bucket: str, source: StreamSource | dict[str, Any]) -> dict[str, Any]:
-    """A source whose keys become keys of this bucket, unless the source says otherwise."""
+    """Return a source whose keys become keys of this bucket, unless the source says otherwise."""
     name, origin = _origin(source)
     if origin.get("subject_transforms"):
         return origin

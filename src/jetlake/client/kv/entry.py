@@ -79,12 +79,12 @@ class Entry(Struct, frozen=True):
 
 
 def from_stored(bucket: str, key: str, message: StoredMessage) -> Entry:
-    """The entry that was got by its place."""
+    """Return the entry that was got by its place."""
     return Entry(bucket, key, message.payload, message.sequence, message.time_ns, operation_of(message.header))
 
 
 def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
-    """The entry that a consumer delivered; so many bytes of its subject stand before the key."""
+    """Return the entry that a consumer delivered; so many bytes of its subject stand before the key."""
     metadata = message.metadata
     return Entry(
         bucket,
@@ -98,7 +98,7 @@ def from_delivery(bucket: str, prefix_length: int, message: Message) -> Entry:
 
 
 def operation_of(header: bytes) -> Operation:
-    """What a message with that header block did to its key."""
+    """Return what a message with that header block did to its key."""
     if not header:
         return Operation.PUT
     word = find_value(header, b"KV-Operation")

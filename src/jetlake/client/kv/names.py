@@ -17,7 +17,7 @@ _PATTERN = re.compile(r"([-/_=a-zA-Z0-9]+|\*)(\.([-/_=a-zA-Z0-9]+|\*))*(\.>)?|>"
 
 
 def check_key(key: str) -> str:
-    """The name of a key.
+    """Check the name of a key, and return it.
 
     Raises:
         InvalidOptionError: not dot-separated tokens of letters, digits and `-/_=`.
@@ -28,7 +28,7 @@ def check_key(key: str) -> str:
 
 
 def check_pattern(pattern: str) -> str:
-    """A key, or a pattern of keys with `*` for one token and `>` for the rest.
+    """Check a key, or a pattern of keys with `*` for one token and `>` for the rest.
 
     Raises:
         InvalidOptionError: neither.
@@ -39,10 +39,10 @@ def check_pattern(pattern: str) -> str:
 
 
 def stream_name(bucket: str) -> str:
-    """The stream of a bucket."""
+    """Return the stream of a bucket."""
     return STREAM_PREFIX + check_bucket(bucket)
 
 
 def subject_prefix(bucket: str) -> str:
-    """What the subjects of a bucket's keys begin with."""
+    """Return what the subjects of a bucket's keys begin with."""
     return f"$KV.{bucket}."

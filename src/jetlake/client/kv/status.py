@@ -31,7 +31,7 @@ class BucketStatus(Struct, frozen=True):
 
 
 def read_status(info: StreamInfo) -> BucketStatus:
-    """The bucket that a stream holds."""
+    """Return the bucket that a stream holds."""
     config = info.config
     return BucketStatus(
         config.name.removeprefix(STREAM_PREFIX),

@@ -45,7 +45,7 @@ class BoundConsumer:
         )
 
     async def is_push_bound(self) -> bool:
-        """Whether another member of the queue group is bound to the consumer, once this one no longer is."""
+        """Return whether another member of the queue group is bound to the consumer, once this one no longer is."""
         for wait_s in UNBOUND_WAITS_S:
             await asyncio.sleep(wait_s)
             if not (await self.info()).push_bound:
@@ -53,7 +53,7 @@ class BoundConsumer:
         return True
 
     async def has_waiting_pulls(self) -> bool:
-        """Whether another client pulls from the consumer."""
+        """Return whether another client pulls from the consumer."""
         return bool((await self.info()).num_waiting)
 
     async def delete_if_owned(self, is_in_use: Callable[[], Awaitable[bool]] | None) -> None:

@@ -279,7 +279,7 @@ class PullSubscription:
     async def _collect(
         self, pull: TwoStepPull, inbox: _Inbox, timeout_s: float, *, until: PullPhase, reply: bytes = b""
     ) -> list[Message]:
-        """What comes while the fetch is in this phase, or until time is up."""
+        """Return what comes while the fetch is in this phase, or until time is up."""
         mailbox = inbox.mailbox
         collected: list[Message] = []
         try:
@@ -346,7 +346,7 @@ class PullSubscription:
 
 
 def _is_passing(error: JetlakeError) -> bool:
-    """Whether the pull was lost with its connection or its leader, and may be sent again."""
+    """Return whether the pull was lost with its connection or its leader, and may be sent again."""
     if isinstance(error, PullStatusError):
         return classify(PullStatus(error.status, error.description)) is PullOutcome.LOST
     return True

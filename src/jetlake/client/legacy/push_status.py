@@ -115,11 +115,11 @@ class PushStatus:
     # Time and connection
 
     def deadline(self) -> float | None:
-        """When to look for a heartbeat that did not come; None when none is promised or there is no connection."""
+        """Return when to look for a missed heartbeat; None when none is promised or there is no connection."""
         return self._last_heard + self._alarm_s if self._alarm_s and self._is_connected else None
 
     def alarm(self, now: float) -> HeartbeatMissedError | None:
-        """The alarm, if it is due; the next one is due after as much silence again."""
+        """Return the alarm, if it is due; the next one is due after as much silence again."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return None

@@ -39,7 +39,7 @@ _RACES_MAX = 8
 
 
 async def find_stream(api: ApiCaller, request: SubscribeRequest) -> str:
-    """The name of the stream, looked up by the subject if it was not given.
+    """Return the name of the stream, looked up by the subject if it was not given.
 
     Raises:
         StreamNotFoundError: no stream has that subject, or more than one has.
@@ -55,7 +55,7 @@ async def find_stream(api: ApiCaller, request: SubscribeRequest) -> str:
 
 
 async def subscribe_pull(api: ApiCaller, request: SubscribeRequest) -> PullSubscription:
-    """A pull subscription: on the consumer that exists, or on a new one.
+    """Return a pull subscription: on the consumer that exists, or on a new one.
 
     Raises:
         InvalidOptionError: the request contradicts itself; nothing was sent.
@@ -89,7 +89,7 @@ async def subscribe_push(
     request: SubscribeRequest,
     settings: PushSettings,
 ) -> PushSubscription:
-    """A push subscription: on the consumer that exists, or on a new one.
+    """Return a push subscription: on the consumer that exists, or on a new one.
 
     Raises:
         InvalidOptionError: the request contradicts itself; nothing was sent.
@@ -150,7 +150,7 @@ def _subscribed(subscription: PushSubscription, connection: Connection) -> Itera
 
 
 async def _look_up(api: ApiCaller, stream: str, request: SubscribeRequest) -> ConsumerInfo | None:
-    """The consumer that was named, if it is there and fits."""
+    """Return the consumer that was named, if it is there and fits."""
     if not request.name:
         return None
     check_name("consumer", request.name)

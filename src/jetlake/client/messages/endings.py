@@ -68,7 +68,7 @@ class Endings:
 
 
 def inner_cancellation(error: asyncio.CancelledError, message: Message) -> JetlakeError:
-    """The failure of a handler that awaited something cancelled; raises the error when the handler itself is.
+    """Return the failure of a handler that awaited something cancelled; raises the error when the handler itself is.
 
     Raises:
         asyncio.CancelledError: the task that runs the handler is cancelled.

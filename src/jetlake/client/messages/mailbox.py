@@ -72,7 +72,7 @@ class Mailbox:
             await self.wait()
 
     def take_all(self) -> list[Message]:
-        """All messages at once."""
+        """Return all messages at once."""
         taken = list(self.messages)
         self.messages.clear()
         return taken

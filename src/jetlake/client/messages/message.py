@@ -238,7 +238,7 @@ class Message(Struct, gc=False, eq=False):
 
 
 def nak_body(delay: Seconds | None) -> bytes:
-    """The body of an acknowledgement that asks for another delivery, after so many seconds if not at once."""
+    """Return the body of an acknowledgement that asks for another delivery, after so many seconds if not at once."""
     if delay is None:
         return b"-NAK"
     delay_ns = nanoseconds(delay)

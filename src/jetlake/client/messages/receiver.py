@@ -52,22 +52,22 @@ class Receiver(ABC):
         """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""
 
     async def wind_down(self) -> None:  # noqa: B027  not every receiver cares
-        """The client drains: end without loss, and return when what was received is done."""
+        """End without loss because the client drains, and return when what was received is done."""
 
     async def settle(self) -> None:  # noqa: B027  not every receiver cares
-        """The client drains and nothing receives any more: return when what was published is answered."""
+        """Return when what was published is answered; the client drains, and nothing receives any more."""
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:  # noqa: B027  not every receiver cares
-        """The server refused to publish to this subject."""
+        """Take note that the server refused to publish to this subject."""
 
     def abandon(self) -> None:  # noqa: B027  not every receiver cares
         """Winding down took too long: stop whatever still works."""
 
     def disconnected(self) -> None:  # noqa: B027  not every receiver cares
-        """The connection was lost; it will be subscribed again on the next one."""
+        """Take note that the connection was lost; the next one gets the subscription again."""
 
     def reconnected(self) -> None:  # noqa: B027  not every receiver cares
-        """The subscription is in place again on a new connection."""
+        """Take note that the subscription is in place again on a new connection."""
 
     def cluster_changed(self) -> None:  # noqa: B027  not every receiver cares
         """Another server joined or left the cluster of the connected one."""

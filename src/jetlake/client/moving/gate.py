@@ -89,7 +89,7 @@ class Gate:
                 await asyncio.sleep(_POLL_S)
 
     async def _proposed(self) -> int | None:
-        """The last sequence that was given to a message, stored or about to be; None where the stream does not tell.
+        """Return the last sequence given to a message, stored or about to be; None where the stream does not tell.
 
         A message that the stream must refuse passes everything that publishers' messages pass, behind all of them, and
         the refusal names that sequence.

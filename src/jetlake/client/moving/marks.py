@@ -54,12 +54,12 @@ class Fence(Value, frozen=True):
 
 
 def fence_subject(name: str) -> str:
-    """The only subject of a closed stream."""
+    """Return the only subject of a closed stream."""
     return f"_jetlake.moved.{name}"
 
 
 def staging_prefix(name: str) -> str:
-    """What the subjects of copied messages begin with on their way into a staged stream."""
+    """Return what the subjects of copied messages begin with on their way into a staged stream."""
     return f"_jetlake.moving.{name}"
 
 
@@ -78,14 +78,14 @@ def is_closed(config: StreamConfig) -> bool:
 
 
 def marked(config: StreamConfig, fence: Fence) -> StreamConfig:
-    """The source's configuration with its mark; closed, if the mark says since when."""
+    """Return the source's configuration with its mark; closed, if the mark says since when."""
     subjects = (fence_subject(config.name),) if fence.closed_at else fence.subjects
     metadata = {**config.metadata, _FENCE: encode(fence).decode()}
     return msgspec.structs.replace(config, subjects=subjects, metadata=metadata)
 
 
 def unmarked(config: StreamConfig) -> StreamConfig:
-    """The source's configuration as it was before the move."""
+    """Return the source's configuration as it was before the move."""
     fence = fence_of(config)
     return config if fence is None else _without_marks(msgspec.structs.replace(config, subjects=fence.subjects))
 
@@ -101,7 +101,7 @@ def is_complete(config: StreamConfig) -> bool:
 
 
 def staged(config: StreamConfig, num_replicas: int, *, takes_tail: bool) -> StreamConfig:
-    """The configuration of the copy while it is made.
+    """Return the configuration of the copy while it is made.
 
     Limits are lifted, since only the source decides what goes; a limit by subject stays where it removes at the target
     what it removed at the source.
@@ -133,12 +133,12 @@ def staged(config: StreamConfig, num_replicas: int, *, takes_tail: bool) -> Stre
 
 
 def with_bulk(config: StreamConfig) -> StreamConfig:
-    """The configuration of a staged stream whose bulk is copied."""
+    """Return the configuration of a staged stream whose bulk is copied."""
     return msgspec.structs.replace(config, metadata={**config.metadata, _STAGE: _FOLLOWING})
 
 
 def opened(config: StreamConfig, num_replicas: int) -> StreamConfig:
-    """The configuration of the copy when it takes the place of the source.
+    """Return the configuration of the copy when it takes the place of the source.
 
     Args:
         config: the source's, without marks.
@@ -148,7 +148,7 @@ def opened(config: StreamConfig, num_replicas: int) -> StreamConfig:
 
 
 def _placed(config: StreamConfig, num_replicas: int) -> StreamConfig:
-    """The configuration on other servers, which the source's placement does not name."""
+    """Return the configuration on other servers, which the source's placement does not name."""
     return msgspec.structs.replace(config, num_replicas=num_replicas, placement=None)
 
 

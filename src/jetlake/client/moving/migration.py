@@ -141,7 +141,7 @@ class Migration:
         await self._gate(stream).open()
 
     async def _find_copy(self, stream: Stream) -> Stream | None:
-        """The stream of that name at the target, if it is the copy: staged, or open while the source is closed."""
+        """Return the stream of that name at the target if it is the copy: staged, or open with a closed source."""
         try:
             copy = await self._target.stream(self._name)
         except StreamNotFoundError:
@@ -310,6 +310,6 @@ class Migration:
 
 
 def _counts(state: StreamState) -> dict[str, int]:
-    """What must be equal; an empty stream has no first message."""
+    """Return what must be equal; an empty stream has no first message."""
     first = state.first_seq if state.messages else 0
     return {"messages": state.messages, "first": first, "last": state.last_seq, "subjects": state.num_subjects}

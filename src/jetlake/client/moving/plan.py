@@ -41,7 +41,7 @@ def check_movable(config: StreamConfig, consumers: list[ConsumerInfo], target_fe
 
 
 def reason_for_whole(info: StreamInfo, consumers: list[ConsumerInfo], whole_max_bytes: int) -> str:
-    """Why a stream is copied whole in the pause; empty when its bulk is copied before."""
+    """Return why a stream is copied whole in the pause; empty when its bulk is copied before."""
     config = info.config
     if info.state.bytes <= whole_max_bytes:
         return "it is small"

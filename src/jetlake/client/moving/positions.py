@@ -25,12 +25,12 @@ _SETTLE_S = 15.0
 
 
 async def durable_consumers(stream: Stream) -> list[ConsumerInfo]:
-    """The consumers that move with a stream; readers of ephemeral ones make new ones by themselves."""
+    """Return the consumers that move with a stream; readers of ephemeral ones make new ones by themselves."""
     return [info for info in await stream.consumers() if info.config.durable_name and not info.config.is_copying]
 
 
 def undone(info: ConsumerInfo) -> int:
-    """How many messages a consumer has yet to see acknowledged."""
+    """Return how many messages a consumer has yet to see acknowledged."""
     return info.num_pending + info.num_ack_pending
 
 

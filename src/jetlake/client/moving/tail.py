@@ -59,7 +59,7 @@ class Tail:
         return max(0, last - copied)
 
     async def _messages(self, begin: int, last: int) -> AsyncIterator[StoredMessage]:
-        """The source's messages of a range; the stream's leader says where they end, not the reader."""
+        """Yield the source's messages of a range; the stream's leader says where they end, not the reader."""
         while begin <= last:
             async for message in self._read(begin):
                 if message.sequence > last:

@@ -35,7 +35,7 @@ class ObjectStoreOptions(TypedDict, total=False):
 
 
 def object_store_config(bucket: str, options: ObjectStoreOptions) -> StreamConfig:
-    """The stream that holds an object store.
+    """Return the stream that holds an object store.
 
     Raises:
         InvalidOptionError: an option that does not exist, or a value that cannot work.

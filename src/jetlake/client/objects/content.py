@@ -22,12 +22,12 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 def is_repeatable(content: ObjectContent) -> bool:
-    """Whether the content can be read from its beginning once more."""
+    """Return whether the content can be read from its beginning once more."""
     return isinstance(content, (bytes, bytearray, memoryview, os.PathLike))
 
 
 async def content_size(content: ObjectContent) -> int:
-    """How many bytes the content has; 0 where nobody knows before the end."""
+    """Return how many bytes the content has; 0 where nobody knows before the end."""
     if isinstance(content, (bytes, bytearray)):
         return len(content)
     if isinstance(content, memoryview):
@@ -38,7 +38,7 @@ async def content_size(content: ObjectContent) -> int:
 
 
 async def cut(content: ObjectContent, chunk_bytes: int) -> AsyncIterator[bytes]:
-    """The content in chunks of this size, the last one smaller.
+    """Yield the content in chunks of this size, the last one smaller.
 
     Files are read, and plain iterators are advanced, in a thread.
 
@@ -100,7 +100,7 @@ def _is_file(content: object) -> bool:
 
 
 def _take(pieces: Iterator[bytes], block_bytes: int) -> list[bytes]:
-    """The next pieces, enough for a block; none at the end."""
+    """Return the next pieces, enough for a block; none at the end."""
     taken: list[bytes] = []
     size = 0
     for piece in pieces:

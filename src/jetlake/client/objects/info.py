@@ -104,7 +104,7 @@ class _WireInfo(Value, frozen=True):
 
 
 def encode_info(info: ObjectInfo) -> bytes:
-    """The JSON that describes an object."""
+    """Return the JSON that describes an object."""
     wire = _WireInfo(
         name=info.name,
         description=info.description,
@@ -122,7 +122,7 @@ def encode_info(info: ObjectInfo) -> bytes:
 
 
 def check_info(info: ObjectInfo) -> bytes:
-    """The JSON that describes an object, checked: one that nobody can read would hide all objects of a list.
+    """Check an object and return its JSON: one that nobody can read would hide all objects of a list.
 
     Raises:
         InvalidOptionError: a field has another type than it must have.
@@ -136,7 +136,7 @@ def check_info(info: ObjectInfo) -> bytes:
 
 
 def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> ObjectInfo:
-    """The object that a message describes.
+    """Return the object that a message describes.
 
     Raises:
         ObjectError: the message is no such description.
@@ -164,17 +164,17 @@ def decode_info(bucket: str, data: bytes, *, revision: int, time_ns: int) -> Obj
 
 
 def header_lists(headers: ObjectHeaders) -> dict[str, list[str]]:
-    """The headers with a list for every value."""
+    """Return the headers with a list for every value."""
     return {key: list(values) if isinstance(values, (list, tuple)) else [values] for key, values in headers.items()}
 
 
 def written_digest(sha256: bytes) -> str:
-    """A digest as the wire has it."""
+    """Return a digest as the wire has it."""
     return _DIGEST_PREFIX + urlsafe_b64encode(sha256).decode()
 
 
 def is_digest(written: str, sha256: bytes) -> bool:
-    """Whether a digest on the wire is this one; clients write it with and without padding."""
+    """Return whether a digest on the wire is this one; clients write it with and without padding."""
     kind, value = written[: len(_DIGEST_PREFIX)], written[len(_DIGEST_PREFIX) :]
     mine = written_digest(sha256)[len(_DIGEST_PREFIX) :]
     return kind.upper() == _DIGEST_PREFIX and value.rstrip("=") == mine.rstrip("=")

@@ -17,7 +17,7 @@ _NAME_BYTES_MAX = 2400
 
 
 def check_name(name: str) -> str:
-    """The name of an object, which may be any text.
+    """Check the name of an object, which may be any text, and return it.
 
     Raises:
         InvalidOptionError: it is empty, too long, or no text.
@@ -37,20 +37,20 @@ def _bytes(name: str) -> bytes:
 
 
 def stream_name(bucket: str) -> str:
-    """The stream of an object store."""
+    """Return the stream of an object store."""
     return STREAM_PREFIX + check_bucket(bucket)
 
 
 def chunk_prefix(bucket: str) -> str:
-    """What the subjects of all chunks of an object store begin with."""
+    """Return what the subjects of all chunks of an object store begin with."""
     return f"$O.{bucket}.C."
 
 
 def chunk_subject(bucket: str, nuid: str) -> str:
-    """The subject of one object's chunks."""
+    """Return the subject of one object's chunks."""
     return chunk_prefix(bucket) + nuid
 
 
 def info_subject(bucket: str, name: str) -> str:
-    """The subject of the message that describes an object."""
+    """Return the subject of the message that describes an object."""
     return f"$O.{bucket}.M.{urlsafe_b64encode(_bytes(check_name(name))).decode()}"

@@ -96,7 +96,7 @@ class ObjectReader:
             await self._reading.stop()
 
     async def next_batch(self) -> list[bytes]:
-        """The chunks that are there, at least one; an empty list at the end.
+        """Return the chunks that are there, at least one; an empty list at the end.
 
         Raises:
             ObjectError: the content is not what the object store says it is, or was replaced meanwhile.
@@ -158,5 +158,5 @@ class ObjectReader:
                 await self.stop()
 
     async def read(self) -> bytes:
-        """All that is left of the content."""
+        """Return all that is left of the content."""
         return b"".join([chunk async for chunk in self])

@@ -29,7 +29,7 @@ class ObjectStoreStatus(Struct, frozen=True):
 
 
 def read_status(info: StreamInfo) -> ObjectStoreStatus:
-    """The object store that a stream holds."""
+    """Return the object store that a stream holds."""
     config = info.config
     return ObjectStoreStatus(
         config.name.removeprefix(STREAM_PREFIX),

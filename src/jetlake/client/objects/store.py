@@ -78,7 +78,7 @@ class ObjectStore:
     # Reading
 
     async def info(self, name: str, *, include_deleted: bool = False) -> ObjectInfo:
-        """What is known of an object; of a link, the link itself.
+        """Return what is known of an object; of a link, the link itself.
 
         Args:
             name: the object's name.
@@ -93,7 +93,7 @@ class ObjectStore:
         return found
 
     async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
-        """The content of an object, or of the object that a link leads to.
+        """Return the content of an object, or of the object that a link leads to.
 
         Args:
             name: the object's name.
@@ -137,7 +137,7 @@ class ObjectStore:
         return ObjectReader(check_name(name), self._found, progress)
 
     async def _found(self, name: str) -> FoundObject:
-        """The object behind all links."""
+        """Return the object behind all links."""
         store = self
         for _ in range(_LINKS_MAX):
             found = await store.info(name)
@@ -152,7 +152,7 @@ class ObjectStore:
         raise ObjectError(f"{name!r} of {store.bucket!r} is a link behind {_LINKS_MAX} others")
 
     async def list(self, *, include_deleted: bool = False) -> list[ObjectInfo]:
-        """All objects, as the object store is now.
+        """Return all objects, as the object store is now.
 
         Args:
             include_deleted: list the markers of deleted objects too.
@@ -167,7 +167,7 @@ class ObjectStore:
         ignore_deletes: bool = False,
         handler: WatchHandler[ObjectInfo] | None = None,
     ) -> ObjectWatch:
-        """What objects there are now and every change from then on.
+        """Return what objects there are now and every change from then on.
 
         ::
 
@@ -196,7 +196,7 @@ class ObjectStore:
         return ObjectWatch(bucket, ordered, changed, handler)
 
     async def status(self) -> ObjectStoreStatus:
-        """What the object store is like and how much is in it."""
+        """Return what the object store is like and how much is in it."""
         return read_status(await self.stream.info())
 
     # Writing
@@ -314,7 +314,7 @@ class ObjectStore:
         return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
 
     async def _last(self, name: str, *, direct: bool | None = None) -> ObjectInfo | None:
-        """The object or marker of a name, from the stream's leader unless `direct` allows any copy."""
+        """Return the object or marker of a name, from the stream's leader unless `direct` allows any copy."""
         try:
             message = await self.stream.get(last_by_subject=info_subject(self.bucket, name), direct=direct)
         except MessageNotFoundError:
@@ -367,14 +367,14 @@ class ObjectStore:
         return stored
 
     async def _live(self, name: str) -> ObjectInfo:
-        """The object that is to be changed."""
+        """Return the object that is to be changed."""
         found = await self._last(name, direct=False)
         if found is None or found.is_deleted:
             raise ObjectNotFoundError(self.bucket, name)
         return found
 
     async def _vacant(self, name: str, *, is_link_replaced: bool = False) -> ObjectInfo | None:
-        """What is left of an object under a name that is free, if anything is."""
+        """Return what is left of an object under a name that is free, if anything is."""
         found = await self._last(name, direct=False)
         if found is None or found.is_deleted or (is_link_replaced and found.link is not None):
             return found

@@ -18,7 +18,7 @@ __all__ = ["object_stores"]
 
 
 def object_stores(api: ApiCaller, publisher: Publisher) -> Buckets[ObjectStore, ObjectStoreOptions]:
-    """The object stores.
+    """Return the object stores.
 
     Args:
         api: manages their streams.

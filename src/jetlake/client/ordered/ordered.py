@@ -63,7 +63,7 @@ class OrderedConsumer:
         return self._consumer.name if self._consumer is not None else ""
 
     async def info(self) -> ConsumerInfo:
-        """What the server says about the consumer that is used right now; one is made if there is none."""
+        """Return what the server says about the consumer that is used right now; one is made if there is none."""
         return await (await self._ready()).info()
 
     # Reading on and on
@@ -117,7 +117,7 @@ class OrderedConsumer:
             await entered.stop()
 
     def batches(self) -> AsyncIterator[list[Message]]:
-        """All messages that are there, again and again; the fastest way to take many."""
+        """Return all messages that are there, again and again; the fastest way to take many."""
         return self.consume().batches()
 
     # Reading in pieces
@@ -131,19 +131,19 @@ class OrderedConsumer:
         idle_heartbeat: Seconds | None = None,
         no_wait: bool = False,
     ) -> OrderedFetch:
-        """The next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
+        """Return the next messages, as `Consumer.fetch`; each call goes on where the last one ended."""
         options = fetch_options(
             max_messages, max_bytes=max_bytes, expires=expires, idle_heartbeat=idle_heartbeat, no_wait=no_wait
         )
         return OrderedFetch(self, options)
 
     async def next(self, timeout: Seconds = 5.0) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds; 0 takes what is there."""
+        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there."""
         messages = await self.fetch_once(next_options(timeout))
         return messages[0] if messages else None
 
     async def fetch_once(self, options: FetchOptions) -> list[Message]:
-        """One fetch, repeated on new consumers while the old one is lost; once, when it is refused."""
+        """Return one fetch, repeated on new consumers while the old one is lost; once, when it is refused."""
         connection = self._api.connection
         end_at = connection.loop.time() + (options.expires_s or connection.options.request_timeout_s)
         has_failed = False

@@ -116,7 +116,7 @@ async def _check_stream(api: ApiCaller, stream: str, state: OrderedState) -> Non
 
 
 async def _until_ready(api: ApiCaller, call: Callable[[], Awaitable[T]]) -> T:
-    """The result of the call, made again while the server is not ready."""
+    """Return the result of the call, made again while the server is not ready."""
     give_up_at = api.connection.loop.time() + _GIVE_UP_S
     wait_s = _RETRY_FIRST_S
     while True:
@@ -142,7 +142,7 @@ def discard_consumer(api: ApiCaller, stream: str, name: str) -> None:
 
 
 def _is_passing(error: JetlakeError) -> bool:
-    """Whether trying again may help: no answer, no connection, JetStream not there yet."""
+    """Return whether trying again may help: no answer, no connection, JetStream not there yet."""
     code = getattr(error, "code", None)
     return isinstance(error, (ClientConnectionError, TimeoutError)) or (isinstance(code, int) and code >= 500)
 

@@ -57,7 +57,7 @@ class OrderedState:
         self.gap: SequenceGapError | None = None
 
     def next_config(self) -> ConsumerConfig:
-        """The configuration of the next consumer: as asked for at first, behind the last good message afterwards."""
+        """Return the configuration of the next consumer: as asked for, then behind the last good message."""
         self.resets += 1
         self._expected = 1
         self.gap = None
@@ -68,7 +68,7 @@ class OrderedState:
         return msgspec.structs.replace(self._config, **changes)
 
     def created(self, info: ConsumerInfo) -> None:
-        """The consumer is there; before its first message, its position says where the next one would have to begin."""
+        """Take note of a new consumer, whose position says where the next one begins before its first message."""
         if not self._began:
             self._began = info.created
             self.pending_at_start = info.num_pending
@@ -77,11 +77,11 @@ class OrderedState:
             self._begin_at = info.delivered.stream_seq + 1
 
     def has_all(self, info: ConsumerInfo) -> bool:
-        """Whether all deliveries of the consumer were received."""
+        """Return whether all deliveries of the consumer were received."""
         return info.delivered.consumer_seq < self._expected
 
     def has_more_than(self, info: ConsumerInfo) -> bool:
-        """Whether more deliveries were received than the consumer knows of: it has lost its state."""
+        """Return whether more deliveries were received than the consumer knows of: it has lost its state."""
         return info.delivered.consumer_seq < self._expected - 1
 
     def check_stream(self, info: StreamInfo) -> None:
@@ -95,7 +95,7 @@ class OrderedState:
             raise StreamReplacedError(info.config.name, self.last_stream_seq)
 
     def accept(self, messages: list[Message]) -> list[Message]:
-        """The messages that follow the last good one, in order; `gap` is set when the others do not."""
+        """Return the messages that follow the last good one, in order; `gap` is set when the others do not."""
         if self.gap is not None or not messages:
             return []
         expected = self._expected
@@ -135,7 +135,7 @@ class OrderedState:
         return fresh
 
     def heard_heartbeat(self, last_consumer_seq: int) -> bool:
-        """Whether a heartbeat agrees with what was received; if not, deliveries were lost and `gap` is set."""
+        """Return whether a heartbeat agrees with what was received; if not, deliveries were lost and `gap` is set."""
         if last_consumer_seq >= self._expected and self.gap is None:
             self.gap = SequenceGapError(self._expected, last_consumer_seq + 1, self.last_stream_seq)
         return self.gap is None

@@ -87,7 +87,7 @@ class Watch(Generic[T]):
         await self._reading.wait()
 
     async def current(self) -> list[T]:
-        """What there was when the watch began and was not taken yet; it may be nothing.
+        """Return what there was when the watch began and was not taken yet; it may be nothing.
 
         Raises:
             ConsumeError: the watch ended.
@@ -111,7 +111,7 @@ class Watch(Generic[T]):
         return values
 
     async def next(self, timeout: Seconds | None = None) -> T:
-        """The next change.
+        """Return the next change.
 
         Args:
             timeout: seconds to wait; for ever when None.
@@ -126,7 +126,7 @@ class Watch(Generic[T]):
                 return value
 
     async def next_batch(self) -> list[T]:
-        """All changes that are there, at least one; an empty list once the watch was stopped.
+        """Return all changes that are there, at least one; an empty list once the watch was stopped.
 
         Raises:
             ConsumeError: the watch ended.

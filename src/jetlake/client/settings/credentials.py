@@ -28,7 +28,7 @@ class Credentials:
         pair.wipe()
 
     def sign(self, nonce: str) -> str:
-        """The signature of the nonce as CONNECT carries it."""
+        """Return the signature of the nonce as CONNECT carries it."""
         pair = _key_pair(self._seed)
         try:
             signature: bytes = pair.sign(nonce.encode())
@@ -54,7 +54,7 @@ def _key_pair(seed: bytes):  # type: ignore[no-untyped-def]  # the nkeys package
 
 
 def read_seed(seed: str | Path) -> Credentials:
-    """An nkey seed (`SU…`), or the path of a file that holds one.
+    """Return an nkey seed (`SU…`), or the path of a file that holds one.
 
     Raises:
         InvalidOptionError: the file cannot be read or holds no seed.
@@ -67,7 +67,7 @@ def read_seed(seed: str | Path) -> Credentials:
 
 
 def read_credentials(credentials: str | Path) -> Credentials:
-    """A creds file with a user JWT and its seed: its path, or its text.
+    """Return a creds file with a user JWT and its seed: its path, or its text.
 
     Raises:
         InvalidOptionError: the file cannot be read or misses one of the two.

@@ -23,7 +23,7 @@ KeySource = str | Path | Callable[[], str | Path | Awaitable[str | Path]]
 
 
 def asking(ask: Callable[[], Any], read: Callable[[str | Path], Credentials]) -> Callable[[], Awaitable[Credentials]]:
-    """A function that asks for a text or path and reads the credentials there."""
+    """Return a function that asks for a text or path and reads the credentials there."""
 
     async def credentials() -> Credentials:
         given = ask()
@@ -33,7 +33,7 @@ def asking(ask: Callable[[], Any], read: Callable[[str | Path], Credentials]) ->
 
 
 async def answered(option: str, value: R | Callable[[], R | Awaitable[R]], timeout_s: float) -> R:
-    """The value, asked for if it is a function.
+    """Return the value, asked for if it is a function.
 
     Raises:
         ClientConnectionError: the function failed; another attempt asks again.

@@ -138,7 +138,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
         return any(map(callable, (self.user, self.password, self.token, self.credentials)))
 
     async def answered(self) -> ConnectOptions:
-        """The options with what the functions give now.
+        """Return the options with what the functions give now.
 
         Raises:
             ClientConnectionError: a function failed.
@@ -158,7 +158,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
 def build_options(
     servers: str | Iterable[str] | None = None, *, context: str | bool | None = None, **given: Any
 ) -> ConnectOptions:
-    """The options from what `jetlake.connect` was given.
+    """Return the options from what `jetlake.connect` was given.
 
     Raises:
         InvalidOptionError: an option that cannot work.
@@ -170,7 +170,7 @@ def build_options(
 
 
 def _with_context(name: str | bool, given: dict[str, Any]) -> dict[str, Any]:
-    """What is given, and from a saved context what is not."""
+    """Return what is given, and from a saved context what is not."""
     from jetlake.client.settings.saved_context import read_context  # Loaded only where contexts are used.
 
     saved = read_context(name if isinstance(name, str) else None).connect_options()

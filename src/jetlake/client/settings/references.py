@@ -19,13 +19,13 @@ _REFERENCE = re.compile(r"(?i)(file|env|op)://(.*)|(data):[^,]*;base64,(.*)", re
 
 
 def file_path(value: str) -> str:
-    """The path, with `~` and variables expanded; empty for none."""
+    """Return the path, with `~` and variables expanded; empty for none."""
     path = value[len("file://") :] if value.lower().startswith("file://") else value
     return str(Path(os.path.expandvars(path)).expanduser()) if path else ""
 
 
 def key_source(value: str) -> str | Path:
-    """The path of a file with keys, or the text that another reference leads to.
+    """Return the path of a file with keys, or the text that another reference leads to.
 
     Raises:
         InvalidOptionError: the reference leads nowhere.
@@ -37,7 +37,7 @@ def key_source(value: str) -> str | Path:
 
 
 def secret_text(value: str) -> str:
-    """The text itself, or what a reference leads to.
+    """Return the text itself, or what a reference leads to.
 
     Raises:
         InvalidOptionError: the reference leads nowhere.
@@ -50,7 +50,7 @@ def secret_text(value: str) -> str:
 
 
 def program_output(*command: str) -> bytes:
-    """What a program that keeps secrets prints.
+    """Return what a program that keeps secrets prints.
 
     Raises:
         InvalidOptionError: it is not installed, or fails.

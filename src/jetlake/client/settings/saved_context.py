@@ -44,7 +44,7 @@ class SavedContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     windows_cert_store: str = ""
 
     def connect_options(self) -> dict[str, Any]:
-        """The arguments of `build_options` that the context gives: only those that it sets.
+        """Return the arguments of `build_options` that the context gives: only those that it sets.
 
         The first login that is set counts, in this order: user, creds, nkey, user_jwt, token.
 
@@ -105,12 +105,12 @@ def read_context(name: str | None = None) -> SavedContext:
 
 
 def saved_context_names() -> list[str]:
-    """The names of the contexts that the `nats` command saved."""
+    """Return the names of the contexts that the `nats` command saved."""
     return sorted(file.stem for file in (_folder() / "context").glob("*.json"))
 
 
 def selected_context() -> str | None:
-    """The name of the context that `nats context select` chose, if there is one."""
+    """Return the name of the context that `nats context select` chose, if there is one."""
     try:
         return (_folder() / "context.txt").read_text().strip() or None
     except OSError:
@@ -131,7 +131,7 @@ class _Profile(msgspec.Struct, frozen=True):
 
 
 def _ask_nsc(lookup: str) -> tuple[str, str]:
-    """The servers and the path of the credentials that `nsc` knows for a user."""
+    """Return the servers and the path of the credentials that `nsc` knows for a user."""
     try:
         profile = msgspec.json.decode(program_output("nsc", "generate", "profile", lookup), type=_Profile)
     except msgspec.MsgspecError as error:

@@ -102,5 +102,5 @@ def _unquote(text: str) -> str:
 
 
 def without_login(text: str) -> str:
-    """An address as it may be shown, whether it can be read or not: no login, and no port that may be half of one."""
+    """Return an address as it may be shown, valid or not: no login, and no port that may be half of one."""
     return re.sub(r"(?<=\w):(?!//)(?!\d*/?$)[^/@,]*$", ":…", re.sub(r"//.*@|^[^/]*@", "//…@", text))

@@ -34,7 +34,7 @@ class Backoff(Struct, frozen=True):
     """The share of a wait that is random."""
 
     def wait_s(self, rounds: int, random: Random) -> float:
-        """The wait after so many rounds in a row that found nobody (at least one)."""
+        """Return the wait after so many rounds in a row that found nobody (at least one)."""
         wait_s = min(self.max_s, self.first_s * self.factor ** min(rounds - 1, 64))
         return wait_s * (1 - self.jitter * random.random())
 
@@ -113,7 +113,7 @@ class ServerPool:
         self._given_up.clear()
 
     def next_attempt(self) -> Attempt | None:
-        """The server to try next and how long to wait before; None when all were given up."""
+        """Return the server to try next and how long to wait before; None when all were given up."""
         if not self._entries:
             return None
         wait_s = 0.0
@@ -127,7 +127,7 @@ class ServerPool:
         return Attempt(entry.address, wait_s)
 
     def failed(self, address: ServerAddress, reason: str, *, authorization: bool = False) -> None:
-        """The server could not be reached, or it refused us."""
+        """Take note that the server could not be reached, or refused the client."""
         entry = self._entry(address)
         if entry is None:
             return
@@ -141,7 +141,7 @@ class ServerPool:
             self._tried_in_round = max(0, self._tried_in_round - 1)
 
     def connected(self, address: ServerAddress, *, first: bool = False) -> None:
-        """The server took us, for the first time at all or again."""
+        """Take note that the server accepted the client, for the first time or again."""
         if first:
             self._rounds = self._tried_in_round = 0
         self._given_up.clear()
@@ -152,7 +152,7 @@ class ServerPool:
                 entry.failures = 0 if first else entry.failures
 
     def lost(self, address: ServerAddress, *, lasted: bool) -> None:
-        """The connection to this server broke: the others are tried before it.
+        """Take note that the connection to this server broke: the others are tried before it.
 
         Args:
             address: the server.

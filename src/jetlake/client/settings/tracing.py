@@ -31,7 +31,7 @@ def trace_sends(client: Any, tracing: Tracing | None) -> None:
 
 
 def _making(make: Callable[..., Any], tracing: Tracing, *sends: str) -> Callable[..., Any]:
-    """A function that makes an object whose sends are traced, and those of its batches."""
+    """Return a function that makes an object whose sends are traced, and those of its batches."""
 
     @wraps(make)
     def make_traced(*args: Any, **options: Any) -> Any:

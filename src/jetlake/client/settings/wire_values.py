@@ -33,7 +33,7 @@ _known: dict[str, bytes] = {}
 
 
 def publish_subject(subject: str) -> bytes:
-    """The bytes of a subject that one can publish to.
+    """Return the bytes of a subject that one can publish to.
 
     Raises:
         BadSubjectError: it is empty, has empty tokens, blanks or wildcards.
@@ -56,7 +56,7 @@ def _check_publish(subject: str) -> bytes:
 
 
 def reply_subject(reply: str, subject: bytes) -> bytes:
-    """The bytes of a reply subject that goes with a subject; empty for none.
+    """Return the bytes of a reply subject that goes with a subject; empty for none.
 
     Raises:
         BadSubjectError: nobody can publish to it, or both together are longer than a server takes.
@@ -70,7 +70,7 @@ def reply_subject(reply: str, subject: bytes) -> bytes:
 
 
 def subscribe_subject(subject: str) -> bytes:
-    """The bytes of a subject or pattern that one can subscribe to.
+    """Return the bytes of a subject or pattern that one can subscribe to.
 
     Raises:
         BadSubjectError: it is empty, has empty tokens or blanks, or `>` is not its last token.
@@ -85,7 +85,7 @@ def subscribe_subject(subject: str) -> bytes:
 
 
 def queue_bytes(queue: str) -> bytes:
-    """The bytes of a queue group's name; empty for none.
+    """Return the bytes of a queue group's name; empty for none.
 
     Raises:
         InvalidOptionError: it holds blanks.
@@ -99,7 +99,7 @@ def queue_bytes(queue: str) -> bytes:
 
 
 def payload_bytes(payload: object) -> bytes:
-    """The payload as bytes.
+    """Return the payload as bytes.
 
     Raises:
         InvalidOptionError: it is text or no bytes at all.
@@ -113,7 +113,7 @@ def payload_bytes(payload: object) -> bytes:
 
 
 def header_bytes(headers: HeadersLike | None) -> bytes:
-    """The header block; empty for none.
+    """Return the header block; empty for none.
 
     Raises:
         BadHeaderError: a key or value would break it.

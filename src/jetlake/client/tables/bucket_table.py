@@ -68,7 +68,7 @@ def _operations(messages: MessageColumns, view: BucketView) -> list[str]:
 
 
 def _newest(found: Iterator[MessageColumns], view: BucketView) -> Iterator[MessageColumns]:
-    """The newest value of each key, in the order in which they were put; only at the end it is known which they are."""
+    """Yield the newest value of each key, in the order of puts; only at the end it is known which they are."""
     parts = list(found)
     if not parts:
         return
@@ -84,7 +84,7 @@ def _newest(found: Iterator[MessageColumns], view: BucketView) -> Iterator[Messa
 
 
 def _with_values(messages: MessageColumns, view: BucketView) -> MessageColumns:
-    """The entries with their values as programs use them."""
+    """Return the entries with their values as programs use them."""
     assert view.value is not None
     values = [
         view.value(payload) if operation == "put" else payload
@@ -106,7 +106,7 @@ class _EntryRows:
         self.schema = pa.schema(columns)
 
     def build(self, messages: MessageColumns) -> pa.RecordBatch:
-        """The entries as one record batch.
+        """Return the entries as one record batch.
 
         Raises:
             BadPayloadError: a value could not be decoded.

@@ -139,7 +139,7 @@ class LinkedRows(Iterator[T]):
 
 
 def _like(connection: Connection) -> ConnectOptions:
-    """The client's options, with the server first that it is connected to."""
+    """Return the client's options, with the server first that it is connected to."""
     options, address = connection.options, connection.address
     if address is None or options.server is not None:
         return options

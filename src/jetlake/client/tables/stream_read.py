@@ -42,7 +42,7 @@ class _LinkedOptions:
 
 
 def read_stream(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
-    """The messages between the options' start and end, as the stream is now; planned before this returns.
+    """Return the messages between the options' start and end, as the stream is now; planned before this returns.
 
     Raises:
         StreamNotFoundError: there is no such stream.
@@ -54,7 +54,7 @@ def read_stream(link: Link, stream: str, options: TableOptions) -> Iterator[Mess
 
 
 def read_bucket(link: Link, stream: str, options: TableOptions) -> Iterator[MessageColumns]:
-    """All messages of a bucket's stream, then those that came meanwhile, until there are no more.
+    """Yield all messages of a bucket's stream, then those that came meanwhile, until there are no more.
 
     A value that is superseded before it is read is missed, and the one that superseded it is behind the end that was
     planned; so only a read that has caught up has a value of every key.

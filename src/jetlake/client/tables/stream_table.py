@@ -46,7 +46,7 @@ def begin_stream_read(link: ClientLink, stream: str, options: TableOptions) -> O
 def value_decoder(
     options: TableOptions, found: Iterator[MessageColumns]
 ) -> tuple[pa.StructType | None, Decoder | None, Iterator[MessageColumns]]:
-    """The type of the decoded payloads, what decodes them, and the messages, of which some may have been looked at."""
+    """Return the type of the decoded payloads, their decoder, and the messages, some of them looked at."""
     if options.payload == "raw":
         return None, None, found
     if options.payload == "avro":

@@ -43,11 +43,11 @@ class Table:
         return self._read
 
     async def schema(self) -> pa.Schema:
-        """The schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        """Return the schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
         return await _in_thread(self._read.make_link(), self._read.schema_of)
 
     async def arrow_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The rows as record batches, as they come; only a few of them are in memory at a time.
+        """Yield the rows as record batches, as they come; only a few of them are in memory at a time.
 
         Raises:
             DataLossError: messages went away before they were read.
@@ -62,19 +62,19 @@ class Table:
             rows.close()
 
     async def to_arrow(self) -> pa.Table:
-        """The whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
+        """Return the whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_arrow)
 
     async def to_pandas(self) -> Any:
-        """The whole as a pandas DataFrame; errors as in `arrow_batches`."""
+        """Return the whole as a pandas DataFrame; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_pandas)
 
     async def to_polars(self) -> Any:
-        """The whole as a polars DataFrame; errors as in `arrow_batches`."""
+        """Return the whole as a polars DataFrame; errors as in `arrow_batches`."""
         return await _in_thread(self._read.make_link(), self._read.to_polars)
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """A DuckDB relation over the table, read anew each time that the relation is executed.
+        """Return a DuckDB relation over the table, read anew each time that the relation is executed.
 
         Executing it waits: do that in a thread, as in `await asyncio.to_thread(relation.fetchall)`.
 

@@ -49,17 +49,17 @@ class TableRead:
         return f"<Table of {self._name!r}>"
 
     def schema(self) -> pa.Schema:
-        """The schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
+        """Return the schema of the rows; of JSON payloads without a given schema it is found in the first of them."""
         return self.schema_of(self.make_link())
 
     def schema_of(self, link: ClientLink) -> pa.Schema:
-        """The schema, found over a link."""
+        """Return the schema, found over a link."""
         read = self.begin(link)
         read.batches.close()
         return read.schema
 
     def arrow_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as record batches, as they come; only a few of them are in memory at a time.
+        """Return the rows as record batches, as they come; only a few of them are in memory at a time.
 
         Raises:
             DataLossError: messages went away before they were read.
@@ -68,7 +68,7 @@ class TableRead:
         return self.begin(self.make_link()).batches
 
     def arrow_reader(self) -> pa.RecordBatchReader:
-        """The rows as a reader, for tables that are larger than memory."""
+        """Return the rows as a reader, for tables that are larger than memory."""
         read = self.begin(self.make_link())
         return pa.RecordBatchReader.from_batches(read.schema, read.batches)
 
@@ -76,22 +76,22 @@ class TableRead:
         return self.arrow_reader().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self, link: ClientLink | None = None) -> pa.Table:
-        """The whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
+        """Return the whole as a `pyarrow.Table`; errors as in `arrow_batches`."""
         read = self.begin(link or self.make_link())
         return pa.Table.from_batches(read.batches, read.schema)
 
     def to_pandas(self, link: ClientLink | None = None) -> Any:
-        """The whole as a pandas DataFrame; errors as in `arrow_batches`."""
+        """Return the whole as a pandas DataFrame; errors as in `arrow_batches`."""
         _imported("pandas")
         return self.to_arrow(link).to_pandas()
 
     def to_polars(self, link: ClientLink | None = None) -> Any:
-        """The whole as a polars DataFrame; errors as in `arrow_batches`."""
+        """Return the whole as a polars DataFrame; errors as in `arrow_batches`."""
         polars = _imported("polars")
         return polars.from_arrow(self.to_arrow(link))
 
     def to_duckdb(self, connection: Any = None) -> Any:
-        """A DuckDB relation over the table, read anew each time that the relation is executed.
+        """Return a DuckDB relation over the table, read anew each time that the relation is executed.
 
         Args:
             connection: a DuckDB connection. Default: DuckDB's own.

@@ -20,7 +20,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def build(kind: type[StructT], options: Mapping[str, Any]) -> StructT:
-    """The Struct with these fields, each converted to what the field holds; None means not given.
+    """Return the Struct with these fields, each converted to what the field holds; None means not given.
 
     Durations are seconds or timedelta, times are RFC 3339 text or datetime, enums may be their words, inner objects may
     be dicts written by the same rules.

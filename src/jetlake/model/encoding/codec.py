@@ -100,7 +100,7 @@ def _reason(error: Exception) -> str:
 
 
 def _without_nulls(raw: Any) -> Any:
-    """The same JSON without the fields that are null, as if they had not been sent."""
+    """Return the same JSON without the fields that are null, as if they had not been sent."""
     if isinstance(raw, dict):
         return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list):
@@ -109,7 +109,7 @@ def _without_nulls(raw: Any) -> Any:
 
 
 def _unknown_field(kind: Any, raw: Any) -> str | None:
-    """The first name in the JSON, in its own order, that no Struct on its way has."""
+    """Return the first name in the JSON, in its own order, that no Struct on its way has."""
     if isinstance(raw, dict):
         fields = _struct_fields(kind)
         if fields is None:
@@ -130,7 +130,7 @@ def _unknown_field(kind: Any, raw: Any) -> str | None:
 
 @cache
 def _struct_fields(kind: Any) -> dict[str, Any] | None:
-    """The wire names of a Struct's fields with the Struct each one leads to, or None for types that take any name."""
+    """Return the wire names of a Struct's fields with the Struct each leads to; None for types that take any name."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return None
     fields = {field.encode_name: _inner(field.type) for field in msgspec.structs.fields(kind)}
@@ -141,7 +141,7 @@ def _struct_fields(kind: Any) -> dict[str, Any] | None:
 
 
 def _inner(kind: Any) -> Any:
-    """The Struct inside an optional, annotated or array type."""
+    """Return the Struct inside an optional, annotated or array type."""
     if get_origin(kind) in (Union, UnionType, tuple, list):
         for part in get_args(kind):
             inner = _inner(part)

@@ -35,7 +35,7 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 def nanoseconds(value: Seconds) -> int:
-    """The duration in whole nanoseconds; integers and timedeltas are exact, floats are rounded.
+    """Return the duration in whole nanoseconds; integers and timedeltas are exact, floats are rounded.
 
     Raises:
         ConfigError: not a number, or beyond what 64 bits hold.
@@ -57,7 +57,7 @@ def nanoseconds(value: Seconds) -> int:
 
 
 def seconds(duration_ns: int) -> float:
-    """The wire's nanoseconds as seconds."""
+    """Return the wire's nanoseconds as seconds."""
     return duration_ns / NANOSECONDS_PER_SECOND
 
 

@@ -34,6 +34,6 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def always(default: Any) -> Any:
-    """A default that is written out even so, for the fields that the server never omits."""
+    """Return a default that is written out even so, for the fields that the server never omits."""
     # The encoder omits a value that is the default itself; what a factory made is never that.
     return msgspec.field(default_factory=lambda: default)

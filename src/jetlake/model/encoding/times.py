@@ -52,7 +52,7 @@ def _day_text(days: int) -> str:
 
 
 def format_time(time_ns: int) -> str:
-    """The UTC time as the server writes it: nanoseconds without trailing zeros, `Z` at the end.
+    """Return the UTC time as the server writes it: nanoseconds without trailing zeros, `Z` at the end.
 
     Raises:
         ConfigError: before year one or after year 9999.
@@ -70,7 +70,7 @@ def format_time(time_ns: int) -> str:
 
 
 def time_text(value: str | datetime) -> str:
-    """What callers wrote for a time, as the wire's text in UTC; a datetime without a zone is local time.
+    """Return what callers wrote for a time, as the wire's text in UTC; a datetime without a zone is local time.
 
     Raises:
         ConfigError: a text that is not a time.

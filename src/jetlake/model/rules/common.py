@@ -12,22 +12,22 @@ __all__ = ["check_transform", "invalid_config", "metadata_bytes", "pedantic_erro
 
 
 def invalid_config(reason: str) -> ApiError:
-    """The error for a configuration that breaks a rule (10052)."""
+    """Return the error for a configuration that breaks a rule (10052)."""
     return api_error(10052, err=reason)
 
 
 def pedantic_error(reason: str) -> ApiError:
-    """The error for what is corrected in silence unless the request is pedantic (10157)."""
+    """Return the error for what is corrected in silence unless the request is pedantic (10157)."""
     return api_error(10157, err=reason)
 
 
 def metadata_bytes(metadata: dict[str, str]) -> int:
-    """The size that is limited: the bytes of all keys and values."""
+    """Return the size that is limited: the bytes of all keys and values."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
 
 
 def utc_time(time: str) -> str:
-    """The time in UTC and in one spelling, so that equal times are equal values.
+    """Return the time in UTC and in one spelling, so that equal times are equal values.
 
     Raises:
         ApiError: 10025, a day that the calendar does not have.
@@ -39,7 +39,7 @@ def utc_time(time: str) -> str:
 
 
 def check_transform(transform: SubjectTransform, *, source_code: int, destination_code: int) -> None:
-    """A subject transform of a stream, mirror or source, each of which has its own error codes.
+    """Check a subject transform of a stream, mirror or source, each of which has its own error codes.
 
     Raises:
         ApiError: the first or second of the codes.

@@ -52,7 +52,7 @@ ALONE = ConsumerRules()
 
 
 def with_defaults(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfig:
-    """The configuration as it is checked: with defaults, and without what is corrected in silence.
+    """Return the configuration as it is checked: with defaults, and without what is corrected in silence.
 
     Raises:
         ApiError: 10157, something would be corrected and the request is pedantic.
@@ -63,7 +63,7 @@ def with_defaults(config: ConsumerConfig, rules: ConsumerRules) -> ConsumerConfi
 
 
 def with_durable_position(config: ConsumerConfig, retention: RetentionPolicy) -> ConsumerConfig:
-    """The configuration of a consumer that feeds a mirror or source, on a stream of that retention policy.
+    """Return the configuration of a consumer that feeds a mirror or source, on a stream of that retention policy.
 
     Where consumed messages leave, its position must survive, and it may take no message that is not stored: it becomes
     a durable consumer that is acknowledged through flow control.
@@ -82,7 +82,7 @@ def with_durable_position(config: ConsumerConfig, retention: RetentionPolicy) ->
 
 
 def with_lifetime(config: ConsumerConfig) -> ConsumerConfig:
-    """The configuration as it is stored: an ephemeral consumer ends some time after its last use."""
+    """Return the configuration as it is stored: an ephemeral consumer ends some time after its last use."""
     if config.durable_name or config.inactive_threshold > 0:
         return config
     return replace(config, inactive_threshold=INACTIVE_THRESHOLD_DEFAULT)
@@ -139,7 +139,7 @@ def _with_zeros_filled(config: ConsumerConfig, rules: ConsumerRules) -> Consumer
 
 
 def _ack_wait(config: ConsumerConfig, rules: ConsumerRules) -> int:
-    """The ack wait; the first back-off value where there is one."""
+    """Return the ack wait; the first back-off value where there is one."""
     waits_for_acks = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
     ack_wait = config.ack_wait or (ACK_WAIT_DEFAULT if waits_for_acks else 0)
     if not config.backoff:
@@ -150,7 +150,7 @@ def _ack_wait(config: ConsumerConfig, rules: ConsumerRules) -> int:
 
 
 def _limits_of_the_stream(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
-    """The stream's limits for consumers, where the configuration leaves them to it."""
+    """Return the stream's limits for consumers, where the configuration leaves them to it."""
     limits = rules.stream.consumer_limits
     changes = {}
     for name in ("max_ack_pending", "inactive_threshold"):
@@ -162,7 +162,7 @@ def _limits_of_the_stream(config: ConsumerConfig, rules: ConsumerRules) -> dict[
 
 
 def _pull_defaults(config: ConsumerConfig, rules: ConsumerRules) -> dict[str, Any]:
-    """The defaults that only pull consumers have."""
+    """Return the defaults that only pull consumers have."""
     if config.is_push:
         return {}
     changes: dict[str, Any] = {"max_waiting": config.max_waiting or MAX_WAITING_DEFAULT}

@@ -68,7 +68,7 @@ _POLICY_WORDS = {
 def check_consumer_request(
     request: ConsumerCreateRequest, *, stream: str, consumer: str = "", filter_subject: str = "", durable: bool = False
 ) -> ConsumerConfig:
-    """What a create request is checked for before anything else: that its subject and its body agree.
+    """Check first of all that the subject and the body of a create request agree.
 
     Returns the configuration with the name that the subject has. Names in the subject are the current form
     (`CONSUMER.CREATE.<stream>.<consumer>[.<filter>]`) or that of old durables (`CONSUMER.DURABLE.CREATE.…`); without a
@@ -104,7 +104,7 @@ def check_consumer_request(
 
 
 def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> ConsumerConfig:
-    """The rules of the configuration's fields; returns it with all defaults filled in.
+    """Check the configuration's fields, and return it with all defaults filled in.
 
     Raises:
         ApiError: the first rule that it breaks.
@@ -130,7 +130,7 @@ def check_consumer(config: ConsumerConfig, rules: ConsumerRules = ALONE) -> Cons
 def check_consumer_update(
     old: ConsumerConfig, new: ConsumerConfig, rules: ConsumerRules = ALONE, *, is_deliver_subject_in_use: bool = False
 ) -> ConsumerConfig:
-    """The rules of a change; `new` is the whole new configuration. Returns it with all defaults filled in.
+    """Check a change to the whole configuration `new`, and return that with all defaults filled in.
 
     Whatever an update says, a durable consumer stays durable, and the time until which it is paused stays: that has a
     request of its own.
@@ -175,7 +175,7 @@ def check_consumer_update(
 
 
 def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *, is_update: bool = False) -> None:
-    """The rules of a consumer on a work queue, of which every message belongs to one consumer.
+    """Check a consumer on a work queue, of which every message belongs to one consumer.
 
     Consumers that feed a mirror or source are free of them, and do not count as other consumers.
 
@@ -204,7 +204,7 @@ def check_workqueue(config: ConsumerConfig, others: Iterable[ConsumerConfig], *,
 
 
 def check_group_name(group: str) -> None:
-    """Whether a priority group may have that name.
+    """Check the name of a priority group.
 
     Raises:
         ApiError: 10161 or 10162.
@@ -321,7 +321,7 @@ def _check_filters(config: ConsumerConfig) -> None:
 
 
 def _check_start(config: ConsumerConfig) -> None:
-    """The deliver policy against the start that it needs or forbids."""
+    """Check the deliver policy against the start that it needs or forbids."""
     policy = config.deliver_policy
     words = _POLICY_WORDS[policy]
     by_sequence = policy is DeliverPolicy.BY_START_SEQUENCE

@@ -69,11 +69,11 @@ class ServerLimits(Value, frozen=True):
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a stream or consumer may have that name, its length aside."""
+    """Return whether a stream or consumer may have that name, its length aside."""
     return bool(name) and _NOT_IN_NAMES.isdisjoint(name)
 
 
 def consumers_max(stream_max: int, account: AccountLimits) -> int:
-    """How many consumers a stream may have: its own limit or the account's, whichever is lower; else the server's."""
+    """Return how many consumers a stream may have: the lower of its and the account's limit; else the server's."""
     limits = [limit for limit in (stream_max, account.max_consumers) if limit > 0]
     return min(limits, default=CONSUMERS_DEFAULT_MAX)

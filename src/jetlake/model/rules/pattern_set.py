@@ -33,11 +33,11 @@ class PatternSet:
         self._count(pattern, -1)
 
     def overlaps(self, pattern: bytes) -> bool:
-        """Whether some subject is covered by the pattern and by one of the set."""
+        """Return whether some subject is covered by the pattern and by one of the set."""
         return _overlaps(self._root, pattern.split(b"."))
 
     def covers(self, pattern: bytes) -> bool:
-        """Whether one of the set covers every subject that the pattern covers."""
+        """Return whether one of the set covers every subject that the pattern covers."""
         return _covers(self._root, pattern.split(b"."))
 
     def _count(self, pattern: bytes, change: int) -> None:

@@ -21,7 +21,7 @@ StreamLookup = Callable[[str], StreamConfig | None]
 
 
 def no_streams(name: str) -> StreamConfig | None:
-    """The lookup of somebody who knows no other stream."""
+    """Return the lookup of somebody who knows no other stream."""
     return None
 
 
@@ -91,7 +91,7 @@ def _with_mirror(
 
 
 def _has_bad_consumer(source: StreamSource) -> bool:
-    """Whether the consumer to read through is incomplete, or conflicts with what it decides itself."""
+    """Return whether the consumer to read through is incomplete, or conflicts with what it decides itself."""
     consumer = source.consumer
     if consumer is None:
         return False
@@ -159,7 +159,7 @@ def _check_prefixes(config: StreamConfig, lookup: StreamLookup) -> None:
 
 
 def _check_cycles(config: StreamConfig, lookup: StreamLookup) -> None:
-    """A stream that copies from itself, through whatever others, would never come to rest."""
+    """Refuse a stream that copies from itself, through whatever others: it would never come to rest."""
     to_visit = [config]
     visited = set()
     while to_visit:
@@ -186,7 +186,7 @@ def _takes_from(subjects: tuple[str, ...], filter_subject: str) -> bool:
 
 
 def check_copy_filters(config: StreamConfig) -> None:
-    """What a server finds out only when it begins to copy.
+    """Check what a server finds out only when it begins to copy.
 
     Raises:
         ApiError: 10049.

@@ -68,7 +68,7 @@ ALONE = StreamRules()
 
 
 def check_stream_create(config: StreamConfig, rules: StreamRules = ALONE) -> StreamConfig:
-    """All checks of a create request that need nothing but the request; for clients that reject early.
+    """Check all of a create request that needs nothing but the request; for clients that reject early.
 
     Raises:
         ApiError: what the server would answer.
@@ -78,7 +78,7 @@ def check_stream_create(config: StreamConfig, rules: StreamRules = ALONE) -> Str
 
 
 def check_stream_request(name_in_subject: str, config: StreamConfig) -> None:
-    """What a create request is checked for before anything else; the account's limits come next.
+    """Check what comes first in a create request; the account's limits come next.
 
     Raises:
         ApiError: 10056, 10128 or 10052.
@@ -94,7 +94,7 @@ def check_stream_request(name_in_subject: str, config: StreamConfig) -> None:
 
 
 def check_stream_config(config: StreamConfig, rules: StreamRules = ALONE) -> StreamConfig:
-    """The rules of the configuration's fields; returns it with all defaults filled in.
+    """Check the configuration's fields, and return it with all defaults filled in.
 
     Raises:
         ApiError: the first rule that it breaks.
@@ -118,7 +118,7 @@ def check_stream_config(config: StreamConfig, rules: StreamRules = ALONE) -> Str
 
 
 def check_stream_update(old: StreamConfig, new: StreamConfig, rules: StreamRules = ALONE) -> StreamConfig:
-    """The rules of a change; `new` is the whole new configuration. Returns it with all defaults filled in.
+    """Check a change to the whole configuration `new`, and return that with all defaults filled in.
 
     The first sequence is of the creation: whatever an update says, the old one stays.
 
@@ -169,7 +169,7 @@ def check_stream_update(old: StreamConfig, new: StreamConfig, rules: StreamRules
 def check_consumers_within(
     old: StreamConfig, new: StreamConfig, consumers: Iterable[tuple[str, ConsumerConfig]]
 ) -> None:
-    """Whether an update's consumer limits leave room for the consumers that exist.
+    """Check that an update's consumer limits leave room for the consumers that exist.
 
     Raises:
         ApiError: 10069, naming those that do not fit.
@@ -242,7 +242,7 @@ def _with_duplicate_window(config: StreamConfig, rules: StreamRules) -> StreamCo
 
 
 def _with_features(config: StreamConfig, rules: StreamRules) -> StreamConfig:
-    """What roll-ups, counters, markers, schedules and the persist mode ask of each other."""
+    """Check what roll-ups, counters, markers, schedules and the persist mode ask of each other."""
     discards_new = config.discard is DiscardPolicy.NEW
     if config.deny_purge and config.allow_rollup_hdrs:
         raise invalid_config("roll-ups require the purge permission")
@@ -345,7 +345,7 @@ def _check_account(config: StreamConfig, account: AccountLimits) -> None:
 
 
 def _with_republish(config: StreamConfig, rules: StreamRules) -> StreamConfig:
-    """The subject transform, and the republish directive, which may follow from it."""
+    """Check the subject transform, and the republish directive, which may follow from it."""
     transform = config.subject_transform
     if transform is not None:
         check_transform(transform, source_code=10155, destination_code=10156)

@@ -232,7 +232,7 @@ class _Parser:
         entries.update(included.data)
 
     def _end_of_entry(self, closer: str) -> None:
-        """What may follow a value on its line: a separator, the end of the map or list, a comment, or nothing."""
+        """Skip what may follow a value on its line: a separator, the end of the map or list, a comment, or nothing."""
         self._position = self._match(_NOTHING).end()
         if self._at_end() or self._peek() in ("\n", closer) or self._at_comment():
             return

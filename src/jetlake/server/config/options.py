@@ -193,7 +193,7 @@ class WebSocketOptions(Struct, frozen=True, kw_only=True):
 
 
 def is_origin(text: str) -> bool:
-    """Whether the text names a scheme and a host."""
+    """Return whether the text names a scheme and a host."""
     scheme, separator, rest = text.partition("://")
     return bool(separator and scheme.isalpha() and rest and not set(rest) & set("%/?#@ "))
 
@@ -379,12 +379,12 @@ class Options(Struct, frozen=True, kw_only=True):
         check_sharing(self.accounts)
 
     def with_websocket(self, port: int) -> Options:
-        """The same options with a WebSocket listener on this port, with the TLS of other clients or in the clear."""
+        """Return the same options with a WebSocket listener on this port, with the TLS of other clients or without."""
         present = self.websocket or WebSocketOptions(tls=self.tls, no_tls=self.tls is None)
         return self.replace(websocket=structs.replace(present, port=port))
 
     def with_leaf(self, urls: str | Iterable[str]) -> Options:
-        """The same options with one more hub to join, at any of the URLs.
+        """Return the same options with one more hub to join, at any of the URLs.
 
         Raises:
             ConfigError: one of them is no URL of a hub.

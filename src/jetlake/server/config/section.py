@@ -51,7 +51,7 @@ class Section:
         return None
 
     def has(self, *names: str) -> bool:
-        """Whether one of these keys is present."""
+        """Return whether one of these keys is present."""
         return any(name in self._values for name in names)
 
     def items(self) -> Iterator[tuple[str, Value]]:
@@ -116,7 +116,7 @@ class Section:
         return self.duration(*names, default=default)
 
     def strings(self, *names: str) -> tuple[str, ...] | None:
-        """A list of strings; a single one counts as a list."""
+        """Return a list of strings; a single one counts as a list."""
         value = self.find(*names)
         if value is None:
             return None
@@ -132,7 +132,7 @@ class Section:
         return tuple(texts)
 
     def section(self, *names: str) -> Section | None:
-        """A map within this one."""
+        """Return a map within this one."""
         value = self.find(*names)
         return None if value is None else Section(value, self.findings)
 

@@ -112,7 +112,7 @@ def _leads_back(
     by_name: dict[str, SharingAccount],
     seen: set[tuple[str, str]],
 ) -> bool:
-    """Whether what is imported comes, over imports of its exporter, from the importing account itself."""
+    """Return whether what is imported comes, over imports of its exporter, from the importing account itself."""
     subject = wanted.subject.encode()
     for further in account.imports:
         if further.kind != wanted.kind or further.account not in by_name:

@@ -78,7 +78,7 @@ def _new_config(
     *,
     ephemeral: bool,
 ) -> ConsumerConfig:
-    """The configuration of a new consumer: that of the file, and over it the options."""
+    """Return the configuration of a new consumer: that of the file, and over it the options."""
     fields = given_fields(options)
     if deliver is not None:
         fields.update(deliver.fields)

@@ -38,7 +38,7 @@ _LOGICAL = {
 
 
 def parse_avro(schema_json: str, name: str = "the writer's schema") -> Any:
-    """An Avro schema as fastavro wants it.
+    """Return an Avro schema as fastavro wants it.
 
     Raises:
         ConfigError: it is none, or fastavro is not installed.
@@ -73,13 +73,13 @@ class AvroDecoder:
         self._columns = StructColumns(value_type, from_struct=False)
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """The values, null where there is none, and the reason for every such row."""
+        """Return the values, null where there is none, and the reason for every such row."""
         # A broken record shows itself in whatever the reader stumbles over.
         return self._columns.decode(payloads, self._decode, (Exception,))
 
 
 def avro_type(schema_json: str) -> pa.StructType:
-    """The struct type of the records that are written with an Avro schema.
+    """Return the struct type of the records that are written with an Avro schema.
 
     Raises:
         ConfigError: it is no Avro schema of a record, or holds something that a column has no type for.

@@ -22,11 +22,11 @@ class Decoder(Protocol):
     """Decodes payloads in bulk."""
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """The values, null where there is none, and the reason for every such row."""
+        """Return the values, null where there is none, and the reason for every such row."""
 
 
 def fields_of(kind: pa.StructType) -> list[pa.Field]:
-    """The fields of a struct type."""
+    """Return the fields of a struct type."""
     return [kind.field(index) for index in range(kind.num_fields)]
 
 
@@ -49,7 +49,7 @@ class StructColumns:
     def decode(
         self, payloads: pa.Array, decode: Callable[[bytes], Any], failures: tuple[type[Exception], ...]
     ) -> tuple[pa.Array, dict[int, str]]:
-        """The values that `decode` makes of payloads; a row whose payload it fails at is null, with the reason."""
+        """Return the values that `decode` makes of payloads; a row at which it fails is null, with the reason."""
         reasons: dict[int, str] = {}
         rows: list[list[Any]] = []
         nothing = [None] * len(self._fields)
@@ -72,7 +72,7 @@ class StructColumns:
 
 
 def _converter(kind: pa.DataType, from_struct: bool) -> Convert | None:
-    """What makes Arrow's value of a decoded one, or None where they are the same."""
+    """Return what makes Arrow's value of a decoded one, or None where they are the same."""
     if pa.types.is_struct(kind):
         fields = [
             (f"f{index}" if from_struct else field.name, field.name, _optional(_converter(field.type, from_struct)))

@@ -44,12 +44,12 @@ class JsonDecoder:
         self._decode = msgspec.json.Decoder(_json_struct(value_type, "value")).decode
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """The values, null where there is none, and the reason for every such row."""
+        """Return the values, null where there is none, and the reason for every such row."""
         return self._columns.decode(payloads, self._decode, _NOT_JSON)
 
 
 def infer_json_type(payloads: pa.Array) -> pa.StructType:
-    """The type that holds all of the payloads that are JSON objects; a field that is always null is a text.
+    """Return the type that holds all of the payloads that are JSON objects; a field that is always null is a text.
 
     Raises:
         ConfigError: there is no object among them, or they have no type in common.
@@ -81,7 +81,7 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
 
 
 def _json_type(kind: pa.DataType, path: str) -> Any:
-    """The type by which msgspec reads JSON for a column of that type; always optional."""
+    """Return the type by which msgspec reads JSON for a column of that type; always optional."""
     if pa.types.is_integer(kind):
         bits = kind.bit_width
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if pa.types.is_signed_integer(kind) else (0, None)

@@ -10,7 +10,7 @@ __all__ = ["subject_filters"]
 
 
 def subject_filters(subjects: Iterable[str]) -> tuple[str, ...]:
-    """The filters; one that another one covers is left out, for the server refuses such pairs.
+    """Return the filters; one that another one covers is left out, for the server refuses such pairs.
 
     Raises:
         ValueError: one of them is no subject or pattern.

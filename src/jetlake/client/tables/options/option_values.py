@@ -59,7 +59,7 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def count(value: str) -> int:
-    """A whole number from 0 on; underscores and `1e6` are understood."""
+    """Return a whole number from 0 on; underscores and `1e6` are understood."""
     try:
         number = int(value) if "e" not in value.lower() else float(value)
     except ValueError:
@@ -72,7 +72,7 @@ def count(value: str) -> int:
 
 
 def positive(value: str) -> int:
-    """A whole number from 1 on."""
+    """Return a whole number from 1 on."""
     number = count(value)
     if number == 0:
         raise ValueError("it must be at least 1")
@@ -108,7 +108,7 @@ def boolean(value: str) -> bool:
 
 
 def choice(*words: str) -> Callable[[str], Any]:
-    """One of these words, in any case, given back as it is spelled here."""
+    """Return one of these words, in any case, given back as it is spelled here."""
     spelled = {word.lower(): word for word in words}
 
     def parse(value: str) -> str:

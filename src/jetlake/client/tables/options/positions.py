@@ -33,7 +33,7 @@ class Position:
         return self.kind if self.kind in ("earliest", "latest") else f"{self.kind}:{self.value}"
 
     def time_ns(self, now_ns: int) -> int | None:
-        """The point in time that is meant, or None for places that are no times."""
+        """Return the point in time that is meant, or None for places that are no times."""
         if self.kind == "time":
             return self.value
         if self.kind == "ago":
@@ -79,7 +79,7 @@ class Positions:
     by_stream: tuple[tuple[str, Position], ...] = ()
 
     def of(self, stream: str) -> Position:
-        """The position of that stream."""
+        """Return the position of that stream."""
         return dict(self.by_stream).get(stream, self.default)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Positions:
 
 
 def parse_positions(default: Position) -> Callable[[str], Positions]:
-    """A parser of one position for all streams, or of a JSON object with one for each (the others take `default`)."""
+    """Return a parser of one position for all streams, or of a JSON object with one for each, else `default`."""
 
     def parse(text: str) -> Positions:
         if not text.strip().startswith("{"):

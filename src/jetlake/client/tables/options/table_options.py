@@ -61,7 +61,7 @@ class TableOptions:
     batch_rows: int = 65_536
 
     def row_schema(self, value_type: pa.StructType | None) -> pa.Schema:
-        """The schema of the rows, with that type of `value`."""
+        """Return the schema of the rows, with that type of `value`."""
         names = self.columns
         if not names and self.payload == "raw":
             names = (*_DEFAULT, "data")
@@ -84,7 +84,7 @@ def table_options(
     reader: str = "auto",
     batch_rows: int = 65_536,
 ) -> TableOptions:
-    """The options from what a caller gave; `Stream.table` describes each.
+    """Return the options from what a caller gave; `Stream.table` describes each.
 
     Raises:
         InvalidOptionError: an option that cannot work.

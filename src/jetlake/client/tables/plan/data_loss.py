@@ -38,7 +38,7 @@ def check_same_stream(info: StreamInfo, offset: StreamOffset) -> None:
 
 
 def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
-    """The error for a stream whose sequences went back."""
+    """Return the error for a stream whose sequences went back."""
     return StreamRecreatedError(
         f"stream {stream} was restored from an older state: {evidence}. Start with a new checkpoint, or set option "
         "failOnDataLoss=false to go on with what was stored after the restore"
@@ -46,17 +46,17 @@ def restored_error(stream: str, evidence: str) -> StreamRecreatedError:
 
 
 def seen_of(info: StreamInfo) -> tuple[int, str] | None:
-    """The last sequence and when that was so, by the server's clock: what comes later is newer and behind it."""
+    """Return the last sequence and when that was so, by the server's clock: what comes later is newer and behind it."""
     return (info.state.last_seq, info.ts) if info.ts != ZERO_TIME else None
 
 
 def supersedes(info: StreamInfo) -> bool:
-    """Whether newer messages of a subject push out older ones, as in a key-value bucket."""
+    """Return whether newer messages of a subject push out older ones, as in a key-value bucket."""
     return info.config.max_msgs_per_subject > 0
 
 
 def lost_at_head(info: StreamInfo, offset: StreamOffset, filtered: bool) -> int:
-    """How many messages at most were removed before they were read, when `offset.next` was to come next.
+    """Return how many messages at most were removed before they were read, when `offset.next` was to come next.
 
     What goes from the head of a stream is lost, unless it need not have concerned the reader: messages that others of
     their subject superseded, and messages that a filter does not want. Then it counts only if the stream's limits may
@@ -74,7 +74,7 @@ def lost_at_head(info: StreamInfo, offset: StreamOffset, filtered: bool) -> int:
 
 
 def may_have_pushed_out(info: StreamInfo, sequence: int, seen: tuple[int, str] | None) -> bool:
-    """Whether the stream's limits can have removed messages from that sequence on, in their order.
+    """Return whether the stream's limits can have removed messages from that sequence on, in their order.
 
     Args:
         seen: a sequence of the stream and a time; messages behind it are not older.
@@ -94,7 +94,7 @@ def may_have_pushed_out(info: StreamInfo, sequence: int, seen: tuple[int, str] |
 
 
 def data_loss_error(stream: str, first: int, end: int) -> DataLossError:
-    """The error for messages `first` up to but not including `end`."""
+    """Return the error for messages `first` up to but not including `end`."""
     return DataLossError(
         f"messages {first} to {end - 1} of stream {stream} are gone before they were read: they expired, or were "
         "purged, deleted or pushed out by a limit. Give the stream more room (max_age, max_bytes, max_msgs) or let the "

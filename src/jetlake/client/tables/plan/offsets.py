@@ -87,7 +87,7 @@ class StreamOffset:
         )
 
     def range_after(self, before: StreamOffset | None) -> tuple[int, int]:
-        """The first sequence, and the one behind the last, of the batch between `before` and this offset."""
+        """Return the first sequence, and the one behind the last, of the batch between `before` and this offset."""
         # Version 1 kept the whole entry of a stream that had nothing in a batch.
         if self.batch is None or self == before:
             return self.next, self.next
@@ -104,23 +104,23 @@ class Offset:
     start: str = ""
 
     def of(self, stream: str) -> StreamOffset | None:
-        """The offset of that stream, or None when it is not read yet."""
+        """Return the offset of that stream, or None when it is not read yet."""
         return dict(self.streams).get(stream)
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark writes into its log."""
+        """Return what Spark writes into its log."""
         if not self.streams:
             return {"v": OFFSET_VERSION, "start": self.start}
         return {"v": OFFSET_VERSION, "streams": {name: _to_json(offset) for name, offset in self.streams}}
 
 
 def initial_offset(start: str) -> Offset:
-    """The offset of a query that has not begun, with the position it was told."""
+    """Return the offset of a query that has not begun, with the position it was told."""
     return Offset(start=start)
 
 
 def read_offset(value: Any) -> Offset:
-    """An offset from what Spark read out of its log.
+    """Return an offset from what Spark read out of its log.
 
     Raises:
         OffsetError: it is of a newer release, or not an offset of this source.
@@ -142,7 +142,7 @@ def read_offset(value: Any) -> Offset:
 
 
 def logged_offset(text: str) -> Offset:
-    """The offset in a file of Spark's offset log, of a query with one source.
+    """Return the offset in a file of Spark's offset log, of a query with one source.
 
     Raises:
         OffsetError: there is none in it, or one that this release does not read.

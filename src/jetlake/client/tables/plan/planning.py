@@ -46,7 +46,7 @@ class SequenceRange:
 
 
 def admit(backlogs: dict[str, Backlog], max_messages: int = 0, max_bytes: int = 0) -> dict[str, int]:
-    """How far each stream may be read in one micro-batch: the end, exclusive, by stream.
+    """Return how far each stream may be read in one micro-batch: the end, exclusive, by stream.
 
     The limits (0 means none) are shared in proportion to what each stream has; every stream that has something gets at
     least one sequence, so none waits for ever. Both limits count sequences, so messages removed in between make a
@@ -68,7 +68,7 @@ def admit(backlogs: dict[str, Backlog], max_messages: int = 0, max_bytes: int = 
 
 
 def waits_for_more(backlogs: dict[str, Backlog], min_messages: int, waited_s: float, max_delay_s: float) -> bool:
-    """Whether a micro-batch should wait for more messages to come."""
+    """Return whether a micro-batch should wait for more messages to come."""
     total = sum(backlog.sequences for backlog in backlogs.values())
     return total < min_messages and waited_s < max_delay_s
 
@@ -82,7 +82,7 @@ def cut(
     min_partitions: int,
     max_partitions: int,
 ) -> list[SequenceRange]:
-    """The range in pieces of equal length, as few as keep each near the wanted messages and bytes; [] for an empty one.
+    """Cut the range into equal pieces, as few as keep each near the wanted messages and bytes; [] for an empty one.
 
     The same arguments give the same pieces, so a batch that is planned again has the same tasks.
     """

@@ -48,7 +48,7 @@ def check_server(version: Version) -> None:
 
 
 def choose_reader(config: StreamConfig, version: Version, options: ReadOptions, sequences: int) -> str:
-    """How tasks read a range of so many sequences: `consumer`, `direct` or `leader`.
+    """Return how tasks read a range of so many sequences: `consumer`, `direct` or `leader`.
 
     Raises:
         UnsupportedStreamError: the stream cannot be read that way, with what to change.
@@ -86,5 +86,5 @@ def _no_direct(config: StreamConfig, version: Version) -> str:
 
 
 def version_text(version: Version) -> str:
-    """The version as it is written: `2.11.0`."""
+    """Return the version as it is written: `2.11.0`."""
     return ".".join(map(str, version))

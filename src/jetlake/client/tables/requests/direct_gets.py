@@ -72,7 +72,7 @@ class MergedGets:
         return all(cursor.ahead is None and not cursor.held for cursor in self._cursors)
 
     def next_messages(self, wanted: int = _BATCH_MAX) -> MessageColumns:
-        """The next messages, about so many for every filter; none when those who answer lag behind the leader."""
+        """Return the next messages, about so many per filter; none when the replicas lag behind the leader."""
         for cursor in self._cursors:
             if not cursor.held and cursor.ahead is not None:
                 self._fill(cursor, wanted)
@@ -121,7 +121,7 @@ class _Cursor:
         return self.ahead - 1 if not self.held else int(self.held[-1].sequence[-1])
 
     def take(self, limit: int) -> list[MessageColumns]:
-        """What is held, up to and including that sequence."""
+        """Return what is held, up to and including that sequence."""
         taken, kept = [], []
         for part in self.held:
             inside = int(np.searchsorted(part.sequence, limit, side="right"))
@@ -155,7 +155,7 @@ class _DirectGets:
         self._sid = connection.subscribe(self._inbox)
 
     def batch(self, sequence: int, wanted: int) -> Iterator[MessageColumns]:
-        """The messages from that sequence on, up to so many."""
+        """Yield the messages from that sequence on, up to so many."""
         request = DirectGetRequest(
             seq=sequence,
             next_by_subj="" if self.pattern == ">" else self.pattern,

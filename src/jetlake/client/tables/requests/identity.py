@@ -16,7 +16,7 @@ _CLOCKS_APART_NS = 2_000_000_000
 
 
 def first_newer(api: StreamApi, stream: str, seen: tuple[int, str] | None) -> int | None:
-    """The first message that was stored after the stream was seen; None when there is none, or none to ask.
+    """Return the first message that was stored after the stream was seen; None when there is none, or none to ask.
 
     Servers before 2.11 cannot be asked by time.
     """

@@ -56,11 +56,11 @@ class StreamApi:
 
     @classmethod
     def through(cls, connection: SocketConnection, link: Link) -> StreamApi:
-        """The API over a connection of the link."""
+        """Return the API over a connection of the link."""
         return cls(connection, link.api_prefix, link.request_timeout_s)
 
     def subject(self, verb: str, *names: str) -> bytes:
-        """The API subject of that verb for these names."""
+        """Return the API subject of that verb for these names."""
         return ROUTES[verb].subject(*names, prefix=self.prefix).encode()
 
     def _request(self, kind: type[ReplyT], verb: str, *names: str, body: Any = None) -> ReplyT:
@@ -69,17 +69,17 @@ class StreamApi:
         return decode_reply(kind, answer.payload)
 
     def stream_info(self, stream: str, *, deleted: bool = False) -> StreamInfo:
-        """The stream's configuration and state; with the deleted sequences between its first and last, if asked."""
+        """Return the stream's configuration and state; if asked, with its deleted sequences."""
         body = StreamInfoRequest(deleted_details=True) if deleted else None
         return self._request(StreamInfoReply, "STREAM.INFO", stream, body=body)
 
     def stream_of(self, subject: str) -> str:
-        """The stream that captures the subject; empty when none does."""
+        """Return the stream that captures the subject; empty when none does."""
         names = self._request(StreamNamesReply, "STREAM.NAMES", body=StreamListRequest(subject=subject)).streams
         return names[0] if names else ""
 
     def stream_names(self) -> list[str]:
-        """The names of all streams, page by page."""
+        """Return the names of all streams, page by page."""
         names: list[str] = []
         while True:
             page = self._request(StreamNamesReply, "STREAM.NAMES", body=StreamListRequest(offset=len(names)))
@@ -93,7 +93,7 @@ class StreamApi:
         return self._request(StreamCreateReply, "STREAM.CREATE", config.name, body=request)
 
     def next_message(self, stream: str, sequence: int, subject: str = ">") -> StoredMessage | None:
-        """The first message from that sequence on whose subject matches, asked of the stream's leader."""
+        """Return the first message from that sequence on whose subject matches, asked of the stream's leader."""
         request = MessageGetRequest(seq=sequence, next_by_subj=subject)
         try:
             return self._request(MessageGetReply, "STREAM.MSG.GET", stream, body=request).message
@@ -101,7 +101,7 @@ class StreamApi:
             return None
 
     def message(self, stream: str, sequence: int) -> StoredMessage | None:
-        """The message of that sequence, asked of the stream's leader."""
+        """Return the message of that sequence, asked of the stream's leader."""
         try:
             return self._request(
                 MessageGetReply, "STREAM.MSG.GET", stream, body=MessageGetRequest(seq=sequence)
@@ -110,7 +110,7 @@ class StreamApi:
             return None
 
     def last_message(self, stream: str, subject: str) -> StoredMessage | None:
-        """The newest message of that subject."""
+        """Return the newest message of that subject."""
         request = MessageGetRequest(last_by_subj=subject)
         try:
             return self._request(MessageGetReply, "STREAM.MSG.GET", stream, body=request).message
@@ -118,7 +118,7 @@ class StreamApi:
             return None
 
     def message_at(self, stream: str, time_ns: int) -> StoredMessage | None:
-        """The first message that was stored at that time or later."""
+        """Return the first message that was stored at that time or later."""
         request = MessageGetRequest(start_time=format_time(time_ns))
         try:
             return self._request(MessageGetReply, "STREAM.MSG.GET", stream, body=request).message
@@ -133,7 +133,7 @@ class StreamApi:
         return self._request(ConsumerCreateReply, "CONSUMER.CREATE", stream, config.name, body=request)
 
     def consumer_info(self, stream: str, consumer: str) -> ConsumerInfo:
-        """The consumer's configuration and state."""
+        """Return the consumer's configuration and state."""
         return self._request(ConsumerInfoReply, "CONSUMER.INFO", stream, consumer)
 
     def purge(self, stream: str, below: int, subject: str = "") -> int:

@@ -41,7 +41,7 @@ Numbers = NDArray[np.int64]
 
 
 def first_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int | None:
-    """The first sequence from that one on whose message matches, by the word of the leader; None when there is none.
+    """Return the first sequence from that one on whose message matches, as the leader says; None when there is none.
 
     From a stream's head on, nats-server 2.15 looks for a subject in an index, which may lose subjects of an interest
     stream that was purged; behind the head it looks at the messages. So what is not found is looked for there as well.
@@ -56,7 +56,7 @@ def first_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], seque
 
 
 def count_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], edges: list[int]) -> list[int] | None:
-    """How many messages match between each edge and the next, on a limits stream; None when nobody can tell.
+    """Return how many messages match between each edge and the next, on a limits stream; None when nobody can tell.
 
     The server counts up to the stream's end, and what arrives there meanwhile would count as well; so the last edge is
     asked before and after every other one, and only if both answers are the same the count between is right.
@@ -81,7 +81,7 @@ def count_matching(api: StreamApi, stream: str, subjects: tuple[str, ...], edges
 
 
 def _pending(api: StreamApi, stream: str, subjects: tuple[str, ...], sequence: int) -> int:
-    """How many messages match from that sequence on."""
+    """Return how many messages match from that sequence on."""
     probe = api.create_consumer(stream, _config(subjects, sequence))
     api.forget_consumer(stream, probe.name)
     return probe.num_pending
@@ -177,7 +177,7 @@ def measure(
     messages_max: int,
     bytes_max: int,
 ) -> Measured:
-    """How far a range reaches with so many messages and bytes (0 for no limit), but with one message at least."""
+    """Return how far a range reaches with so many messages and bytes (0 for no limit); one message at least."""
     messages = size = 0
     wanted = messages_max + 1 if messages_max else len(whole)
     with closing(list_messages(api, info, subjects, whole, wanted)) as portions:
@@ -195,7 +195,7 @@ def measure(
 
 
 def sequence_of_last(api: StreamApi, info: StreamInfo, subjects: tuple[str, ...], count: int) -> int:
-    """The sequence from which on so many messages match; the stream's first when there are fewer."""
+    """Return the sequence from which on so many messages match; the stream's first when there are fewer."""
     first, end = max(info.state.first_seq, 1), info.state.last_seq + 1
     if info.config.retention is not RetentionPolicy.LIMITS:
         whole = SequenceRange(first, end)
