@@ -12,11 +12,11 @@
     ├── NotJetStreamMessageError      the message has no JetStream reply subject: nothing to acknowledge
     ├── InvalidOptionError (ConfigError)  an option of the client, refused before anything is sent
     ├── ClientConnectionError (ConnectionError)
-    │   ├── ConnectionClosedError     the connection is closed, by us or for good
+    │   ├── ConnectionClosedError     the connection is closed, by the program or for good
     │   ├── DisconnectedError         the connection was lost while an answer was awaited
     │   ├── NoServersError            no server could be reached; carries what each one said
-    │   ├── AuthorizationError        the server does not know us
-    │   ├── StaleConnectionError      the server or we heard nothing for too long
+    │   ├── AuthorizationError        the server refused the credentials
+    │   ├── StaleConnectionError      server or client heard nothing for too long
     │   └── OutboundBufferFullError   too much was written while there was no connection
     ├── ServerError                   a complaint (`-ERR`) that the server sent
     │   └── PermissionsError          the user may not publish or subscribe there

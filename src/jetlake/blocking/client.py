@@ -72,7 +72,7 @@ class Client(Facade):
     state = View[ConnectionState]("What the connection is doing.")
     server_info = View[ServerInfo]("The last INFO of the connected server.")
     server = View[str]("The address of the server that it is, or was last, connected to.")
-    servers = View[list[str]]("The addresses of all servers that are known, named or told of by a cluster.")
+    servers = View[list[str]]("The addresses of all servers that are known, named, or advertised by a cluster.")
     max_payload = View[int]("The most bytes of headers and payload that the server takes.")
     reconnects = View[int]("How often the connection was made anew.")
     statistics = View[Statistics]("Messages and bytes received and sent so far, over all connections.")

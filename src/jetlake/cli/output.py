@@ -223,7 +223,7 @@ def version(compatible: str, own: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write how long ago it was, roughly."""
+    """Write an age roughly, in its largest unit."""
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= unit:
             return f"{seconds / unit:.1f}{name}"
@@ -231,7 +231,7 @@ def age(seconds: float) -> str:
 
 
 def heard(nanoseconds: int) -> str:
-    """Write when somebody was last heard; below zero is never."""
+    """Write how long ago an origin was last heard; below zero is never."""
     return f"heard {age(nanoseconds / 1e9)} ago" if nanoseconds >= 0 else "not heard yet"
 
 

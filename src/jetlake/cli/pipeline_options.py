@@ -78,7 +78,7 @@ class PipelineRun:
 
 
 def _check_server(connection: Any) -> None:
-    """Say within a moment, not after Spark's start, that nobody answers or lets us in."""
+    """Connect once, so that a missing server or a refused login is reported before Spark starts."""
     from jetlake.spark.options.connection_options import open_connection
 
     open_connection(connection).close()

@@ -196,7 +196,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
     except NoServersError as error:
         fail(f"no server answers at {_attempts(error)}. Start one with: jetlake serve", EXIT_UNREACHABLE)
     except AuthorizationError as error:
-        fail(f"{session.target.shown} does not let us in: {error}. Give --user and --password, --token or --creds")
+        fail(f"{session.target.shown} refuses the login: {error}. Give --user and --password, --token or --creds")
     except ApiError as error:
         fail(refusal(error))
     except (ConfigError, BadSubjectError, BadHeaderError) as error:

@@ -81,7 +81,7 @@ class Client:
 
     @property
     def servers(self) -> list[str]:
-        """The addresses of all servers that are known: those that were named, and those that a cluster told of."""
+        """The addresses of all servers that are known: those that were named, and those that a cluster advertised."""
         return [str(address) for address in self._connection.servers]
 
     @property

@@ -62,7 +62,7 @@ def decode_pub_ack(data: bytes) -> PubAck:
 
     Raises:
         ApiError: the stream refused it.
-        DecodeError: the answer is no acknowledgement, so it came from somebody else.
+        DecodeError: the answer is no acknowledgement, so another responder sent it.
     """
     ack = decode(PubAck, data)
     if ack.seq:

@@ -62,8 +62,8 @@ class FileStore(IndexedStore[Segment]):
             it; None for a store alone.
         random_bytes: makes the stream's key and what erased messages are overwritten with.
         segment_list: where the list of segments is, outside the folder, so that it outlives that; None for inside.
-        note: told of what recovery removed, and of what is not the store's.
-        report: told of messages that are found to be lost.
+        note: logs what recovery removed, and what is not the store's.
+        report: logs messages that are found to be lost.
         reuses_sequences: sequences that were written and never synced are free again after a crash, because they can
             only be used for the same messages: those of a mirror.
         before_write: makes a new folder before the first write, the disk being left alone until then; None for a

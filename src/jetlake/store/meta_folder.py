@@ -323,7 +323,7 @@ class MetaFolder:
         """Remove the folder if a crash left it before it got its first meta file; whether it did.
 
         Args:
-            note: told of the removal.
+            note: logs the removal.
 
         Raises:
             OSError: the disk refused.
@@ -342,7 +342,7 @@ class MetaFolder:
         """Remove the files that a crash left before they got their names; the names that the store did not write.
 
         Args:
-            note: told of each file that was removed.
+            note: logs each file that was removed.
 
         Raises:
             OSError: the disk refused.

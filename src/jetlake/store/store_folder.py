@@ -50,7 +50,7 @@ class StoreFolder:
         """The places of all streams of an account; what a crash left half removed goes.
 
         Args:
-            note: told of what was removed and of what is not the store's.
+            note: logs what was removed, and what is not the store's.
 
         Raises:
             StoreError: the disk refused, so that nobody knows which streams there are.

@@ -145,8 +145,8 @@ class StreamFolder(MetaFolder):
         """The stream's messages, recovered if there are any.
 
         Args:
-            note: told of what recovery removed, and of what is not the store's.
-            report: told of messages that are found to be lost.
+            note: logs what recovery removed, and what is not the store's.
+            report: logs messages that are found to be lost.
             reuses_sequences: as `FileStore` has it.
             before_sync: called by every sync once the folder is on disk; what it raises is the sync's failure.
 
@@ -183,7 +183,7 @@ class StreamFolder(MetaFolder):
         """The places of all consumers; what a crash left half removed goes.
 
         Args:
-            note: told of what was removed and of what is not the store's.
+            note: logs what was removed, and what is not the store's.
 
         Raises:
             StoreError: the disk refused, so that nobody knows which consumers there are.

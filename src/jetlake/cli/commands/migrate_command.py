@@ -93,7 +93,7 @@ async def migrate(
 
 
 def _target(to: str | None, context: str | None) -> Target:
-    """Return the server to move to; who we are at the source is nothing that it is told."""
+    """Return the server to move to; the credentials of the source are not sent there."""
     return (load_context(context) if context else Target()).with_settings({"server": to})
 
 

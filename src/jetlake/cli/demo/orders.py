@@ -55,7 +55,7 @@ def with_duplicates(count: int, seed: int = 1) -> list[Order]:
 
 
 def fate_of(number: int, delivered: int) -> Fate:
-    """Return what happens to an order at its so-manieth delivery, counted from 1."""
+    """Return what happens to an order at a delivery, counted from 1."""
     if number % 100 == 50:
         return Fate.TERM
     if delivered == 1 and number % 20 == 3:

@@ -93,16 +93,16 @@ class Shop:
             self.given_up.add(number)
 
     async def stored(self) -> int:
-        """Messages that the stream of orders holds."""
+        """Count the messages in the stream of orders."""
         return (await self.js.stream(STREAM)).cached_info.state.messages
 
     async def unsettled(self) -> int:
-        """Orders that the consumer still owes somebody."""
+        """Count the orders that are not acknowledged."""
         info = await (await self.js.stream(STREAM)).consumer_info(CONSUMER)
         return info.num_pending + info.num_ack_pending
 
     async def ack_samples(self) -> int:
-        """Ack samples in the stream of events."""
+        """Count the ack samples in the stream of events."""
         subject = f"$JS.EVENT.METRIC.CONSUMER.ACK.{STREAM}.{CONSUMER}"
         info = await (await self.js.stream(EVENTS_STREAM)).info(subjects_filter=subject)
         return sum(info.state.subjects.values())

@@ -153,7 +153,7 @@ def _placed(config: StreamConfig, num_replicas: int) -> StreamConfig:
 
 
 def _without_marks(config: StreamConfig) -> StreamConfig:
-    """Without the marks, and without what the server itself wrote."""
+    """Return the configuration without the marks and without the metadata that servers write."""
     kept = {
         key: value
         for key, value in config.metadata.items()

@@ -100,7 +100,7 @@ class Services:
                 try:
                     read = decode(kind, answer.payload)
                 except DecodeError:
-                    continue  # Somebody else's answer.
+                    continue  # The answer of another responder.
                 if read.type == wanted:
                     found.append(read)
         return found

@@ -21,7 +21,7 @@ StreamLookup = Callable[[str], StreamConfig | None]
 
 
 def no_streams(name: str) -> StreamConfig | None:
-    """Return the lookup of somebody who knows no other stream."""
+    """Look up nothing: for checks without the account's other streams."""
     return None
 
 

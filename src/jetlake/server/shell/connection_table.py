@@ -44,7 +44,7 @@ class ConnectionTable:
     Attributes:
         open: the connections by number.
         recent: the latest that have ended.
-        observer: told of clients that come and go; None = nobody.
+        observer: notified of clients that connect and disconnect; None = nobody.
     """
 
     def __init__(self, settings: Settings, log: Log, statistics: ServerStatistics, engine_loop: EngineLoop) -> None:

@@ -80,22 +80,22 @@ class Summary:
 
 
 class Reporter(Protocol):
-    """Whoever wants to know."""
+    """The contract of a reporter, which tells people how a run goes."""
 
     def began(self, name: str, facts: Mapping[str, Any]) -> None:
-        """A run begins."""
+        """Report that a run begins."""
 
     def batch(self, done: BatchDone) -> None:
-        """A batch is finished."""
+        """Report a finished batch."""
 
     def note(self, text: str) -> None:
-        """What is going on right now; it holds until the next report."""
+        """Report what is going on right now, until the next report."""
 
     def outage(self, away_s: float | None, limit_s: float) -> None:
-        """The server has not answered for so long, or is back (None); the run fails when it is away for the limit."""
+        """Report that the server has not answered for so long, or is back (None); at the limit the run fails."""
 
     def ended(self, summary: Summary) -> None:
-        """The run is over."""
+        """Report the end of the run."""
 
 
 def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
@@ -271,10 +271,10 @@ class ServerReports:
         self._send("running", batch=done.batch, rows_per_second=done.rows_per_second, lag=done.lag)
 
     def note(self, text: str) -> None:
-        """The last report still holds."""
+        """Publish nothing: the last report still holds."""
 
     def outage(self, away_s: float | None, limit_s: float) -> None:
-        """Whoever could be told is away."""
+        """Publish nothing: the server is away."""
 
     def ended(self, summary: Summary) -> None:
         self._rows_total = summary.rows

@@ -58,7 +58,7 @@ class IdLog:
         key: the stream's; a file with another one is left alone.
         flush_messages: flushes the stream's messages; called before ids are written, so that no id is written of a
             message that the disk refused.
-        note: told of files that are not the stream's.
+        note: logs files that are not the stream's.
         file_bytes: a new file begins when one is this long.
     """
 

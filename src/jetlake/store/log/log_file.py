@@ -190,7 +190,7 @@ class LogFile:
         """Read bytes of the file, with zeros for what the disk does not return.
 
         Raises:
-            OSError: the file cannot even be opened, or the disk gives nothing of it back: it may do so another day.
+            OSError: the file cannot even be opened, or the disk gives nothing of it back; a later attempt may succeed.
         """
         try:
             return self.read(size, start)

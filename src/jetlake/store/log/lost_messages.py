@@ -23,7 +23,7 @@ class LostMessages:
         bytes: how much of the files could not be understood.
 
     Args:
-        report: told of messages that are found to be lost.
+        report: logs messages that are found to be lost.
     """
 
     def __init__(self, folder: Path, segments: SegmentList, report: Callable[[str], None]) -> None:

@@ -89,7 +89,7 @@ def recover(
 
     Args:
         listed: the segments that should be there; None when nobody knows.
-        note: told of what was removed, and of what is not the store's.
+        note: logs what was removed, and what is not the store's.
         reuses_sequences: sequences that were written and never synced are free again.
 
     Raises:

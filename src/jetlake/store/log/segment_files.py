@@ -61,7 +61,7 @@ def find_segments(
 
     Args:
         names: all plain files in the folder.
-        note: told of files that are another's or have a wrong name.
+        note: logs files that are another's or have a wrong name.
 
     Raises:
         OSError: a file is there and the disk does not let it be opened.

@@ -182,7 +182,7 @@ class AtomicBatches:
             self._abandon(batch.batch_id, "timeout")
 
     def close(self) -> None:
-        """Drop all open batches without a word."""
+        """Drop all open batches without an advisory."""
         for batch in list(self._batches.values()):
             self._drop(batch)
         self._timers.cancel(self._timer)

@@ -21,7 +21,7 @@ class ConnectionControl(Protocol):
         ...
 
     def drop(self, reason: str, *, at_once: bool = False) -> None:
-        """Close the connection without another word; at once = without waiting for bytes that are unwritten."""
+        """Close the connection without an -ERR; at once = without waiting for bytes that are unwritten."""
         ...
 
     def fail(self, error: Exception) -> None:

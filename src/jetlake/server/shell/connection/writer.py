@@ -164,7 +164,7 @@ class ConnectionWriter:
             self._relieve()
 
     def is_over_stall_mark(self) -> bool:
-        """Whether so much is unwritten that whoever publishes to this client has to wait."""
+        """Return whether so much is unwritten that publishers to this client are stalled."""
         return self.pending_bytes() > self._stall_mark
 
     def _press(self) -> None:

@@ -1,4 +1,4 @@
-"""Announcements: the interest of one account, counted, as the servers that it is connected to are told."""
+"""Announcements: the interest of one account, counted, as hubs are told of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Announcements:
         skipped: subjects with this prefix stay here; empty = none.
 
     Attributes:
-        loop_subject: a subject of this account alone: whoever announces it back has formed a loop.
+        loop_subject: a subject of this account alone: a hub that announces it back is part of a loop.
     """
 
     def __init__(self, account: Account, skipped: bytes) -> None:

@@ -156,7 +156,7 @@ class Dialer:
         )
 
     def _certificate_name(self, url: LeafUrl) -> str:
-        """Return the name that the hub's certificate must have; one that was discovered may be known by number only."""
+        """Return the name that the hub's certificate must have; a discovered address may have an IP only."""
         if url in self._discovered and _is_number(url.host):
             return next((known.host for known in self._urls if not _is_number(known.host)), url.host)
         return url.host
@@ -165,12 +165,12 @@ class Dialer:
         """React to an INFO of a hub that has accepted the connection."""
         if self._domain and self._domain == info.domain:
             self._services.log.warn(
-                f'the hub has the same JetStream domain "{info.domain}": streams cannot be reached across the line'
+                f'the hub has the same JetStream domain "{info.domain}": streams cannot be reached over the leaf link'
             )
         self._discover(info)
 
     def _discover(self, info: HubInfo) -> None:
-        """Remember the addresses that the hub tells of, with the credentials of the configured ones."""
+        """Remember the addresses in the hub's INFO, with the credentials of the configured ones."""
         if self.remote.ignore_discovered_servers:
             return
         first = self._urls[0]

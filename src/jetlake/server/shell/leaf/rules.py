@@ -10,7 +10,7 @@ from jetlake.server.shell.leaf.hub_info import HubInfo, SubjectLists
 
 __all__ = ["LeafRules"]
 
-# Each server's own JetStream answers these; across the line they are reached under the name of a domain.
+# Each server's own JetStream answers these; over a leaf connection they are reached by the name of a domain.
 _LOCAL = ("$JS.API.>", "$KV.>", "$OBJ.>")
 # Subjects of the servers' own protocols cross untouched.
 _OPAQUE = (b"_R_.", b"_GR_.", b"$GR.", b"$LDS.")
@@ -37,21 +37,21 @@ class LeafRules:
         self._has_own_rules = bool(info.exports or remote.deny_exports)
 
     def may_send(self, subject: bytes) -> bool:
-        """Whether a message on this subject goes to the hub."""
+        """Return whether a message on this subject is sent to the hub."""
         if not self._has_own_rules and not subject.startswith(b"$"):
             return True
         return subject.startswith(_OPAQUE) or self._sent.permits_literal(subject)
 
     def may_receive(self, subject: bytes) -> bool:
-        """Whether a message on this subject is taken from the hub."""
+        """Return whether a message on this subject is accepted from the hub."""
         return subject.startswith(_OPAQUE) or not self._wanted.denies_literal(subject)
 
     def may_announce(self, subject: bytes, queue: bytes) -> bool:
-        """Whether the hub is told of interest in this subject."""
+        """Return whether interest in this subject is announced to the hub."""
         return subject.startswith(_OPAQUE) or self._wanted.permits_pattern(subject, queue)
 
     def is_pointless(self, subject: bytes) -> bool:
-        """Whether nothing that the hub could want of this subject is ever sent."""
+        """Return whether every message that interest in this subject asks for is denied."""
         return any(is_subset(subject, denied) for denied in self._never_sent)
 
 

@@ -221,7 +221,7 @@ class WebSocketProtocol(asyncio.Protocol):
         socket.close()
 
     def hang_up(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without a close frame."""
         if self._socket is not None:
             self._socket.abort()
 
