@@ -64,6 +64,36 @@ async def test_a_message_is_tried_again_and_then_a_dead_letter(js):
     assert headers["Nats-Msg-Id"].startswith("S:w:1:")
 
 
+class Outcome(BaseException):
+    """What is no Exception, as pytest's own outcomes."""
+
+
+class SpeechlessError(Exception):
+    def __str__(self):
+        raise ValueError("nothing to say")
+
+
+@pytest.mark.parametrize("kind", [Outcome, SpeechlessError])
+async def test_whatever_a_handler_raises_the_next_message_follows(js, kind):
+    stream = await filled(js, 2)
+    await js.create_stream("DEAD", subjects=["dead"])
+    consumer = await stream.create_consumer("w")
+    reported = []
+
+    async def handle(message):
+        if message.payload == b"0":
+            raise kind
+        await message.ack()
+
+    async with consumer.consume(handle, retries=1, backoff=0.01, dead_letter="dead", on_error=reported.append):
+        await settled(consumer, 2)
+    (letter,) = await letters_of(js)
+    assert letter.headers["Dead-Letter-Description"].startswith(
+        "JetlakeError: the handler raised Outcome" if kind is Outcome else "SpeechlessError"
+    )
+    assert kind in {type(reported[0]), type(reported[0].__cause__)}
+
+
 async def test_a_letter_that_nobody_stores_leaves_the_message_alone(js):
     stream = await filled(js, 1)
     consumer = await stream.create_consumer("w")
@@ -174,7 +204,7 @@ async def test_the_blocking_client_retries_too(server, js):
             def handle(message):
                 tries.append((message.payload, message.metadata.delivered))
                 if message.payload == b"1":
-                    raise ValueError("one")
+                    raise ValueError("one") if message.metadata.delivered > 1 else SystemExit
                 message.ack()
 
             options = {"retries": 1, "backoff": 0.01, "dead_letter": "dead", "on_error": lambda _: None}

@@ -316,3 +316,50 @@ async def test_the_blocking_clients_services_have_threads(core):
                     assert [answer.result().payload for answer in answers] == [b"met", b"met"]
 
     await asyncio.to_thread(work)
+
+
+class Outcome(BaseException):
+    """What is no Exception, as pytest's own outcomes."""
+
+
+async def test_a_handler_that_raises_no_exception_answers_and_goes_on(core, clients):
+    reported = []
+    nc, caller = await clients(core, on_error=reported.append), await clients(core)
+
+    def plain(message):
+        raise Outcome
+
+    async with nc.service("s", "1.0.0") as service:
+
+        @service.endpoint()
+        async def fail(request):
+            raise Outcome
+
+        await nc.subscribe("plain", callback=plain)
+        await ready(nc)
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="Outcome"):
+                await caller.services().request("fail")
+            await caller.publish("plain")
+        await until(lambda: len(reported) == 4)
+    assert nc.reconnects == 0
+
+
+async def test_a_blocking_handler_that_exits_its_thread_ends_nothing_else(core):
+    def work():
+        with (
+            jetlake.blocking.connect(core.url, on_error=lambda error: None) as nc,
+            jetlake.blocking.connect(core.url) as caller,
+            nc.service("s", "1.0.0") as service,
+        ):
+
+            @service.endpoint()
+            def leave(request):
+                raise SystemExit
+
+            nc.flush()
+            for _ in range(2):
+                with pytest.raises(ServiceError, match="SystemExit"):
+                    caller.services().request("leave")
+
+    await asyncio.to_thread(work)

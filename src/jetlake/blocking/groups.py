@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Self, Unpack
 
 from jetlake.blocking.facade import Call, Facade, View, Wrapped
 from jetlake.blocking.message import Message
+from jetlake.blocking.threaded import call_in_thread
 from jetlake.client.groups.config import GroupConfig
 from jetlake.client.groups.group import ConsumerGroup as AsyncConsumerGroup
 from jetlake.client.groups.groups import ConsumerGroups as AsyncConsumerGroups
@@ -74,7 +74,7 @@ class ConsumerGroup(Facade):
 
         @wraps(handler)
         async def run(message: Any) -> None:
-            await asyncio.to_thread(handler, message)
+            await call_in_thread(handler, message)
 
         async def make() -> AsyncGroupMember:
             return self._inner.consume(member, run, **options)

@@ -12,6 +12,7 @@ from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
 from jetlake.blocking.taking import ContinuousTaking, Taking
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
+from jetlake.client.messages.failures import failure_of
 from jetlake.client.messages.message import give_back
 from jetlake.client.ordered.ordered_consume import OrderedConsume
 from jetlake.client.pull.consume import Consume
@@ -46,9 +47,8 @@ class Subscription(Taking[Message]):
             for message in self._each():
                 try:
                     callback(message)
-                except Exception as error:
-                    error.add_note(f"while handling {message!r}")
-                    self._report(error)
+                except BaseException as error:
+                    self._report(failure_of(error, message))
         except JetlakeError as error:
             if not connection.is_closed:
                 self._report(error)
@@ -146,9 +146,8 @@ class Reading(ContinuousTaking[Message]):
                     handler(message)
                     with self._lock:
                         self._handled += 1
-                except Exception as error:
-                    error.add_note(f"while handling {message!r}")
-                    self._thread.call(self._inner.failed(message, error))
+                except BaseException as error:
+                    self._thread.call(self._inner.failed(message, failure_of(error, message)))
         except ConnectionClosedError:
             pass
         except Exception as error:

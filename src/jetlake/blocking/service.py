@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Self, TypeVar
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, View
+from jetlake.blocking.threaded import call_in_thread
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.services.service import EndpointGroup as AsyncEndpointGroup
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats
@@ -44,7 +44,7 @@ class EndpointGroup(Facade):
 
         @wraps(handler)
         async def run(request: ServiceRequest) -> bytes | None:
-            return await asyncio.to_thread(handler, request)
+            return await call_in_thread(handler, request)
 
         async def add() -> None:
             self._inner.add_endpoint(

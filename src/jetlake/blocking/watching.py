@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from jetlake.blocking.facade import Call, Facade, Method
 from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.taking import ContinuousTaking
+from jetlake.client.messages.failures import failure_of
 from jetlake.client.ordered.watch import Watch as AsyncWatch
 from jetlake.client.settings.options import duration_s
 from jetlake.errors import ConnectionClosedError, RequestTimeoutError
@@ -49,9 +50,8 @@ class Watch(ContinuousTaking[T]):
             for value in self._each():
                 try:
                     handler(value)
-                except Exception as error:
-                    error.add_note(f"while handling {value!r}")
-                    self._thread.call_soon(partial(self._inner.report, error))
+                except BaseException as error:
+                    self._thread.call_soon(partial(self._inner.report, failure_of(error, value)))
         except ConnectionClosedError:
             pass
         except Exception as error:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable, iscoroutinefunction
 
-from jetlake.client.messages.endings import enter_worker, inner_cancellation
+from jetlake.client.messages.endings import enter_worker
+from jetlake.client.messages.failures import failure_in_task
 from jetlake.client.messages.mailbox import Mailbox
 from jetlake.client.messages.message import Message
 
@@ -63,8 +64,8 @@ class CallbackRunner:
                 return
             try:
                 result = callback(message)
-            except Exception as error:
-                self._failed(error, message)
+            except BaseException as error:
+                self._signal(failure_in_task(error, message))
                 continue
             if result is not None and isawaitable(result):
                 # A plain function that returned a coroutine: from now on it is called one message at a time.
@@ -88,10 +89,8 @@ class CallbackRunner:
                     result = callback(message)
                     if result is not None:
                         await result
-                except Exception as error:
-                    self._failed(error, message)
-                except asyncio.CancelledError as error:
-                    self._signal(inner_cancellation(error, message))
+                except BaseException as error:
+                    self._signal(failure_in_task(error, message))
             if mailbox.is_ended:
                 return
             await mailbox.wait()
@@ -99,11 +98,5 @@ class CallbackRunner:
     async def _finish(self, result: Awaitable[None], message: Message) -> None:
         try:
             await result
-        except Exception as error:
-            self._failed(error, message)
-        except asyncio.CancelledError as error:
-            self._signal(inner_cancellation(error, message))
-
-    def _failed(self, error: Exception, message: Message) -> None:
-        error.add_note(f"while handling {message!r}")
-        self._signal(error)
+        except BaseException as error:
+            self._signal(failure_in_task(error, message))

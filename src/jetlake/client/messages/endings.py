@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from jetlake.client.messages.message import Message
-from jetlake.errors import JetlakeError
-
-__all__ = ["Endings", "enter_worker", "inner_cancellation"]
+__all__ = ["Endings", "enter_worker"]
 
 _worker: ContextVar[asyncio.Task[Any] | None] = ContextVar("jetlake_worker", default=None)
 
@@ -65,17 +62,3 @@ class Endings:
             if self._changed is None:
                 self._changed = self._loop.create_future()
             await asyncio.wait([*others, self._changed], return_when=asyncio.FIRST_COMPLETED)
-
-
-def inner_cancellation(error: asyncio.CancelledError, message: Message) -> JetlakeError:
-    """Return the failure of a handler that awaited something cancelled; raises the error when the handler itself is.
-
-    Raises:
-        asyncio.CancelledError: the task that runs the handler is cancelled.
-    """
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
-        raise error
-    failure = JetlakeError(f"the handler awaited something that was cancelled, while handling {message!r}")
-    failure.__cause__ = error
-    return failure

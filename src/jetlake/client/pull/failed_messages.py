@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 
 from jetlake.client.connection.connection import Connection
+from jetlake.client.messages.failures import describe
 from jetlake.client.messages.message import Message
 from jetlake.client.pull.retry_options import RetryOptions
 from jetlake.client.settings.wire_values import header_bytes
@@ -72,13 +73,13 @@ class FailedMessages:
                 self._report(failure)
                 message.nak(options.delay_s(origin.delivered))
                 return
-        await self._terminate(message, f"{type(error).__name__}: {error}")
+        await self._terminate(message, describe(error))
 
     async def _store_letter(self, message: Message, error: Exception, origin: AckSubject, template: str) -> None:
         said = letter_headers(
             origin,
             message.subject,
-            description=f"{type(error).__name__}: {error}",
+            description=describe(error),
             traceback="".join(traceback.format_exception(error)),
             now_ns=time.time_ns(),
         )

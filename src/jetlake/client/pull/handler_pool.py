@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from jetlake.client.messages.endings import Endings, enter_worker, inner_cancellation
+from jetlake.client.messages.endings import Endings, enter_worker
+from jetlake.client.messages.failures import failure_in_task
 from jetlake.client.messages.message import Message
 from jetlake.errors import InvalidOptionError
 
@@ -82,12 +83,9 @@ class HandlerPool:
                     if result is not None:
                         await result
                     self.handled += 1
-                except Exception as error:
+                except BaseException as error:
                     # One bad message must not stop the others.
-                    error.add_note(f"while handling {message!r}")
-                    await self._on_failure(message, error)
-                except asyncio.CancelledError as error:
-                    await self._on_failure(message, inner_cancellation(error, message))
+                    await self._on_failure(message, failure_in_task(error, message))
             if mailbox.is_ended:
                 return
             await mailbox.wait()

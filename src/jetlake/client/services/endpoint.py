@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.connection.subscription import PendingLimits, Subscription
+from jetlake.client.messages.failures import describe
 from jetlake.client.messages.message import Message
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.settings.wire_values import queue_bytes, subscribe_subject
@@ -119,11 +120,11 @@ class Endpoint:
                 request.respond(result)
         except ServiceError as error:
             self._respond_error(request, error.code, error.description, error.payload)
-        except Exception as error:
-            self._respond_error(request, _INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-            raise
         except asyncio.CancelledError:
             self._respond_error(request, _INTERNAL_ERROR, "the service was stopped in the middle of the request")
+            raise
+        except BaseException as error:
+            self._respond_error(request, _INTERNAL_ERROR, describe(error))
             raise
         finally:
             counts.processing_ns += time.perf_counter_ns() - start_ns
