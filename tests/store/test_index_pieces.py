@@ -455,3 +455,46 @@ def test_a_loss_that_the_snapshot_does_not_know_is_told_after_a_kill(world, late
     assert store.lost == [segment.first + 2]
     counts = Counter(b"s.%d" % ((sequence - 1) % 7) for sequence, _, _ in expected[0] if sequence != segment.first + 2)
     assert store.subjects() == counts + Counter([b"s.6"])
+
+
+def test_a_single_message_is_read_without_the_columns(world, monkeypatch):
+    disk, expected = world
+    store = open_store(disk)
+
+    def no_columns(*_):
+        raise AssertionError("the columns were read")
+
+    monkeypatch.setattr("jetlake.store.log.filing.read_columns", no_columns)
+    for sequence, subject, payload in expected[0][::7]:
+        message = store.get(sequence)
+        assert (message.subject, message.payload) == (subject, payload)
+    following = next(sequence for sequence in expected[1] if sequence > 40)
+    assert [each.sequence for each in store.read(41, SubjectFilter([b"s.3"]), 1, 1 << 20).messages] == [following]
+
+
+def test_a_piece_that_tells_a_wrong_place_costs_time_and_nothing_else(world):
+    disk, expected = world
+    store = open_store(disk, cache_bytes=1)
+    segment = store._index.blocks[3]
+    path = segment.file.path.with_suffix(".idx")
+    whole = disk.content(path)
+    rows = [each for each in expected[0] if segment.first <= each[0] < store._index.blocks[4].first]
+    for at in range(segment.piece.columns_at, segment.piece.subjects_at, 3):
+        for mask in (0x01, 0x80):
+            disk.put(path, whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :])
+            store = open_store(disk, cache_bytes=1)
+            for sequence, subject, payload in rows[::5]:
+                message = store.get(sequence)
+                assert (message.subject, message.payload) == (subject, payload)
+            assert store.lost == []
+            disk.kill()
+
+
+def test_a_get_finds_out_that_a_message_is_lost(world):
+    disk, expected = world
+    store = open_store(disk)
+    segment = store._index.blocks[4]
+    damage(disk, segment, segment.first + 2)
+    assert store.get(segment.first + 2) is None
+    assert (store.lost, store.messages) == ([segment.first + 2], expected[5] - 1)
+    assert store.get(segment.first + 3) is not None

@@ -39,7 +39,7 @@ TAIL_BYTES = 1024 * 1024
 SNAPSHOT_BYTES = 64 * 1024 * 1024
 """When so much was written, and half of what the store holds, house-keeping writes the index down."""
 
-_SNAPSHOT_STEPS = 32
+_SNAPSHOT_STEPS = 128
 _MARK_NAME = "mark"
 _INDEX_NAME = "index"
 _LIST_NAME = "segments"

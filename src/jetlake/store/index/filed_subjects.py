@@ -200,7 +200,13 @@ class FiledSubjects:
         """A subject's first filed sequence that is not below this one, or 0."""
         if not self.count(number) or sequence > self.highs[number]:
             return 0
-        return self.first(number) if sequence <= self.lows[number] else self._after(number, sequence)
+        first = self.first(number)
+        if sequence <= first:
+            return first
+        if self.counts[number] <= 2:
+            last = self.last(number)
+            return last if last >= sequence else 0
+        return self._after(number, sequence)
 
     def at_or_before(self, number: int, sequence: int) -> int:
         """A subject's last filed sequence that is not above this one, or 0."""
@@ -213,6 +219,9 @@ class FiledSubjects:
         found: list[int] = []
         if not self.count(number):
             return found
+        if limit == 1:
+            found.append(self.at_or_after(number, sequence))
+            return found if found[0] else []
         sequence = max(sequence, self.lows[number])
         for block in self._blocks_with(number, sequence, self.highs[number]):
             posted = block.postings().of(number)

@@ -23,19 +23,25 @@ class MessageReader(Generic[BlockType]):
 
     Args:
         trust: makes sure that a block's living rows can be loaded; False when some could not and were removed as lost.
+        prepare: called before a single row is loaded, which is looked at by itself.
     """
 
-    def __init__(self, index: Index[BlockType], trust: Callable[[BlockType], bool]) -> None:
+    def __init__(
+        self,
+        index: Index[BlockType],
+        trust: Callable[[BlockType], bool],
+        prepare: Callable[[BlockType], None] = lambda _block: None,
+    ) -> None:
         self._index = index
         self._trust = trust
+        self._prepare = prepare
 
     def get(self, sequence: int) -> StoredMessage | None:
         """The message of that sequence, if it is there."""
         found = self._index.locate(sequence)
         if found is None:
             return None
-        if not self._trust(found[0]):
-            return self.get(sequence)
+        self._prepare(found[0])
         return found[0].load(found[1], self._index.subjects.names)
 
     def read(
@@ -114,6 +120,9 @@ class MessageReader(Generic[BlockType]):
     def _load_sequences(self, sequences: list[int], max_bytes: int) -> tuple[list[StoredMessage], bool]:
         """The messages of these sequences and whether the bytes did not suffice for all."""
         messages: list[StoredMessage] = []
+        if len(sequences) == 1:
+            message = self.get(sequences[0])
+            return [message] if message is not None else [], False
         index = self._index
         names = index.subjects.names
         place = 0

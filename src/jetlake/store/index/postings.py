@@ -67,6 +67,8 @@ class Postings:
 
     def at(self, place: int) -> array[int]:
         """The sequences of the subject at a place."""
+        if len(self.sequences) == len(self.numbers):
+            return self.sequences[place : place + 1]
         if self._ends is None:
             self._ends = array("I", accumulate(self.counts))
         end = self._ends[place]

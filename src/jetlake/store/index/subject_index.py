@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.index.block import Block
@@ -334,19 +335,23 @@ class SubjectIndex:
         number = self.ids.get(subject)
         return self.add(subject, 0) if number is None else number
 
-    def claim(self, number: int, subject: bytes) -> bool:
-        """Whether a subject has this number, or can be given it: then it has it now."""
-        names = self.names
-        if number < len(names) and names[number] == subject:
-            return True
-        if subject in self.ids or (number < len(names) and names[number]):
-            return False
-        if (missing := number + 1 - len(names)) > 0:
+    def claim(self, numbers: Sequence[int], subjects: list[bytes]) -> bool:
+        """Give subjects the numbers that they have in an index piece; False when one of them is another's.
+
+        Args:
+            numbers: ascending.
+        """
+        names, ids = self.names, self.ids
+        if numbers and (missing := numbers[-1] + 1 - len(names)) > 0:
             names.extend([b""] * missing)
             self.tails.extend([0] * missing)
-        names[number] = subject
-        self.ids[subject] = number
-        self._note(number)
+        for number, subject in zip(numbers, subjects, strict=True):
+            name = names[number]
+            if name != subject:
+                if name or subject in ids:
+                    return False
+                names[number] = subject
+                ids[subject] = number
         return True
 
     def append_rows(self, rows: Iterable[tuple[int, int]]) -> None:
@@ -361,10 +366,11 @@ class SubjectIndex:
 
     def release_unused(self) -> None:
         """Release every number whose subject has no message, and find those that are free."""
-        for number, name in enumerate(self.names):
-            if name and not self.tails[number]:
+        self.filed.make_room(len(self.names))
+        for number in _places(self.filed.counts, 0, len(self.names)):
+            if not self.tails[number]:
                 self._release_unused(number)
-        self._free = [number for number, name in enumerate(self.names) if not name]
+        self._free = list(_places(self.names, b"", len(self.names)))
 
     # Questions about one subject
 
@@ -539,3 +545,12 @@ class SubjectIndex:
             matching.ids = set()
             matching.seen = -1
         self._cached_ids = 0
+
+
+def _places(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
+    """The places of a value in a column: most columns have few."""
+    place = -1
+    with suppress(ValueError):
+        while True:
+            place = column.index(value, place + 1, end)  # type: ignore[arg-type]
+            yield place

@@ -31,7 +31,7 @@ class CheckedReader:
         self._index = index
         self._log = log
         self._lost = lost
-        self._messages = MessageReader(index, self._trust)
+        self._messages = MessageReader(index, self._trust, self._open)
 
     def get(self, sequence: int) -> StoredMessage | None:
         """The message of that sequence, if it is there.
@@ -94,10 +94,14 @@ class CheckedReader:
         except OSError as error:
             raise StoreError.of(f"read segment {segment.number}", error) from error
 
-    def _trust(self, segment: Segment) -> bool:
-        """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
+    def _open(self, segment: Segment) -> None:
+        """Have a handle for a segment."""
         if segment.file.handle is None:
             self._log.use((segment,))
+
+    def _trust(self, segment: Segment) -> bool:
+        """Make sure that a segment's rows can be loaded; False when some could not and are lost."""
+        self._open(segment)
         if segment.filed is not None and not segment.bring_back():
             return False
         return segment.verified or self.check(segment)

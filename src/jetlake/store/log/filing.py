@@ -15,7 +15,7 @@ from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.pieces.index_cache import IndexCache
-from jetlake.store.log.pieces.index_piece import Names, piece_path, read_columns, read_subjects, write_piece
+from jetlake.store.log.pieces.index_piece import Names, piece_path, read_columns, read_place, read_subjects, write_piece
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
 from jetlake.store.steps import sort_in_steps
@@ -229,6 +229,11 @@ class Filing:
         self._cache.hold(segment, COLUMNS, _ROW_BYTES * segment.filed.rows)
         if segment in self._index.unread:
             self._index.settle_unread(segment)
+
+    def place_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
+        if segment.piece is None or segment.filed is None:
+            return None
+        return read_place(self._disk, piece_path(segment.file.path), segment.piece, segment.filed.rows, row)
 
     def load_postings(self, segment: Segment) -> Postings:
         if segment.piece is not None:

@@ -25,6 +25,7 @@ __all__ = ["COLUMNS", "LIVE", "POSTINGS", "DamagedSegmentError", "PieceParts", "
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
+_PEEKS_MAX = 16
 
 
 _COLUMN_NAMES = ("sizes", "subject_ids", "times", "offsets")
@@ -55,6 +56,10 @@ class RowLoader(Protocol):
 
     def load_columns(self, segment: Segment) -> None:
         """Set the columns of a segment that were released."""
+        ...
+
+    def place_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
+        """Offset and size of one row while the columns are released, perhaps wrong ones; None when they must be set."""
         ...
 
     def load_postings(self, segment: Segment) -> Postings:
@@ -101,6 +106,7 @@ class Segment(Block):
         tombstones: the ranges of its tombstones, first and last in turn, until it has a piece.
         piece: where its columns can be read; None while they have to stay in memory.
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
+        peeks: how many single messages were read since the columns were released.
         is_damaged: messages were lost from it, so that only the log itself tells all about it.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
@@ -127,6 +133,7 @@ class Segment(Block):
         "offsets",
         "packed_live",
         "packed_sequences",
+        "peeks",
         "pending",
         "piece",
         "seed",
@@ -163,6 +170,7 @@ class Segment(Block):
         self.worth_below = -1
         self.is_settled = False
         self.is_damaged = False
+        self.peeks = 0
         self.tombstones: array[int] = array("Q")
         self.piece: PieceParts | None = None
         self.loader: RowLoader | None = None
@@ -214,6 +222,7 @@ class Segment(Block):
             del self.live, self.sequences
         else:
             del self.sizes, self.subject_ids, self.times, self.offsets
+            self.peeks = 0
 
     def pack_filed(self) -> bytes:
         """Which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
@@ -373,8 +382,35 @@ class Segment(Block):
         return before[start - base :] + waiting, start
 
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
-        offset = self.offsets[row]
-        end = offset + self.sizes[row]
+        message = self._peek(row) or self._load_at(self.offsets[row], self.sizes[row])
+        if message is None or message.sequence != self.sequence_of(row):
+            raise DamagedSegmentError(self)
+        return message
+
+    def _peek(self, row: int) -> StoredMessage | None:
+        """A message of a filed segment whose columns are released, and need not be read for so few.
+
+        A record tells by itself whether it is the right one.
+        """
+        if self.filed is None or self.loader is None or self.peeks > _PEEKS_MAX or self._has_columns():
+            return None
+        self.peeks += 1
+        place = self.loader.place_of(self, row)
+        if place is None or place[0] + place[1] > self.size:
+            return None
+        message = self._load_at(*place)
+        return message if message is not None and message.sequence == self.sequence_of(row) else None
+
+    def _has_columns(self) -> bool:
+        try:
+            object.__getattribute__(self, "offsets")
+        except AttributeError:
+            return False
+        return True
+
+    def _load_at(self, offset: int, size: int) -> StoredMessage | None:
+        """The message whose record is there; None when there is no good one."""
+        end = offset + size
         if self.file.tail.offsets or end > self.size:
             data, base = self.bytes_between(offset, end)
             data = data[offset - base : end - base]
@@ -382,10 +418,7 @@ class Segment(Block):
             data = self.file.read(end - offset, offset)
         # A single message is not worth trusting blindly: the disk may have changed since the segment was looked at. And
         # what the record tells need not be fetched from columns that are far apart in memory.
-        message = unpack_message(data, self.seed)
-        if message is None or message.sequence != self.sequence_of(row):
-            raise DamagedSegmentError(self)
-        return message
+        return unpack_message(data, self.seed)
 
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
         offsets = self.offsets

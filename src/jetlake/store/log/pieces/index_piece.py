@@ -31,6 +31,7 @@ __all__ = [
     "piece_path",
     "read_columns",
     "read_head",
+    "read_place",
     "read_subjects",
     "subject_names",
     "write_piece",
@@ -255,6 +256,20 @@ def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[a
         read_column("q", view[8 * rows : 16 * rows]),
         read_column("I", view[16 * rows :]),
     ]
+
+
+def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -> tuple[int, int] | None:
+    """Offset and size of one row, which nothing vouches for but the record that is there; None where it is not told."""
+    try:
+        handle = disk.open(path)
+        try:
+            size = disk.read(handle, 4, parts.columns_at + 4 * row)
+            offset = disk.read(handle, 4, parts.columns_at + 16 * rows + 4 * row)
+        finally:
+            disk.close(handle)
+    except OSError:
+        return None
+    return int.from_bytes(offset, "little"), int.from_bytes(size, "little")
 
 
 def read_subjects(disk: Disk, path: Path, parts: PieceParts) -> tuple[Postings, bytes] | None:

@@ -53,7 +53,7 @@ class RecoveredSubjects:
         if found is None:
             return False
         numbers = found[0].numbers
-        return all(map(self.index.claim, numbers, subject_names(found[1], len(numbers))))
+        return self.index.claim(numbers, subject_names(found[1], len(numbers)))
 
     def take(self, segment: Segment) -> None:
         """Take in the next segment."""

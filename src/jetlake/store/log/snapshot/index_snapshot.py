@@ -37,6 +37,7 @@ _WRITE_BYTES = 1024 * 1024
 _ITEM_SIZES = {"I": 4, "q": 8, "Q": 8}
 _SPARSE, _DEAD_RECORDS, _HAS_DIGEST, _IS_FILED, _HAS_PIECE, _IS_DAMAGED = 1, 2, 4, 8, 16, 32
 _LOG_SHARE_MAX = 4
+_ITEMS_PER_PIECE = 32768
 
 
 class IndexSnapshot:
@@ -158,9 +159,13 @@ def _pieces(
     yield head
     for segment in segments:
         yield from segment.pieces()
-    yield column_bytes(array("I", map(len, names)))
-    yield b"".join(names)
-    yield from map(column_bytes, totals)
+    for start in range(0, len(names), _ITEMS_PER_PIECE):
+        yield column_bytes(array("I", map(len, names[start : start + _ITEMS_PER_PIECE])))
+    for start in range(0, len(names), _ITEMS_PER_PIECE):
+        yield b"".join(names[start : start + _ITEMS_PER_PIECE])
+    for column in totals:
+        for start in range(0, len(column), _ITEMS_PER_PIECE):
+            yield column_bytes(column[start : start + _ITEMS_PER_PIECE])
 
 
 class _FrozenSegment:
