@@ -3,12 +3,12 @@
     python benchmarks/scale.py [--quick] [--messages N] [--subjects N] [--only jetlake|nats-server] [--json FILE]
 
 A stream in files gets 100 million messages of 128 bytes (quick: 10 million) over 1,000 subjects, from one client that
-has 8,000 of them under way at a time. A tenth of the way, and at the end, the server is asked for single messages at
-both ends and in between, for the last one of a subject, for the next one of a subject after a sequence, for the
-stream's info, and to purge a subject; the growth of each question is its median at the end by that at the tenth, so
-that 1 is constant. Then the server is killed, started, stopped and started: the CPU time up to the answer that all
-messages are there counts. The disk needs 200 bytes a message. Ratios above 1 say that ours is better than nats-
-server's, or, for growth, that ours grows less.
+has 8,000 of them under way at a time and reads 250 at both ends of the stream after every 800,000. A tenth of the way,
+and at the end, the server is asked for single messages at both ends and in between, for the last one of a subject, for
+the next one of a subject after a sequence, for the stream's info, and to purge a subject; the growth of each question
+is its median at the end by that at the tenth, so that 1 is constant. Then the server is killed, started, stopped and
+started: the CPU time up to the answer that all messages are there counts. The disk needs 200 bytes a message. Ratios
+above 1 say that ours is better than nats-server's, or, for growth, that ours grows less.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ PAYLOAD = b"x" * 128
 RUN = 8_000
 ACK = b"MSG _INBOX.b.p 1 "
 ROUNDS = 60
+READ = 250
 API = "$JS.API."
 STREAM = "SCALE"
 MIB = 1024 * 1024
@@ -60,6 +61,8 @@ class Growing:
         """Create the stream."""
         config = {"name": STREAM, "subjects": ["s.*", "purge.*"], "storage": "file", "duplicate_window": 100_000_000}
         self.client.request(f"{API}STREAM.CREATE.{STREAM}", config)
+        consumer = {"durable_name": "front", "ack_policy": "none", "max_deliver": -1}
+        self.client.request(f"{API}CONSUMER.DURABLE.CREATE.{STREAM}.front", {"stream_name": STREAM, "config": consumer})
 
     def publish(self, count: int) -> float:
         """Publish so many messages; messages a second."""
@@ -69,8 +72,17 @@ class Growing:
             self.client.send_and_count([self._runs[self._sent % len(self._runs)]], ACK, RUN)
             self._sent += 1
             if at % (100 * RUN) == 0:
+                self._read_at_both_ends()
                 self.rss_max = max(self.rss_max, rss_mib(self.pid))
         return count / (time.perf_counter() - started)
+
+    def _read_at_both_ends(self) -> None:
+        """Pull the next messages of a consumer that began with the first, and get the newest."""
+        body = b'{"batch":%d}' % READ
+        pull = b"PUB %bCONSUMER.MSG.NEXT.%b.front _INBOX.b.m %d\r\n" % (API.encode(), STREAM.encode(), len(body))
+        self.client.send_and_count([pull + body + b"\r\n"], b" $JS.ACK.", READ)
+        last = self.client.request(f"{API}STREAM.INFO.{STREAM}")["state"]["last_seq"]  # type: ignore[index]
+        self.client.requests([(f"{API}STREAM.MSG.GET.{STREAM}", {"seq": last - back}) for back in range(READ)])
 
     def settle(self, count: int) -> None:
         """Wait until the stream shows all messages."""
