@@ -1,1 +1,1 @@
-"""Who uses the dashboard: logins, sessions, and how often somebody may try."""
+"""Who uses the dashboard: logins, sessions, and the limit on failed logins."""

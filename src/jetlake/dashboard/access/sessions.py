@@ -107,7 +107,7 @@ class Session:
             await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
 
     def is_over(self, now_s: float) -> bool:
-        """Tell whether it is too old, was not used for too long, or the server does not know its user any more."""
+        """Return whether the session is too old or idle for too long, or its user was removed from the server."""
         client = self.api.client
         is_refused = not client.is_connected and isinstance(client.last_error, AuthorizationError)
         return is_refused or client.is_closed or now_s - self.used_s > IDLE_S or now_s - self.began_s > LIFE_S
@@ -152,7 +152,7 @@ class Sessions:
             client = await self._connect(credentials)
         except (AuthorizationError, ClientConnectionError) as error:
             if isinstance(error, AuthorizationError):
-                raise LoginError("the server knows no such user, or the password is another one", 401) from None
+                raise LoginError("the server knows no such user, or the password is wrong", 401) from None
             settle()
             raise LoginError(f"the server does not answer: {error}", 502) from None
         settle()
@@ -171,7 +171,7 @@ class Sessions:
         return session
 
     async def _sweep(self) -> None:
-        """End what is over also when nobody asks for anything, as long as there are sessions."""
+        """End expired sessions also without requests, as long as there are sessions."""
         while self._sessions:
             await asyncio.sleep(SWEEP_S)
             await self._end_some()
@@ -207,7 +207,7 @@ class Sessions:
             await session.remove_files()
 
     async def _end_some(self) -> None:
-        """End what is over, and what is too many."""
+        """End expired sessions, and those above the limit."""
         now_s = self._now_s()
         for session in [one for one in self._sessions.values() if one.is_over(now_s)]:
             await self.end(session)

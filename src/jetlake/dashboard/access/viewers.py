@@ -1,4 +1,4 @@
-"""Who a request comes from: somebody with a session, or anybody."""
+"""The viewer of a request: a user with a session, or anyone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Viewer:
         self.session = session
 
     def is_over(self) -> bool:
-        """Tell whether the session ended while an answer still runs."""
+        """Return whether the session ended while an answer still runs."""
         return self.session is not None and self.session.is_over(time.monotonic())
 
 
@@ -46,7 +46,7 @@ class Viewers:
         return None if self.sessions is None else await self.sessions.find(request.cookies.get(cookie_name(request)))
 
     async def viewer(self, request: Request) -> Viewer:
-        """Find whoever asks.
+        """Find the viewer of a request.
 
         Raises:
             LoginError: nothing is shown without a login.

@@ -11,7 +11,7 @@ from jetlake.errors import MessageNotFoundError
 from jetlake.model.dead_letter import HEADER_PREFIX
 from jetlake.model.stream import StreamInfo
 
-__all__ = ["letter_streams", "letters_page", "said"]
+__all__ = ["letter_header", "letter_streams", "letters_page"]
 
 STREAMS_MAX = 200
 """How many streams are looked into; those whose names sound like it come first."""
@@ -19,8 +19,8 @@ _SOUNDS = ("dead", "letter", "dlq")
 _NAMES = ("Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "Description", "Time", "Missing")
 
 
-def said(letter: StoredMessage, name: str) -> str:
-    """Return what a letter says of itself; empty when it does not, or is no letter."""
+def letter_header(letter: StoredMessage, name: str) -> str:
+    """Return one of the headers that make a message a dead letter; empty when it is missing."""
     return letter.headers.get(HEADER_PREFIX + name) or ""
 
 
@@ -35,7 +35,7 @@ async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, A
             newest = await stream.get(stream.cached_info.state.last_seq, direct=False)
         except MessageNotFoundError:
             continue
-        if said(newest, "Stream"):
+        if letter_header(newest, "Stream"):
             state = stream.cached_info.state
             rows.append({"stream": stream.name, "letters": state.messages, "last": newest.time, "bytes": state.bytes})
     return {"rows": rows, "is_whole": len(holding) <= STREAMS_MAX}
@@ -50,8 +50,8 @@ async def letters_page(api: ServerApi, name: str, before: int | None, limit: int
     rows = [
         {
             **shown_message(letter),
-            **{name.lower(): said(letter, name) for name in _NAMES if name != "Time"},
-            "died": said(letter, "Time"),
+            **{name.lower(): letter_header(letter, name) for name in _NAMES if name != "Time"},
+            "died": letter_header(letter, "Time"),
             "traceback": "\n".join(letter.headers.get_all(HEADER_PREFIX + "Traceback")),
         }
         for letter in reversed(found)

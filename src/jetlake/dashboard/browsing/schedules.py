@@ -11,7 +11,7 @@ from jetlake.model.stream import StreamInfo
 __all__ = ["found_schedules"]
 
 SUBJECTS_MAX = 2000
-"""How many subjects are looked at, of all streams together; more are told of."""
+"""How many subjects are looked at, of all streams together, beside the number of all."""
 
 
 async def found_schedules(api: ServerApi, infos: list[StreamInfo]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Searches the messages of a stream, in payloads and headers, with its progress told as it goes."""
+"""Searches the messages of a stream, in payloads and headers, and reports progress meanwhile."""
 
 from __future__ import annotations
 

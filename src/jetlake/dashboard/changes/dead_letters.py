@@ -31,7 +31,7 @@ async def _replay(api: ServerApi, given: dict[str, Any]) -> Prepared:
     first = await _next(stream, max(wanted.first, 1), last)
     if first is None:
         raise InvalidOptionError(f"{stream.name} has no letter there")
-    origin, subject = _said(first, "Stream"), _said(first, "Subject")
+    origin, subject = _header(first, "Stream"), _header(first, "Subject")
     if not origin:
         raise InvalidOptionError(f"message {first.sequence} of {stream.name} is no dead letter")
 
@@ -65,11 +65,11 @@ async def _next(stream: Stream, sequence: int, last: int) -> StoredMessage | Non
 
 
 async def _publish(api: ServerApi, letters: Stream, letter: StoredMessage) -> str:
-    """Publish one letter's message, and delete the letter when it is stored. What was done, for counting."""
-    origin, subject = _said(letter, "Stream"), _said(letter, "Subject")
+    """Publish one letter's message, and delete the letter when it is stored; return what was done, for counting."""
+    origin, subject = _header(letter, "Stream"), _header(letter, "Subject")
     if not origin:
         return "no dead letters, left where they are"
-    if _said(letter, "Missing") or not subject:
+    if _header(letter, "Missing") or not subject:
         return "without their message, left where they are"
     ack = await api.jetstream.publish(
         subject,
@@ -82,7 +82,7 @@ async def _publish(api: ServerApi, letters: Stream, letter: StoredMessage) -> st
     return "published before" if ack.duplicate else "published"
 
 
-def _said(letter: StoredMessage, name: str) -> str:
+def _header(letter: StoredMessage, name: str) -> str:
     return letter.headers.get(HEADER_PREFIX + name) or ""
 
 

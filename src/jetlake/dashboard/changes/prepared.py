@@ -34,9 +34,9 @@ class Prepared:
     command: str
     """The command that does the same."""
     run: Callable[[], Awaitable[Done]]
-    """Does it."""
+    """Runs the change."""
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    """What becomes of what: name, before, after."""
+    """What changes: name, before, after."""
     warning: str = ""
     """What can't be undone."""
     file: str = ""

@@ -27,15 +27,15 @@ STUCK_S = 10.0
 BEHIND_SAMPLES_MIN = 30
 """How many slots of two seconds are needed before the growth of pending messages means anything."""
 BEHIND_GROWTH_MIN = 1000
-"""How much pending must have grown over the samples to be told."""
+"""How much pending must have grown over the samples to be reported."""
 COPY_SILENT_S = 30
-"""A mirror or source that has not heard of its origin for this long, and has something to copy, is told of."""
+"""A mirror or source that has not heard of its origin for this long, and has something to copy, is reported."""
 FULL_SHARE = 0.9
-"""A stream that refuses new messages when it is full is told of from this share of a limit on."""
+"""A stream that refuses new messages when it is full is reported from this share of a limit on."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing to look at: `bad` needs somebody now, `warn` soon."""
+    """One thing to look at: `bad` needs attention now, `warn` soon."""
 
     level: Literal["bad", "warn"]
     state: str
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     stream: str = ""
     consumer: str = ""
     weight: int = 0
-    """How many messages it is about; of two findings of one level the heavier is told first."""
+    """How many messages it is about; of two findings of one level the heavier comes first."""
 
 
 class Standstill:
@@ -56,10 +56,10 @@ class Standstill:
         self._place: Any = None
         self._since_s = 0.0
         self.seconds = 0.0
-        """How long it had lasted when the consumer was last looked at."""
+        """How long the standstill had lasted at the last observation."""
 
-    def see(self, info: ConsumerInfo, time_s: float) -> None:
-        """Take how far the consumer is now."""
+    def observe(self, info: ConsumerInfo, time_s: float) -> None:
+        """Compare the consumer's progress with the last observation."""
         place = (info.delivered.consumer_seq, info.ack_floor.consumer_seq, info.num_ack_pending)
         if place != self._place or not (info.num_pending or info.num_ack_pending):
             self._place, self._since_s = place, time_s
@@ -90,7 +90,7 @@ def consumer_finding(info: ConsumerInfo, standstill_s: float, pending: list[floa
 
 
 def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
-    """Level, word and sentence for a consumer whose pending messages do not go out."""
+    """Return level, word and sentence for a consumer whose pending messages are not delivered."""
     waits = _messages(info.num_pending, "wait")
     limit = info.config.max_ack_pending
     if info.paused:
@@ -109,7 +109,7 @@ def _why_stuck(info: ConsumerInfo) -> tuple[Literal["bad", "warn"], str, str]:
 
 
 def _rises(pending: list[float]) -> bool:
-    """Tell whether it grows for good: a burst that is being worked off is highest in the middle."""
+    """Return whether pending keeps growing: a burst that is being worked off is highest in the middle."""
     return pending[-1] >= max(pending) * 0.95
 
 
@@ -159,7 +159,7 @@ def _found(info: ConsumerInfo, level: Literal["bad", "warn"], state: str, text: 
 
 
 def _messages(number: int, verb: str = "") -> str:
-    """Return so many of them, and what they do: `1 message waits`, `2 messages wait`."""
+    """Return a number of messages with its verb: `1 message waits`, `2 messages wait`."""
     one = number == 1
     noun = "message" if one else "messages"
     return f"{number:,} {noun}" + (f" {verb}{'s' if one else ''}" if verb else "")

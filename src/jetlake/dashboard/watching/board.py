@@ -25,9 +25,9 @@ SAMPLES_PER_CONSUMER = 1024
 PIPELINES_MAX = 64
 """How many pipelines are shown; the one that has been silent longest makes room."""
 FINDINGS_MAX = 10
-"""How many things to look at are shown, the worst first; the number of all is told."""
+"""How many findings are shown, the worst first, beside the number of all."""
 DEATHS_S = 600.0
-"""How long messages that ran out of deliveries are told of."""
+"""How long messages that ran out of deliveries are reported."""
 PIPELINE_SILENT_S = 600.0
 """A pipeline that has not reported for this long is no longer shown."""
 
@@ -71,8 +71,8 @@ class Board:
         self.connections: dict[str, Any] | None = None
         self.health: dict[str, Any] | None = None
 
-    def see_streams(self, infos: Iterable[StreamInfo], time_s: float, gap_s: float = math.inf) -> None:
-        """Take streams as they are now.
+    def observe_streams(self, infos: Iterable[StreamInfo], time_s: float, gap_s: float = math.inf) -> None:
+        """Record the state of streams.
 
         Args:
             gap_s: samples further apart than this say nothing about the time between.
@@ -85,7 +85,7 @@ class Board:
                     row.series.release()
                 row = self._streams[name] = StreamRow(info, self._timelines)
                 self._load(row, name, info.created)
-            row.see(info, time_s, gap_s)
+            row.observe(info, time_s, gap_s)
 
     def drop_unlisted(self, names: Set[str]) -> None:
         """Forget the streams that are none of these, with their consumers."""
@@ -96,8 +96,8 @@ class Board:
         for key in [key for key in self._ack_times_ns if key[0] not in names]:
             del self._ack_times_ns[key]
 
-    def see_consumers(self, stream: str, infos: list[ConsumerInfo], time_s: float, gap_s: float = math.inf) -> None:
-        """Take all consumers of one stream as they are now."""
+    def observe_consumers(self, stream: str, infos: list[ConsumerInfo], time_s: float, gap_s: float = math.inf) -> None:
+        """Record the state of all consumers of one stream."""
         if stream not in self._streams:
             return
         known = self._consumers.get(stream, {})
@@ -109,7 +109,7 @@ class Board:
                     row.series.release()
                 row = ConsumerRow(stream, info, self._timelines)
                 self._load(row, f"{stream} {info.name}", info.created)
-            row.see(info, time_s, gap_s)
+            row.observe(info, time_s, gap_s)
             seen[info.name] = row
         for gone in known.values():
             gone.series.release()
@@ -135,8 +135,8 @@ class Board:
                 dumped[f"{stream} {name}"] = {"created": consumer.info.created, "series": consumer.series.dump()}
         return {key: kept for key, kept in dumped.items() if kept["series"]}
 
-    def see_advisory(self, subject: str, payload: bytes, time_s: float) -> None:
-        """Take one event of `$JS.EVENT.>`: an ack sample feeds the percentiles, the rest is listed."""
+    def observe_advisory(self, subject: str, payload: bytes, time_s: float) -> None:
+        """Record one event of `$JS.EVENT.>`: an ack sample feeds the percentiles, the rest is listed."""
         event = _decoded(payload)
         if event is None:
             return
@@ -156,8 +156,8 @@ class Board:
         about = {name: str(event.get(name, "")) for name in ("stream", "consumer")}
         self._advisories.append({"time": time_s, "kind": kind, "text": text, "subject": subject, **about})
 
-    def see_pipeline(self, payload: bytes, time_s: float) -> None:
-        """Take one progress report of a running pipeline."""
+    def observe_pipeline(self, payload: bytes, time_s: float) -> None:
+        """Record one progress report of a running pipeline."""
         report = _decoded(payload)
         if report is None or not isinstance(report.get("id"), str):
             return
@@ -270,7 +270,7 @@ class Board:
 
 
 def _decoded(payload: bytes) -> dict[str, Any] | None:
-    """Return a JSON object; None for anything else that somebody may publish."""
+    """Return a JSON object; None for anything else that may be published."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError):

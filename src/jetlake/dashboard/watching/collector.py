@@ -79,7 +79,7 @@ class Collector:
 
     async def start(self) -> None:
         """Listen to events, take the first sample, and go on sampling."""
-        # Not the audit of API calls: our own questions would fill it.
+        # Not the audit of API calls: the collector's own requests would fill it.
         for subject in ("$JS.EVENT.ADVISORY.STREAM.>", "$JS.EVENT.ADVISORY.CONSUMER.>", "$JS.EVENT.METRIC.>"):
             await self.api.client.subscribe(subject, callback=self._on_event)
         await self.api.client.subscribe(PIPELINE_SUBJECT, callback=self._on_pipeline)
@@ -117,7 +117,7 @@ class Collector:
             self._between_s = time.monotonic() - began_s
 
     async def _rest(self, took_s: float) -> None:
-        """Wait for the next sample; whoever opens a page ends the longer wait of a time without one."""
+        """Wait for the next sample; a page that is opened ends the longer wait of a time without pages."""
         await asyncio.sleep(max(REFUSED_S if self._refusal else self._interval_s, REST_FACTOR * took_s))
         if not self._watchers:
             self._wanted.clear()
@@ -131,7 +131,7 @@ class Collector:
             await asyncio.to_thread(self._history.save, self.board.dump())
 
     async def sample(self) -> None:
-        """Ask the server everything once; a server that does not answer is shown as such and asked again."""
+        """Take one sample of the server; one that does not answer is shown as such and asked again."""
         client = self.api.client
         self._refusal = ""
         try:
@@ -161,7 +161,7 @@ class Collector:
         names = self.board.stream_names()
         for name in self._next_streams(names):
             turns = -(-len(names) // STREAMS_PER_SAMPLE)
-            self.board.see_consumers(name, await self._consumers(name), time.time(), gap_s * turns)
+            self.board.observe_consumers(name, await self._consumers(name), time.time(), gap_s * turns)
         if self._connections is not None:
             self.board.connections = await self._connections()
         if self._health is not None:
@@ -175,12 +175,12 @@ class Collector:
         return (names + names)[first : first + STREAMS_PER_SAMPLE]
 
     async def _ask_streams(self, gap_s: float) -> None:
-        """Feed the board page by page: between two pages others have their turn."""
+        """Feed the board page by page, and yield to other tasks between two pages."""
         names: set[str] = set()
         offset = 0
         while True:
             page = await self.api.ask("STREAM.LIST", requests.StreamListRequest(offset=offset), replies.StreamListReply)
-            self.board.see_streams(page.streams, time.time(), gap_s)
+            self.board.observe_streams(page.streams, time.time(), gap_s)
             names.update(info.config.name for info in page.streams)
             offset += len(page.streams)
             if not page.streams or offset >= page.total:
@@ -203,10 +203,10 @@ class Collector:
             return []  # deleted since it was listed
 
     def _on_event(self, message: Message) -> None:
-        self.board.see_advisory(message.subject, message.data, time.time())
+        self.board.observe_advisory(message.subject, message.data, time.time())
 
     def _on_pipeline(self, message: Message) -> None:
-        self.board.see_pipeline(message.data, time.time())
+        self.board.observe_pipeline(message.data, time.time())
 
     def summary(self) -> dict[str, Any]:
         """Return what every page shows, of the latest sample."""
@@ -222,7 +222,7 @@ class Collector:
             info = await self.api.ask(
                 f"STREAM.INFO.{stream}", requests.StreamInfoRequest(subjects_filter=pattern), replies.StreamInfoReply
             )
-            self.board.see_consumers(stream, await self._consumers(stream), time.time())
+            self.board.observe_consumers(stream, await self._consumers(stream), time.time())
         except NotFoundError:
             return None
         except JetlakeError:

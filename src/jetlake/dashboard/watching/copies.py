@@ -9,7 +9,7 @@ from jetlake.model.stream import StreamInfo, StreamSource, StreamSourceInfo
 __all__ = ["EDGES_MAX", "copies"]
 
 EDGES_MAX = 300
-"""How many copies are drawn; more are told of."""
+"""How many copies are drawn, beside the number of all."""
 
 
 def copies(infos: list[StreamInfo]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _edge(stream: str, source: StreamSource, state: StreamSourceInfo | None, kin
 
 
 def _place(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> None:
-    """Give each node its column: one further right than everything that it copies. Circles end somewhere."""
+    """Give each node its column: one further right than everything that it copies. Cycles end somewhere."""
     depth = {node["name"]: 0 for node in nodes}
     for _ in range(min(len(nodes), 50)):
         moved = False

@@ -34,7 +34,7 @@ class _Series:
         self.lines: dict[str, Timeline | None] = {name: timelines.make() for name in names}
 
     def add(self, values: Mapping[str, float | None], time_s: float, gap_s: float) -> None:
-        """Take a sample of each; None = not known for the time since the last one."""
+        """Add a sample to each timeline; None = not known for the time since the last one."""
         since_s = self._seen_s if self._seen_s is not None and time_s - self._seen_s <= gap_s else None
         self._seen_s = time_s
         for name, value in values.items():
@@ -79,8 +79,8 @@ class StreamRow:
         self.published = Rate()
         self.series = _Series(timelines, ("published", "messages"))
 
-    def see(self, info: StreamInfo, time_s: float, gap_s: float) -> None:
-        """Take the stream as it is now."""
+    def observe(self, info: StreamInfo, time_s: float, gap_s: float) -> None:
+        """Record the state of the stream."""
         self.info = info
         self.finding = stream_finding(info)
         is_known = self.published.read(info.state.last_seq, time_s, gap_s)
@@ -133,8 +133,8 @@ class ConsumerRow:
         self.standstill = Standstill()
         self.series = _Series(timelines, ("delivered", "acked", "pending", "redelivered"))
 
-    def see(self, info: ConsumerInfo, time_s: float, gap_s: float) -> None:
-        """Take the consumer as it is now."""
+    def observe(self, info: ConsumerInfo, time_s: float, gap_s: float) -> None:
+        """Record the state of the consumer."""
         self.info = info
         known = self.delivered.read(info.delivered.consumer_seq, time_s, gap_s)
         acks_known = self.acked.read(info.ack_floor.consumer_seq, time_s, gap_s)
@@ -145,8 +145,8 @@ class ConsumerRow:
             "redelivered": info.num_redelivered,
         }
         self.series.add(values, time_s, gap_s)
-        self.standstill.see(info, time_s)
-        # Who has few pending messages can't have fallen behind.
+        self.standstill.observe(info, time_s)
+        # A consumer with few pending messages can't have fallen behind.
         pending = self.series.means("pending", time_s) if info.num_pending >= BEHIND_GROWTH_MIN else []
         self.finding = consumer_finding(info, self.standstill.seconds, pending)
 

@@ -1,4 +1,4 @@
-"""Requests of the JetStream API over one connection: what the dashboard asks, whoever it asks for."""
+"""Requests of the JetStream API over the connection of one user."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Timeline:
         return len(self._rings) > 1
 
     def add(self, value: float, since_s: float | None, time_s: float) -> None:
-        """Take a sample.
+        """Add a sample.
 
         Args:
             since_s: the time of the sample before, since which the value holds; None after a gap.

@@ -59,12 +59,12 @@ def test_a_consumer_with_work_that_does_not_move_is_told_with_the_reason(info, l
 
 def test_a_consumer_that_moves_or_has_nothing_to_do_stands_not_still():
     standstill = Standstill()
-    standstill.see(consumer(delivered=1, num_pending=9), 0.0)
-    standstill.see(consumer(delivered=1, num_pending=9), 8.0)
+    standstill.observe(consumer(delivered=1, num_pending=9), 0.0)
+    standstill.observe(consumer(delivered=1, num_pending=9), 8.0)
     assert standstill.seconds == 8.0
-    standstill.see(consumer(delivered=2, num_pending=8), 9.0)
+    standstill.observe(consumer(delivered=2, num_pending=8), 9.0)
     assert standstill.seconds == 0.0
-    standstill.see(consumer(delivered=2), 50.0)
+    standstill.observe(consumer(delivered=2), 50.0)
     assert standstill.seconds == 0.0
 
 
@@ -104,11 +104,11 @@ def test_what_the_server_itself_complains_of_is_told():
 
 def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
     board = Board()
-    board.see_streams([stream(consumer_count=2)], 0.0)
+    board.observe_streams([stream(consumer_count=2)], 0.0)
     many = [consumer(f"C{number}", num_redelivered=1) for number in range(FINDINGS_MAX)]
     for time_s in (0.0, STUCK_S):
         heavy = consumer("heavy", num_pending=9)
-        board.see_consumers("S", [*many, consumer("stuck", num_pending=1), heavy], time_s)
+        board.observe_consumers("S", [*many, consumer("stuck", num_pending=1), heavy], time_s)
     advisory = {
         "type": "io.nats.jetstream.advisory.v1.max_deliver",
         "stream": "S",
@@ -116,8 +116,8 @@ def test_the_board_gathers_them_the_worst_first_and_tells_how_many():
         "stream_seq": 3,
     }
     for _ in range(2):
-        board.see_advisory("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.stuck", json.dumps(advisory).encode(), 5.0)
-    board.see_pipeline(b'{"id": "1", "name": "archive S", "state": "failed"}', 5.0)
+        board.observe_advisory("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.stuck", json.dumps(advisory).encode(), 5.0)
+    board.observe_pipeline(b'{"id": "1", "name": "archive S", "state": "failed"}', 5.0)
     shown = board.summary(STUCK_S)
     assert (len(shown["attention"]), shown["attention_total"]) == (FINDINGS_MAX, FINDINGS_MAX + 4)
     assert shown["attention"][0]["consumer"] == "heavy"

@@ -35,32 +35,32 @@ def ack_sample(ack_time_ns: int, stream_name: str = "S") -> bytes:
 
 def test_a_stream_that_is_gone_takes_its_consumers_and_samples_along():
     board = Board()
-    board.see_streams([stream("S", 1, consumers=1)], 1.0)
-    board.see_consumers("S", [consumer("C", 0)], 1.0)
-    board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(1), 1.0)
+    board.observe_streams([stream("S", 1, consumers=1)], 1.0)
+    board.observe_consumers("S", [consumer("C", 0)], 1.0)
+    board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(1), 1.0)
     board.drop_unlisted(set())
     assert board.streams(Listing(), 2.0)["rows"] == []
     assert board.consumers(Listing(), 2.0)["rows"] == []
-    board.see_streams([stream("S", 1, consumers=1)], 3.0)
-    board.see_consumers("S", [consumer("C", 0)], 3.0)
+    board.observe_streams([stream("S", 1, consumers=1)], 3.0)
+    board.observe_consumers("S", [consumer("C", 0)], 3.0)
     assert board.consumer("S", "C", Listing(), 3.0)["ack_times"] == {}
 
 
 def test_a_stream_made_anew_under_the_same_name_starts_a_new_chart():
     board = Board()
-    board.see_streams([stream("S", 100)], 1.0)
-    board.see_streams([stream("S", 200)], 2.0)
-    board.see_streams([stream("S", 300, created="2026-11-16T00:00:00Z")], 3.0)
+    board.observe_streams([stream("S", 100)], 1.0)
+    board.observe_streams([stream("S", 200)], 2.0)
+    board.observe_streams([stream("S", 300, created="2026-11-16T00:00:00Z")], 3.0)
     assert known(board.stream("S", Listing(), 3.0)["charts"]["messages"]) == [300.0]
 
 
 def test_consumer_shows_rates_and_percentiles_of_its_samples():
     board = Board()
-    board.see_streams([stream("S", 10, consumers=1)], 1.0)
-    board.see_consumers("S", [consumer("C", 0, pending=10)], 1.0)
-    board.see_consumers("S", [consumer("C", 8, pending=2)], 3.0)
+    board.observe_streams([stream("S", 10, consumers=1)], 1.0)
+    board.observe_consumers("S", [consumer("C", 0, pending=10)], 1.0)
+    board.observe_consumers("S", [consumer("C", 8, pending=2)], 3.0)
     for milliseconds in range(1, 101):
-        board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(milliseconds * 1_000_000), 3.0)
+        board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(milliseconds * 1_000_000), 3.0)
     shown = board.consumer("S", "C", Listing(), 3.0)
     assert shown["rate"] == 4.0
     assert known(shown["charts"]["pending"]) == [10.0, 2.0]
@@ -69,11 +69,11 @@ def test_consumer_shows_rates_and_percentiles_of_its_samples():
 
 def test_samples_of_one_consumer_are_bounded_and_unknown_streams_keep_none():
     board = Board()
-    board.see_streams([stream("S", 10, consumers=1)], 1.0)
-    board.see_consumers("S", [consumer("C", 0)], 1.0)
+    board.observe_streams([stream("S", 10, consumers=1)], 1.0)
+    board.observe_consumers("S", [consumer("C", 0)], 1.0)
     for _ in range(SAMPLES_PER_CONSUMER + 10):
-        board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5), 1.0)
-        board.see_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.X.C", ack_sample(5, "X"), 1.0)
+        board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.S.C", ack_sample(5), 1.0)
+        board.observe_advisory("$JS.EVENT.METRIC.CONSUMER.ACK.X.C", ack_sample(5, "X"), 1.0)
     assert board.consumer("S", "C", Listing(), 1.0)["ack_times"]["samples"] == SAMPLES_PER_CONSUMER
     assert board.consumer("X", "C", Listing(), 1.0) is None
 
@@ -82,7 +82,9 @@ def test_advisories_are_newest_first_and_bounded():
     board = Board()
     for number in range(ADVISORIES_MAX + 5):
         event = {"type": "io.nats.jetstream.advisory.v1.max_deliver", "stream": "S", "stream_seq": number}
-        board.see_advisory("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C", json.dumps(event).encode(), float(number))
+        board.observe_advisory(
+            "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C", json.dumps(event).encode(), float(number)
+        )
     kept = board.advisories()
     assert len(kept) == ADVISORIES_MAX
     assert kept[0]["kind"] == "max_deliver"
@@ -92,15 +94,15 @@ def test_advisories_are_newest_first_and_bounded():
 def test_events_that_are_not_json_objects_are_left_out():
     board = Board()
     for payload in (b"", b"[1]", b"{", b"\xff", b"[" * 100_000):
-        board.see_advisory("$JS.EVENT.ADVISORY.API", payload, 1.0)
-        board.see_pipeline(payload, 1.0)
+        board.observe_advisory("$JS.EVENT.ADVISORY.API", payload, 1.0)
+        board.observe_pipeline(payload, 1.0)
     assert board.advisories() == []
     assert board.pipelines(1.0) == []
 
 
 def test_pipelines_are_shown_while_they_report():
     board = Board()
-    board.see_pipeline(b'{"id": "archive-1", "lag": 5}', 100.0)
+    board.observe_pipeline(b'{"id": "archive-1", "lag": 5}', 100.0)
     assert [one["id"] for one in board.pipelines(200.0)] == ["archive-1"]
     assert board.pipelines(2000.0) == []
 
@@ -108,7 +110,7 @@ def test_pipelines_are_shown_while_they_report():
 def test_the_pipeline_silent_for_longest_makes_room():
     board = Board()
     for number in range(PIPELINES_MAX + 1):
-        board.see_pipeline(json.dumps({"id": f"p{number}"}).encode(), 1.0)
+        board.observe_pipeline(json.dumps({"id": f"p{number}"}).encode(), 1.0)
     shown = [one["id"] for one in board.pipelines(1.0)]
     assert len(shown) == PIPELINES_MAX
     assert "p0" not in shown
@@ -116,7 +118,7 @@ def test_the_pipeline_silent_for_longest_makes_room():
 
 def test_ten_thousand_streams_are_a_page_of_fifty():
     board = Board()
-    board.see_streams((stream(f"S{number:05}", number) for number in range(10_000)), 1.0)
+    board.observe_streams((stream(f"S{number:05}", number) for number in range(10_000)), 1.0)
     page = board.streams(Listing(sort="messages", descending=True, offset=100), 1.0)
     assert [row["name"] for row in page["rows"]] == [f"S{number:05}" for number in range(9899, 9849, -1)]
     assert (page["total"], page["found"], page["offset"]) == (10_000, 10_000, 100)
@@ -130,11 +132,11 @@ def test_ten_thousand_streams_are_a_page_of_fifty():
 def test_histories_go_on_after_a_restart_for_streams_that_are_still_the_same():
     board = Board()
     for second in range(0, 7200, 10):
-        board.see_streams([stream("S", second), stream("T", 5)], float(second))
-        board.see_consumers("S", [consumer("C", 0, pending=second)], float(second))
+        board.observe_streams([stream("S", second), stream("T", 5)], float(second))
+        board.observe_consumers("S", [consumer("C", 0, pending=second)], float(second))
     again = Board(board.dump())
-    again.see_streams([stream("S", 7200), stream("T", 5, created="2026-11-16T00:00:00Z")], 7200.0)
-    again.see_consumers("S", [consumer("C", 0, pending=7200)], 7200.0)
+    again.observe_streams([stream("S", 7200), stream("T", 5, created="2026-11-16T00:00:00Z")], 7200.0)
+    again.observe_consumers("S", [consumer("C", 0, pending=7200)], 7200.0)
     charts = again.stream("S", Listing(range="6h"), 7200.0)["charts"]
     assert charts["messages"]["mean"][-41:-1] == [90.0 + 180 * slot - 5 for slot in range(40)]
     assert known(again.consumer("S", "C", Listing(range="6h"), 7200.0)["charts"]["pending"])[-1] == 7200.0
@@ -144,6 +146,6 @@ def test_histories_go_on_after_a_restart_for_streams_that_are_still_the_same():
 def test_a_history_that_was_not_seen_yet_is_kept_and_one_of_another_shape_is_not():
     kept = {"created": "2026-11-15T00:00:00Z", "series": {"messages": {"6h": (40, b"short", b"short")}}}
     board = Board({"S": kept, "LATER": kept})
-    board.see_streams([stream("S", 3)], 1.0)
+    board.observe_streams([stream("S", 3)], 1.0)
     assert known(board.stream("S", Listing(range="6h"), 1.0)["charts"]["messages"]) == [3.0]
     assert board.dump()["LATER"] == kept
