@@ -16,12 +16,12 @@ from typing import Any, ParamSpec, Self, cast
 from jetlake import client
 from jetlake.blocking.facade import Call, Collect, Facade, View
 from jetlake.blocking.jetstream import JetStream
-from jetlake.blocking.loop_port import LoopPort
-from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.outlet import ThreadOutlet
 from jetlake.blocking.reading import MessageHandler, Subscription
 from jetlake.blocking.service import Service, Services
+from jetlake.blocking.threads.loop_port import LoopPort
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.blocking.wording import blocking_wording
 from jetlake.client.connection.connection import Connection, ConnectionState
 from jetlake.client.connection.handshake import ServerInfo

@@ -8,7 +8,7 @@ from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
 
-from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.blocking.wording import blocking_wording
 
 __all__ = ["Call", "Collect", "Facade", "Made", "Method", "View", "Wrapped"]

@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from jetlake.blocking.facade import Call, Facade, View, Wrapped
 from jetlake.blocking.message import Message
-from jetlake.blocking.threaded import call_in_thread
+from jetlake.blocking.threads.threaded import call_in_thread
 from jetlake.client.groups.config import GroupConfig
 from jetlake.client.groups.group import ConsumerGroup as AsyncConsumerGroup
 from jetlake.client.groups.groups import ConsumerGroups as AsyncConsumerGroups

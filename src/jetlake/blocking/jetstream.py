@@ -9,12 +9,12 @@ from jetlake.blocking.counters import Counters
 from jetlake.blocking.facade import Call, Facade, Made, View, Wrapped
 from jetlake.blocking.groups import ConsumerGroups
 from jetlake.blocking.key_value import KeyValue
-from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.object_store import ObjectStore
 from jetlake.blocking.publish_queue import PendingAck, PublishQueue
 from jetlake.blocking.reading import MessageHandler, Reading, Subscription
 from jetlake.blocking.stream import Consumer, Stream, messages
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPullSubscription
 from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription

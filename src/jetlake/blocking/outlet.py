@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from jetlake.blocking.loop_port import LoopPort
+from jetlake.blocking.threads.loop_port import LoopPort
 from jetlake.errors import ConnectionClosedError, JetlakeError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetlake.blocking.loop_port import LoopPort
+from jetlake.blocking.threads.loop_port import LoopPort
 from jetlake.client.settings.options import timeout_s
 from jetlake.completion import hides
 from jetlake.errors import ConnectionClosedError, JetlakeError, PublishTimeoutError, PublishWindowError

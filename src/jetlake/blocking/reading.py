@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Self, TypeVar, cast
 
 from jetlake.blocking.facade import View
-from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.message import Message
 from jetlake.blocking.taking import ContinuousTaking, Taking
+from jetlake.blocking.threads.loop_thread import LoopThread, Worker
 from jetlake.client.connection.subscription import Subscription as AsyncSubscription
 from jetlake.client.messages.failures import failure_of
 from jetlake.client.messages.message import give_back

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.completion import hides
 from jetlake.errors import ConfigError
 

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Facade, View
-from jetlake.blocking.threaded import call_in_thread
+from jetlake.blocking.threads.threaded import call_in_thread
 from jetlake.client.services.request import ServiceRequest
 from jetlake.client.services.service import EndpointGroup as AsyncEndpointGroup
 from jetlake.model.service import ServiceIdentity, ServiceInfo, ServiceStats

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from jetlake import client
 from jetlake.blocking.facade import Call, Collect, Facade, Made, Method, View, Wrapped
-from jetlake.blocking.loop_thread import LoopThread
 from jetlake.blocking.message import Message
 from jetlake.blocking.reading import MessageHandler, Reading
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.messages.message import give_back
 from jetlake.client.ordered.ordered import OrderedConsumer as AsyncOrderedConsumer
 from jetlake.client.pull.pull_options import next_options

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 from jetlake.blocking.facade import Facade
-from jetlake.blocking.latch import Latch
-from jetlake.blocking.loop_port import Submitted
-from jetlake.blocking.loop_thread import LoopThread
+from jetlake.blocking.threads.latch import Latch
+from jetlake.blocking.threads.loop_port import Submitted
+from jetlake.blocking.threads.loop_thread import LoopThread
 from jetlake.client.settings.options import duration_s
 from jetlake.errors import ConnectionClosedError, InvalidOptionError, RequestTimeoutError, SubscriptionClosedError
 from jetlake.model.encoding.durations import Seconds

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from jetlake.blocking.facade import Call, Facade, Method
-from jetlake.blocking.loop_thread import LoopThread, Worker
 from jetlake.blocking.taking import ContinuousTaking
+from jetlake.blocking.threads.loop_thread import LoopThread, Worker
 from jetlake.client.messages.failures import failure_of
 from jetlake.client.ordered.watch import Watch as AsyncWatch
 from jetlake.client.settings.options import duration_s

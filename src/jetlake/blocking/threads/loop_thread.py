@@ -10,8 +10,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from weakref import finalize
 
-from jetlake.blocking.latch import Latch
-from jetlake.blocking.loop_port import LoopPort, open_ports
+from jetlake.blocking.threads.latch import Latch
+from jetlake.blocking.threads.loop_port import LoopPort, open_ports
 
 __all__ = ["LoopThread", "Worker"]
 

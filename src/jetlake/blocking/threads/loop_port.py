@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
-from jetlake.blocking.latch import Latch
+from jetlake.blocking.threads.latch import Latch
 from jetlake.errors import ConnectionClosedError, JetlakeError
 
 __all__ = ["LoopPort", "Submitted"]

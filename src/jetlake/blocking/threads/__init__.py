@@ -1,0 +1,1 @@
+"""The event loop in a thread of its own, and calls across threads."""
