@@ -299,7 +299,7 @@ def test_a_piece_written_anew_tells_of_removals_from_other_segments(disk, part):
     store.flush()
     fill(store, 100, 200)
     file_all(store)
-    segment = next(block for block in store._index.blocks if block.tombstones_low == 7)
+    segment = next(block for block in store._index.blocks if block.tombstones.low == 7)
     at = segment.piece.columns_at if part == "columns" else segment.piece.subjects_at
     disk.flip(segment.file.path.with_suffix(".idx"), at)
     expected = content(store)

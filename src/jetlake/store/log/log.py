@@ -258,7 +258,7 @@ class Log:
         record = pack_tombstone(first, last, index.last_time_ns, segment.seed, links)
         segment.pending.append(record)
         segment.end += len(record)
-        segment.note_tombstone(first, last)
+        segment.tombstones.add(first, last)
         index.last_sequence = last
         if not segment.live:
             index.move_active(last + 1)
@@ -360,7 +360,7 @@ class Log:
             raise refusal from error
         if due:
             for first, last in due:
-                self._index.active.note_tombstone(first, last)
+                self._index.active.tombstones.add(first, last)
             self.removals.written(len(due))
         number = self.durability.wrote(written, self._index.last_sequence, new_names=0 in sizes)
         for segment, size in zip(written, sizes, strict=True):

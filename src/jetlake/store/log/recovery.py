@@ -416,7 +416,7 @@ class _Recovery:
         if not segment.generation:
             self._links += content.links
         for first, last in content.tombstones:
-            segment.note_tombstone(first, last)
+            segment.tombstones.add(first, last)
         found.missing += content.missing
         found.lost_bytes += content.damaged_bytes
         found.last_time_ns = max(found.last_time_ns, content.last_time_ns)

@@ -18,6 +18,7 @@ from jetlake.store.index.postings import Postings
 from jetlake.store.log.log_file import LogFile
 from jetlake.store.log.record import seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
+from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
 
 __all__ = ["COLUMNS", "LIVE", "POSTINGS", "DamagedSegmentError", "PieceParts", "RowLoader", "Segment", "pack_live"]
@@ -102,8 +103,7 @@ class Segment(Block):
         verified: whether every living row's record is known to be whole.
         digest: the hash of the whole file up to `size`; None when an erased record changed it.
         dead_records: whether the file holds records of rows that have died.
-        tombstones_low, tombstones_high: the sequences its tombstones speak of lie between these; 0 when it has none.
-        tombstones: the ranges of its tombstones, first and last in turn, until it has a piece.
+        tombstones: which sequences its tombstones cover.
         piece: where its columns can be read; None while they have to stay in memory.
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
         peeks: how many single messages were read since the columns were released.
@@ -139,8 +139,6 @@ class Segment(Block):
         "seed",
         "size",
         "tombstones",
-        "tombstones_high",
-        "tombstones_low",
         "verified",
         "worth_below",
         "write_generation",
@@ -163,15 +161,13 @@ class Segment(Block):
         self.hasher: xxh3_64 | None = xxh3_64()
         self.digest: int | None = None
         self.dead_records = False
-        self.tombstones_low = 0
-        self.tombstones_high = 0
         self.write_generation = 0
         self.birth_generation = 0
         self.worth_below = -1
         self.is_settled = False
         self.is_damaged = False
         self.peeks = 0
-        self.tombstones: array[int] = array("Q")
+        self.tombstones = SegmentTombstones()
         self.piece: PieceParts | None = None
         self.loader: RowLoader | None = None
         self.packed_live = b""
@@ -226,17 +222,14 @@ class Segment(Block):
 
     def pack_filed(self) -> bytes:
         """Which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
-        try:
-            return pack_live(object.__getattribute__(self, "live"), self.live_count)
-        except AttributeError:
-            return self.packed_live
+        return pack_live(self.live, self.live_count) if _is_set(self, "live") else self.packed_live
 
     def release_all(self, piece: PieceParts) -> None:
         """Release whatever a piece has that has just been written."""
         self.piece = piece
         for part in (LIVE, COLUMNS, POSTINGS):
             self.release(part)
-        self.tombstones = array("Q")
+        self.tombstones.ranges = array("Q")
 
     def begin_released(self, filed: Filed, packed_live: bytes, packed_sequences: bytes, piece: PieceParts) -> None:
         """Begin as a filed segment that has a piece, and nothing else in memory."""
@@ -265,13 +258,6 @@ class Segment(Block):
         """Return the file's header."""
         return SegmentHeader(self.number, self.generation, self.key, self.first, self.high_water)
 
-    def note_tombstone(self, first: int, last: int) -> None:
-        """Extend the range of sequences that the segment's tombstones cover."""
-        low = self.tombstones_low
-        self.tombstones_low = min(low, first) if low else first
-        self.tombstones_high = max(self.tombstones_high, last)
-        self.tombstones.extend((first, last))
-
     def write_pending(self, tail_bytes: int) -> None:
         """Write what waits, the header too if the file is new; on an error `size` stays as it is.
 
@@ -285,14 +271,11 @@ class Segment(Block):
         start = self.size
         if start == 0:
             self.high_water = max(self.first - 1, 0)
-            header = self.header().pack()
+            data = self.header().pack() + data
             self.file.create()
-            self.file.write(header + data, 0)
-            self._hash(header)
-            start = HEADER_SIZE
-        else:
-            self.file.write(data, start)
-        self._hash(data)
+        self.file.write(data, start)
+        if self.hasher is not None:
+            self.hasher.update(data)
         self.size = self.end = start + len(data)
         self.pending.clear()
         self.file.tail.keep(start, data, tail_bytes)
@@ -307,11 +290,7 @@ class Segment(Block):
             OSError: the file could not be cut.
         """
         self.pending.clear()
-        noted, self.tombstones = self.tombstones, array("Q")
-        self.tombstones_low = self.tombstones_high = 0
-        for tombstone in zip(noted[::2], noted[1::2], strict=True):
-            if tombstone[0] <= last:
-                self.note_tombstone(*tombstone)
+        self.tombstones.forget_after(last)
         if self.size > size:
             self.hasher = None
             self.file.tail.clear()
@@ -319,10 +298,6 @@ class Segment(Block):
         self.end = size or HEADER_SIZE
         if self.file.handle is not None:
             self.file.truncate(size)
-
-    def _hash(self, data: bytes) -> None:
-        if self.hasher is not None:
-            self.hasher.update(data)
 
     def seal(self) -> None:
         """Seal a full segment: release what only a writer needs."""
@@ -392,7 +367,7 @@ class Segment(Block):
 
         A record tells by itself whether it is the right one.
         """
-        if self.filed is None or self.loader is None or self.peeks > _PEEKS_MAX or self._has_columns():
+        if self.filed is None or self.loader is None or self.peeks > _PEEKS_MAX or _is_set(self, "offsets"):
             return None
         self.peeks += 1
         place = self.loader.place_of(self, row)
@@ -400,13 +375,6 @@ class Segment(Block):
             return None
         message = self._load_at(*place)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
-
-    def _has_columns(self) -> bool:
-        try:
-            object.__getattribute__(self, "offsets")
-        except AttributeError:
-            return False
-        return True
 
     def _load_at(self, offset: int, size: int) -> StoredMessage | None:
         """The message whose record is there; None when there is no good one."""
@@ -504,3 +472,12 @@ def _unpacked(first: int, packed: bytes) -> array[int] | None:
         return None
     present = zlib.decompress(packed)
     return array("Q", compress(range(first, first + len(present)), present))
+
+
+def _is_set(segment: Segment, name: str) -> bool:
+    """Return whether a part is in memory; asking for it otherwise would bring it back."""
+    try:
+        object.__getattribute__(segment, name)
+    except AttributeError:
+        return False
+    return True

@@ -72,7 +72,7 @@ class Compactor:
                 dead.append(segment)
                 continue
             try:
-                if segment.tombstones_low and segment is not self._index.blocks[0]:
+                if segment.tombstones.low and segment is not self._index.blocks[0]:
                     self._index_file.drop()
                 self._filing.forget(segment)
                 self._disk.remove(segment.file.path)
@@ -95,11 +95,11 @@ class Compactor:
             return False
         if not self._may_forget(segment):
             return False
-        if not segment.tombstones_low:
+        if not segment.tombstones.low:
             return True
         # A file that the tombstones speak of might come back, as long as its removal is not safe.
         return durability.names_are_safe() and not self._is_needed(
-            segment, segment.tombstones_low, segment.tombstones_high
+            segment, segment.tombstones.low, segment.tombstones.high
         )
 
     def _forget(self, segment: Segment) -> None:

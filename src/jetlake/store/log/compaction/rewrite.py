@@ -89,7 +89,7 @@ class Rewrite:
     def _tombstones_in(self, data: bytes) -> Iterator[list[Range]]:
         """The ranges of all tombstones in the segment's bytes, those of a bounded number of records at a time."""
         segment = self.segment
-        if not segment.tombstones_low:
+        if not segment.tombstones.low:
             return
         group: list[Range] = []
         at, seen = HEADER_SIZE, 0
@@ -99,7 +99,7 @@ class Rewrite:
             while 0 <= at < offset:
                 record = unpack(data, at, segment.seed)
                 if record is None:
-                    at = find_record(data, at + 1, segment.seed, segment.tombstones_high)
+                    at = find_record(data, at + 1, segment.seed, segment.tombstones.high)
                     continue
                 at = record.end
                 if record.is_tombstone:
@@ -197,7 +197,7 @@ class Rewrite:
         segment.file.close()
         segment.file.tail.clear()
         segment.generation += 1
-        segment.tombstones = array("Q", chain.from_iterable(self._foreign))
+        segment.tombstones.ranges = array("Q", chain.from_iterable(self._foreign))
         segment.sizes = array("I", compress(self._sizes, self._live))
         segment.subject_ids = array("I", compress(self._subject_ids, self._live))
         segment.times = array("q", compress(self._times, self._live))
@@ -210,8 +210,8 @@ class Rewrite:
         segment.verified = True
         segment.is_settled = False
         segment.dead_records = segment.live_count < len(live)
-        segment.tombstones_low = min((first for first, _ in self._foreign), default=0)
-        segment.tombstones_high = max((last for _, last in self._foreign), default=0)
+        segment.tombstones.low = min((first for first, _ in self._foreign), default=0)
+        segment.tombstones.high = max((last for _, last in self._foreign), default=0)
         segment.worth_below = segment.live_bytes // 2
         segment.write_generation = 0
         segment.explained = self._last

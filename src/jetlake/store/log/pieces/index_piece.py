@@ -137,15 +137,15 @@ def write_piece(
         filed.rows,
         segment.live_count,
         segment.live_bytes,
-        segment.tombstones_low,
-        segment.tombstones_high,
+        segment.tombstones.low,
+        segment.tombstones.high,
         segment.digest or 0,
         filed.last_sequence,
         filed.first_time_ns,
         filed.last_time_ns,
         last_time_ns,
         count,
-        len(segment.tombstones) // 2,
+        len(segment.tombstones.ranges) // 2,
         len(live),
         len(segment.packed_sequences),
         len(columns),
@@ -153,7 +153,7 @@ def write_piece(
         xxh3_64_intdigest(columns),
         xxh3_64_intdigest(subjects),
     )
-    head = b"".join((head, filed.mask, column_bytes(segment.tombstones), live, segment.packed_sequences))
+    head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, segment.packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
     path = piece_path(segment.file.path)
     # A file that is written over is synced by some file systems there and then.
@@ -218,7 +218,7 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
     segment.size = segment.end = size
     segment.high_water = high_water
     segment.live_count, segment.live_bytes = live_count, live_bytes
-    segment.tombstones_low, segment.tombstones_high = tombstones_low, tombstones_high
+    segment.tombstones.low, segment.tombstones.high = tombstones_low, tombstones_high
     segment.dead_records = bool(flags & _DEAD_RECORDS)
     segment.digest = digest if flags & _HAS_DIGEST else None
     segment.hasher = None

@@ -35,6 +35,6 @@ def read_rows(segment: Segment, number_of: Callable[[bytes], int]) -> list[int]:
     # Rows without a record stand between others, and times never go back.
     segment.times = array("q", accumulate(times, max))
     # The next piece is to tell of removals from other segments, as the one before did.
-    segment.tombstones = array("Q", chain.from_iterable(content.tombstones))
+    segment.tombstones.ranges = array("Q", chain.from_iterable(content.tombstones))
     segment.piece = None
     return [row for row in segment.live_rows(0, rows) if not sizes[row]]

@@ -193,14 +193,14 @@ class _FrozenSegment:
             segment.row_count,
             segment.live_count,
             segment.live_bytes,
-            segment.tombstones_low,
-            segment.tombstones_high,
+            segment.tombstones.low,
+            segment.tombstones.high,
             digest or 0,
             flags,
         )
         self._columns: tuple[array[int], ...] = ()
         self._sequences: array[int] | None = None
-        self._tombstones = segment.tombstones[:]
+        self._tombstones = segment.tombstones.ranges[:]
         if has_piece:
             self._live = segment.pack_filed()
             self._head += _filed_bytes(segment, len(self._live))
@@ -326,7 +326,7 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     segment.high_water = high_water
     segment.live_count = live_count
     segment.live_bytes = live_bytes
-    segment.tombstones_low, segment.tombstones_high = tombstones_low, tombstones_high
+    segment.tombstones.low, segment.tombstones.high = tombstones_low, tombstones_high
     segment.dead_records = bool(flags & _DEAD_RECORDS)
     segment.digest = digest if flags & _HAS_DIGEST else None
     segment.hasher = None
@@ -342,7 +342,7 @@ def _read_segment(reader: _Reader, disk: Disk, folder: Path, key: int) -> Segmen
     segment.live = bytearray(reader.bytes(rows))
     if flags & _SPARSE:
         segment.sequences = reader.column("Q", rows)
-    segment.tombstones = reader.column("Q", reader.fields(_COUNT)[0])
+    segment.tombstones.ranges = reader.column("Q", reader.fields(_COUNT)[0])
     if flags & _IS_FILED:
         segment.become_filed()
     return segment
