@@ -3,8 +3,9 @@
 Every case is run by jetlake and by nats-py in its best way, each on asyncio and on uvloop, in turns on one server.
 Rates are messages a second of wall time, CPU is microseconds of this process a message; the publisher of the subscribe
 case and the responder of the request case are processes of their own. The ceiling is a bare socket on the same server
-that takes replies out of the bytes with one regular expression and never builds a message. Objects are counted in units
-of 8 KiB, whatever their chunks are.
+that takes replies out of the bytes with one regular expression and never builds a message. It leaves the server the
+same work: as many messages under way, pulls by the same counts (a fetch is over before the next one), the same
+acknowledgements, a reply subject for each publish. Objects are counted in units of 8 KiB, whatever their chunks are.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ SUBJECT = "bench.subject"
 CORE = "core.subject"
 SERVICE = "service.echo"
 HEADERS = pa.map_(pa.string(), pa.string())
+CONSUME_MESSAGES = 5000
+"""What a continuous read asks for ahead, at most."""
 OBJECT_UNIT = 8192
 """Bytes of an object that count as one."""
 
@@ -275,7 +278,7 @@ async def our_consume(url: str, count: int, size: int) -> tuple[float, float]:
         consumer = await nc.jetstream().create_consumer(STREAM, "consume", max_ack_pending=100_000)
         with Stopwatch() as watch:
             received = 0
-            async with consumer.consume(max_messages=5000) as messages:
+            async with consumer.consume(max_messages=CONSUME_MESSAGES) as messages:
                 async for message in messages:
                     await message.ack()
                     received += 1
@@ -291,7 +294,7 @@ async def our_ordered(url: str, count: int, size: int) -> tuple[float, float]:
         stream = await nc.jetstream().stream(STREAM)
         with Stopwatch() as watch:
             received = 0
-            async with stream.ordered().consume(max_messages=5000) as messages:
+            async with stream.ordered().consume(max_messages=CONSUME_MESSAGES) as messages:
                 async for _ in messages:
                     received += 1
                     if received == count:
@@ -601,52 +604,82 @@ def ceiling_publish_ack(url: str, count: int, size: int) -> float:
 def ceiling_publish_pipelined(url: str, count: int, size: int) -> float:
     empty(url)
     with connect_socket(url) as connection:
-        frame = b"PUB %b %b.1 %d\r\n%b\r\n" % (SUBJECT.encode(), connection.inbox, size, b"x" * size)
+        # Each has a reply subject of its own: whoever wants to know which message was stored needs that, and it is a
+        # third of the server's work, which remembers where a subject that it has just seen leads to.
+        frames = [
+            b"PUB %b %b.%d %d\r\n%b\r\n" % (SUBJECT.encode(), connection.inbox, number, size, b"x" * size)
+            for number in range(count)
+        ]
+        blocks = [b"".join(frames[start : start + 500]) for start in range(0, count, 500)]
         sent = acknowledged = 0
+        rest = b""
         started = time.perf_counter()
         while acknowledged < count:
             while sent < count and sent - acknowledged < 4000:
-                connection.send(frame * 500)
+                connection.send(blocks[sent // 500])
                 sent += 500
-            acknowledged += connection.recv(60).count(b'"seq":')
+            data = rest + connection.recv(60)
+            acknowledged += data.count(b"}\r\n")
+            rest = data[-2:] if data[-1:] != b"\n" else b""  # The end of an answer may be cut.
         return time.perf_counter() - started
 
 
 _ACKS = re.compile(rb"(\$JS\.ACK\.[^ ]+) \d+\r\n")
 
 
-def ceiling_pull(batch: int, acks: bool) -> Callable[[str, int, int], float]:
+class Pulls(NamedTuple):
+    """How a bare socket pulls: as the client of the same row does, by the same counts."""
+
+    window: int
+    """Messages asked for and not received, at most."""
+    threshold: int
+    """Messages that may be missing for the next pull, which fills the window again; 0 ends each pull first."""
+    consumer: str
+    """The consumer's name, which is in every reply subject."""
+    acks: bool
+
+
+FETCH_100 = Pulls(100, 0, "fetch", acks=True)
+FETCH_1000 = Pulls(1000, 0, "fetch", acks=True)
+CONSUME = Pulls(CONSUME_MESSAGES, CONSUME_MESSAGES // 4, "consume", acks=True)
+ORDERED = Pulls(CONSUME_MESSAGES, CONSUME_MESSAGES // 4, f"ordered_{'x' * 22}_1", acks=False)
+TABLE = Pulls(20_000, 10_000, "table", acks=False)
+
+
+def ceiling_pull(pulls: Pulls) -> Callable[[str, int, int], float]:
     def run(url: str, count: int, size: int) -> float:
         fill(url, count, size)
-        policy = "explicit" if acks else "none"
+        name = pulls.consumer
+        settings = (
+            '"ack_policy":"explicit","max_ack_pending":100000'
+            if pulls.acks
+            else '"ack_policy":"none","mem_storage":true'
+        )
         with connect_socket(url) as connection:
-            config = (
-                f'{{"stream_name":"{STREAM}","config":{{"name":"raw","durable_name":"raw","ack_policy":"{policy}",'
-                '"max_ack_pending":100000}}'
-            )
-            connection.request(f"$JS.API.CONSUMER.CREATE.{STREAM}.raw".encode(), config.encode())
+            config = f'{{"stream_name":"{STREAM}","config":{{"name":"{name}","durable_name":"{name}",{settings}}}}}'
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{name}".encode()
+            if pulls.acks:
+                connection.request(f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}".encode(), config.encode())
             connection.subscribe(connection.inbox + b".pull.x")
-            pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.raw %b.pull.x %d\r\n%d\r\n" % (
-                STREAM.encode(),
-                connection.inbox,
-                len(str(batch)),
-                batch,
-            )
             started = time.perf_counter()
+            if not pulls.acks:  # Ordered reads and tables make a consumer themselves.
+                connection.request(f"$JS.API.CONSUMER.CREATE.{STREAM}.{name}".encode(), config.encode())
             asked = received = 0
             rest = b""
             while received < count:
-                if asked - received < batch and asked < count:
-                    connection.send(pull)
-                    asked += batch
+                missing = asked - received
+                if missing <= pulls.threshold and asked < count:
+                    body = b"%d" % (pulls.window - missing)
+                    connection.send(b"PUB %b %b.pull.x %d\r\n%b\r\n" % (subject, connection.inbox, len(body), body))
+                    asked += pulls.window - missing
                 data = rest + connection.recv(60)
                 replies = _ACKS.findall(data)
                 # What follows the last reply may be the beginning of the next.
                 last = data.rfind(b"\r\n")
                 rest = data[last + 2 :] if last >= 0 else data
                 received += len(replies)
-                if acks and replies:
-                    connection.send(b"PUB " + b" 0\r\n\r\nPUB ".join(replies) + b" 0\r\n\r\n")
+                if pulls.acks and replies:
+                    connection.send(b"PUB " + b" 4\r\n+ACK\r\nPUB ".join(replies) + b" 4\r\n+ACK\r\n")
             connection.flush(60)
             return time.perf_counter() - started
 
@@ -670,11 +703,11 @@ CASES = (
     Case(
         "publish_pipelined", 50_000, our_publish_pipelined, their_publish_pipelined, ceiling_publish_pipelined, PAYLOADS
     ),
-    Case("fetch_100", 30_000, our_fetch(100), their_fetch(100), ceiling_pull(100, acks=True), PAYLOADS),
-    Case("fetch_1000", 50_000, our_fetch(1000), their_fetch(1000), ceiling_pull(1000, acks=True), PAYLOADS),
-    Case("consume_ack", 100_000, our_consume, their_consume, ceiling_pull(10_000, acks=True), PAYLOADS),
-    Case("ordered_read", 100_000, our_ordered, their_ordered, ceiling_pull(10_000, acks=False), PAYLOADS),
-    Case("table", 100_000, our_table, their_table, ceiling_pull(10_000, acks=False), PAYLOADS),
+    Case("fetch_100", 30_000, our_fetch(100), their_fetch(100), ceiling_pull(FETCH_100), PAYLOADS),
+    Case("fetch_1000", 50_000, our_fetch(1000), their_fetch(1000), ceiling_pull(FETCH_1000), PAYLOADS),
+    Case("consume_ack", 100_000, our_consume, their_consume, ceiling_pull(CONSUME), PAYLOADS),
+    Case("ordered_read", 100_000, our_ordered, their_ordered, ceiling_pull(ORDERED), PAYLOADS),
+    Case("table", 100_000, our_table, their_table, ceiling_pull(TABLE), PAYLOADS),
     Case("request", 3_000, our_request, their_request, ceiling_request, PAYLOADS),
     Case("object_put", 8_000, our_object_put, their_object_put, None, (OBJECT_UNIT,)),
     Case("object_get", 8_000, our_object_get, their_object_get, None, (OBJECT_UNIT,)),

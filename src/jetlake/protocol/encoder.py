@@ -1,8 +1,8 @@
 """Frames to bytes: one function for each verb of the wire, with nothing formatted that is bytes already.
 
-The messages come in two forms. `pub`, `hpub`, `msg` and `hmsg` make one frame. Their `_pieces` twins make the same
-bytes in pieces, for a list that is joined once when it is written: `pieces += msg_pieces(...)`. So no payload is copied
-twice, which is faster at any size, and several times so from 1 KiB on.
+What a server delivers comes in two forms. `msg` and `hmsg` make one frame. Their `_pieces` twins make the same bytes in
+pieces, for a list that is joined once when it is written: `pieces += msg_pieces(...)`. So no payload is copied twice,
+which is faster at any size, and several times so from 1 KiB on.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ __all__ = [
     "hmsg",
     "hmsg_pieces",
     "hpub",
-    "hpub_pieces",
     "info",
     "msg",
     "msg_pieces",
     "pub",
-    "pub_pieces",
     "sub",
     "unsub",
 ]
@@ -40,12 +38,19 @@ _last_sizes = [b" %d\r\n" % size for size in range(_SIZES_PREPARED)]
 
 def pub(subject: bytes, reply: bytes, payload: bytes) -> bytes:
     """`PUB`: publish without headers; an empty reply is none."""
-    return b"".join(pub_pieces(subject, reply, payload))
+    size = len(payload)
+    last_size = _last_sizes[size] if size < _SIZES_PREPARED else b" %d\r\n" % size
+    if reply:
+        return b"".join((b"PUB ", subject, b" ", reply, last_size, payload, b"\r\n"))
+    return b"".join((b"PUB ", subject, last_size, payload, b"\r\n"))
 
 
 def hpub(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
     """`HPUB`: publish with a header block."""
-    return b"".join(hpub_pieces(subject, reply, header, payload))
+    sizes = _both_sizes(len(header), len(payload))
+    if reply:
+        return b"".join((b"HPUB ", subject, b" ", reply, sizes, header, payload, b"\r\n"))
+    return b"".join((b"HPUB ", subject, sizes, header, payload, b"\r\n"))
 
 
 def msg(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> bytes:
@@ -56,23 +61,6 @@ def msg(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> bytes:
 def hmsg(subject: bytes, sid: bytes, reply: bytes, header: bytes, payload: bytes) -> bytes:
     """`HMSG`: deliver with a header block."""
     return b"".join(hmsg_pieces(subject, sid, reply, header, payload))
-
-
-def pub_pieces(subject: bytes, reply: bytes, payload: bytes) -> tuple[bytes, ...]:
-    """`PUB`, to be joined with others."""
-    size = len(payload)
-    last_size = _last_sizes[size] if size < _SIZES_PREPARED else b" %d\r\n" % size
-    if reply:
-        return b"PUB ", subject, b" ", reply, last_size, payload, b"\r\n"
-    return b"PUB ", subject, last_size, payload, b"\r\n"
-
-
-def hpub_pieces(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> tuple[bytes, ...]:
-    """`HPUB`, to be joined with others."""
-    sizes = _both_sizes(len(header), len(payload))
-    if reply:
-        return b"HPUB ", subject, b" ", reply, sizes, header, payload, b"\r\n"
-    return b"HPUB ", subject, sizes, header, payload, b"\r\n"
 
 
 def msg_pieces(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> tuple[bytes, ...]:

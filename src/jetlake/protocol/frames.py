@@ -17,6 +17,7 @@ __all__ = [
     "LeafMsg",
     "LeafSub",
     "LeafUnsub",
+    "MessageRun",
     "Msg",
     "Ok",
     "Ping",
@@ -35,6 +36,22 @@ class Msg(Struct, gc=False):
     reply: bytes
     header: bytes
     payload: bytes
+
+
+class MessageRun(Struct, gc=False):
+    """Consecutive `MSG`s of one subscription, in columns.
+
+    Attributes:
+        sid: the subscription.
+        subjects: the subject of each.
+        replies: the reply of each; empty where no message has one.
+        payloads: the payload of each.
+    """
+
+    sid: bytes
+    subjects: list[bytes]
+    replies: list[bytes]
+    payloads: list[bytes]
 
 
 class Pub(Struct, gc=False):
@@ -152,4 +169,20 @@ class LeafUnsub(Struct, gc=False):
     queue: bytes
 
 
-Frame = Msg | Pub | AckRun | Sub | Unsub | Connect | Info | Ping | Pong | Ok | Err | LeafMsg | LeafSub | LeafUnsub
+Frame = (
+    Msg
+    | MessageRun
+    | Pub
+    | AckRun
+    | Sub
+    | Unsub
+    | Connect
+    | Info
+    | Ping
+    | Pong
+    | Ok
+    | Err
+    | LeafMsg
+    | LeafSub
+    | LeafUnsub
+)

@@ -31,6 +31,7 @@ from jetlake.protocol.control_lines import (
     verb_pattern,
 )
 from jetlake.protocol.frames import Connect, Err, Frame, Info, Msg, Ok, Ping, Pong, Pub, Sub, Unsub
+from jetlake.protocol.message_runs import RUN_BYTES_MIN, RunReader
 
 __all__ = ["ClientParser", "GeneralParser", "Parser", "ServerParser"]
 
@@ -195,6 +196,7 @@ class ClientParser(GeneralParser):
 
     Args:
         message_type: what to build of a message, called with subject, sid, reply, header and payload.
+        message_runs: yield small messages of one subscription that fill a read as a `MessageRun`.
     """
 
     def __init__(
@@ -203,11 +205,20 @@ class ClientParser(GeneralParser):
         max_control_line: int = CLIENT_MAX_CONTROL_LINE,
         max_payload: int = CLIENT_MAX_PAYLOAD,
         message_type: type[Msg] = Msg,
+        message_runs: bool = False,
     ) -> None:
         super().__init__(max_control_line=max_control_line, max_payload=max_payload)
         self._message_type = message_type
+        self._runs = RunReader() if message_runs else None
 
     def _scan(self, data: bytes, position: int, frames: list[Frame], lines: int) -> int:
+        size = len(data) - position
+        # A read within the limits holds nothing that breaks them.
+        if self._runs is not None and RUN_BYTES_MIN <= size <= min(self.max_control_line, self.max_payload, lines):
+            found = self._runs.read(data, position)
+            if found is not None:
+                run, position = found
+                frames.append(run)
         find = data.find
         append = frames.append
         sizes = SIZES

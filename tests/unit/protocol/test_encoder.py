@@ -58,10 +58,6 @@ def test_the_parser_reads_what_the_encoder_writes(subject, sid, optional, header
 
 @given(TOKENS, st.just(b"") | TOKENS, st.binary(max_size=50), PAYLOADS)
 def test_pieces_are_the_frame(subject, reply, header, payload):
-    assert b"".join(encoder.pub_pieces(subject, reply, payload)) == encoder.pub(subject, reply, payload)
-    assert b"".join(encoder.hpub_pieces(subject, reply, header, payload)) == encoder.hpub(
-        subject, reply, header, payload
-    )
     assert b"".join(encoder.msg_pieces(subject, b"1", reply, payload)) == encoder.msg(subject, b"1", reply, payload)
     pieces = encoder.hmsg_pieces(subject, b"1", reply, header, payload)
     assert any(piece is payload for piece in pieces)

@@ -6,13 +6,14 @@ The reasons are in decision 14 (docs/decisions).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from jetlake.client.messages.message import Message, Outlet
 from jetlake.client.messages.receiver import Receiver
 from jetlake.client.messages.statistics import Traffic
 from jetlake.protocol import encoder
-from jetlake.protocol.frames import Frame
+from jetlake.protocol.frames import Frame, MessageRun
 
 __all__ = ["SubscriptionTable"]
 
@@ -103,9 +104,22 @@ class SubscriptionTable:
                     self._deliver(receivers.get(sid), run)
                     run = []
                     sid = b""
-                self._on_control(frame)
+                if type(frame) is MessageRun:
+                    self._deliver_run(receivers.get(frame.sid), frame)
+                else:
+                    self._on_control(frame)
         if run:
             self._deliver(receivers.get(sid), run)
+
+    def _deliver_run(self, receiver: Receiver | None, run: MessageRun) -> None:
+        if receiver is not None and receiver.takes_answers and not run.replies:
+            receiver.delivered += len(run.payloads)
+            self._traffic.messages_received += len(run.payloads)
+            receiver.receive_answers(run.subjects, run.payloads)
+        else:
+            replies = run.replies or repeat(b"")
+            columns = run.subjects, repeat(run.sid), replies, repeat(b""), run.payloads, repeat(self.outlet)
+            self._deliver(receiver, list(map(self._message_type, *columns)))
 
     def _deliver(self, receiver: Receiver | None, messages: list[Message]) -> None:
         if receiver is None:

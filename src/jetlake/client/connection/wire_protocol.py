@@ -43,7 +43,7 @@ class WireProtocol(asyncio.Protocol):
     ) -> None:
         self._loop = asyncio.get_running_loop()
         # The parser builds whatever takes its five positional arguments.
-        self._parser = ClientParser(message_type=cast("type[Msg]", message_type))
+        self._parser = ClientParser(message_type=cast("type[Msg]", message_type), message_runs=True)
         self._feed: Callable[[bytes], list[Frame]] = self._parser.feed
         self._on_frames = on_frames
         self._on_lost = on_lost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from jetlake.client.messages.message import Message
 from jetlake.completion import hides
@@ -19,9 +20,11 @@ __all__ = ["Denial", "Receiver"]
     "ended",
     "forbidden",
     "receive",
+    "receive_answers",
     "reconnected",
     "settle",
     "sid",
+    "takes_answers",
     "wind_down",
 )
 class Receiver(ABC):
@@ -33,7 +36,10 @@ class Receiver(ABC):
         sid: the number that the connection gave it; empty while it is not subscribed.
         delivered: messages received so far.
         delivered_max: messages after which the server ends the subscription; 0 for no end.
+        takes_answers: many messages are taken by `receive_answers`, without an object for each.
     """
+
+    takes_answers: ClassVar[bool] = False
 
     __slots__ = ("delivered", "delivered_max", "queue", "sid", "subject")
 
@@ -47,6 +53,10 @@ class Receiver(ABC):
     @abstractmethod
     def receive(self, messages: list[Message]) -> None:
         """Take the messages of one read; the list belongs to the receiver."""
+
+    def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
+        """Take many messages of one read that have neither reply nor headers, if `takes_answers` says so."""
+        raise NotImplementedError
 
     def ended(self, error: Exception | None) -> None:  # noqa: B027  not every receiver cares
         """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heappop, heappush
+from itertools import repeat
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
-from jetlake.client.messages.ready import READY
 from jetlake.client.messages.receiver import Denial, Receiver
-from jetlake.client.publish.outgoing_message import OutgoingMessage
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.errors import (
@@ -38,6 +37,7 @@ _RETRY_WAIT_S = 0.25
 # A message without a timeout of its own waits so long for a cluster that elects its stream's leader.
 _ELECTION_ATTEMPTS = int(ELECTION_S / _RETRY_WAIT_S)
 _FAILURES_KEPT_MAX = 10_000
+_BLOCK_BYTES = 64 * 1024
 
 
 class PublishWindow(Receiver):
@@ -52,12 +52,15 @@ class PublishWindow(Receiver):
         search: tells a stream without a leader from no stream.
     """
 
+    takes_answers = True
+
     __slots__ = (
-        "_bytes",
         "_connection",
         "_denied",
         "_doubts",
         "_failures",
+        "_freed_bytes",
+        "_half_timeout_s",
         "_is_connected",
         "_is_released",
         "_next",
@@ -65,12 +68,16 @@ class PublishWindow(Receiver):
         "_pending",
         "_prefix",
         "_prefix_length",
+        "_put_bytes",
         "_retry_timer",
         "_search",
         "_searching",
+        "_send",
+        "_time",
         "_timer",
         "_unheard",
         "_waiters",
+        "_write_at",
         "ack_timeout_s",
         "bytes_max",
         "loop",
@@ -92,13 +99,18 @@ class PublishWindow(Receiver):
         super().__init__(self._prefix + b"*")
         self._prefix_length = len(self._prefix)
         self._connection = connection
+        self._send = connection.send
         self.loop = connection.loop
+        self._time = connection.loop.time
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.ack_timeout_s = ack_timeout_s
+        self._half_timeout_s = ack_timeout_s / 2
         self.retries = retries
         self._pending: dict[bytes, PendingAck] = {}
-        self._bytes = 0
+        self._put_bytes = 0
+        self._freed_bytes = 0
+        self._write_at = _BLOCK_BYTES
         self._next = 0
         self._is_connected = connection.is_connected
         self._is_released = False
@@ -123,57 +135,71 @@ class PublishWindow(Receiver):
     @property
     def is_full(self) -> bool:
         """Whether the next message has to wait."""
-        return len(self._pending) >= self.messages_max or self._bytes >= self.bytes_max
+        is_full = len(self._pending) >= self.messages_max
+        return is_full or self._put_bytes - self._freed_bytes >= self.bytes_max
 
     # Publishing
 
-    def put(self, message: OutgoingMessage) -> PendingAck:
-        """Send a message; the caller has waited for room.
+    def put(
+        self,
+        subject: bytes,
+        payload: bytes,
+        header: bytes = b"",
+        has_id: bool = False,
+        timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> PendingAck | None:
+        """Send a message, described as in `OutgoingMessage`; None while there is no room for it.
 
         Raises:
             ConnectionClosedError: the connection is closed.
             PermissionsError: the server refuses the inbox of the acknowledgements.
         """
+        pendings = self._pending
+        put_bytes = self._put_bytes
+        if len(pendings) >= self.messages_max or put_bytes - self._freed_bytes >= self.bytes_max:
+            return None
         if not self.sid:
             self._subscribe_again()
-        self._next += 1
-        token = b"%d" % self._next
-        subject = message.subject
-        if message.header:
-            frame = encoder.hpub(subject, self._prefix + token, message.header, message.payload)
+        self._next = number = self._next + 1
+        reply = self._prefix + b"%d" % number
+        if header:
+            frame = encoder.hpub(subject, reply, header, payload)
         else:
-            frame = encoder.pub(subject, self._prefix + token, message.payload)
+            frame = encoder.pub(subject, reply, payload)
+        put_bytes += len(frame)
         if self._is_connected:
-            connection = self._connection
-            # The window bounds what is under way, so nobody has to wait for the socket here.
-            if connection.send_bulk(frame) is not READY:
-                connection.end_turn()
-        deadline = self.loop.time() + self.ack_timeout_s / 2
-        pending = PendingAck(subject, self.loop, frame, message.has_id, deadline)
-        self._pending[token] = pending
-        self._bytes += len(frame)
-        if message.timeout_s is not None or message.retries is not None:
-            pending._timeout_s, pending._retries = message.timeout_s, message.retries
-            self._restart_wait(token, pending)
+            self._send(frame)
+            if put_bytes >= self._write_at:
+                # Now, so that the server works while we do. The window bounds what is under way, so nobody has to wait
+                # for the socket here.
+                self._write_at = put_bytes + _BLOCK_BYTES
+                self._connection.end_turn()
+        deadline = self._time() + self._half_timeout_s
+        pendings[reply] = pending = PendingAck(subject, self.loop, frame, has_id, deadline)
+        self._put_bytes = put_bytes
+        if timeout_s is not None or retries is not None:
+            pending._timeout_s, pending._retries = timeout_s, retries
+            self._restart_wait(reply, pending)
         if self._timer is None:
             self._timer = self.loop.call_at(deadline, self._sweep)
         return pending
 
-    def _restart_wait(self, token: bytes, pending: PendingAck) -> None:
+    def _restart_wait(self, reply: bytes, pending: PendingAck) -> None:
         """The message is sent now; one that has a timeout of its own may need the timer earlier."""
         pending._is_late = False
-        self._wait_half(token, pending)
+        self._wait_half(reply, pending)
         if pending._timeout_s is not None and (self._timer is None or self._timer.when() > pending._deadline):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_at(pending._deadline, self._sweep)
 
-    def _wait_half(self, token: bytes, pending: PendingAck) -> None:
+    def _wait_half(self, reply: bytes, pending: PendingAck) -> None:
         """Give the message half of its time: the first, or the second."""
         wait_s = self.ack_timeout_s if pending._timeout_s is None else pending._timeout_s
         pending._deadline = self.loop.time() + wait_s / 2
         if pending._timeout_s is not None:
-            heappush(self._own_deadlines, (pending._deadline, token))
+            heappush(self._own_deadlines, (pending._deadline, reply))
 
     def _subscribe_again(self) -> None:
         """The inbox was refused on an earlier connection, or the connection is closed."""
@@ -231,56 +257,72 @@ class PublishWindow(Receiver):
         if self._is_released and not self._pending:
             self._connection.unsubscribe(self)
 
-    # Acknowledgements
-
-    def receive(self, messages: list[Message]) -> None:
-        pop = self._pending.pop
-        start = self._prefix_length
-        failed: list[PendingAck] = []
-        for message in messages:
-            token = message.raw_subject[start:]
-            answer = message.payload
-            error = None
-            # Most answers are read only if somebody asks; one that may hold an error is read now.
-            if not answer or b'"error"' in answer:
-                if token not in self._pending:
-                    continue
-                error = _refusal(self._pending[token].subject, message)
-                if error is not None and self._try_again(token, error):
-                    continue
-            pending = pop(token, None)
-            if pending is None:
-                continue
-            if error is None:
-                pending._answer = answer
-            else:
-                pending._error = error
-                failed.append(pending)
-            self._bytes -= len(pending._frame)
-            pending._frame = b""
-            if pending._waiter is not None:
-                _release(pending)
-        if failed:
-            self._report(failed)
+    def _wake_if_room(self) -> None:
         if (self._waiters or self._is_released) and (not self._pending or not self.is_full):
             self._wake()
 
-    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        self._take_out([token for token, pending in self._pending.items() if pending.raw_subject == subject], error)
+    # Acknowledgements
 
-    def _try_again(self, token: bytes, error: Exception) -> bool:
+    def receive(self, messages: list[Message]) -> None:
+        failed: list[PendingAck] = []
+        stored = [message for message in messages if not self._is_refused(message, failed)]
+        self._acknowledge([message.raw_subject for message in stored], [message.payload for message in stored])
+        if failed:
+            self._report(failed)
+        self._wake_if_room()
+
+    def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
+        # One search for all: most answers are read only if somebody asks.
+        if b'"error"' in b"".join(payloads) or b"" in payloads:
+            nothing = repeat(b"")
+            self.receive(list(map(Message, subjects, repeat(self.sid), nothing, nothing, payloads)))
+        else:
+            self._acknowledge(subjects, payloads)
+            self._wake_if_room()
+
+    def _acknowledge(self, replies: list[bytes], answers: list[bytes]) -> None:
+        """Settle the messages that a stream has stored."""
+        pop = self._pending.pop
+        freed_bytes = 0
+        for reply, answer in zip(replies, answers, strict=True):
+            pending = pop(reply, None)
+            if pending is not None:
+                pending._answer = answer
+                freed_bytes += len(pending._frame)
+                pending._frame = b""
+                if pending._waiter is not None:
+                    _release(pending)
+        self._freed_bytes += freed_bytes
+
+    def _is_refused(self, message: Message, failed: list[PendingAck]) -> bool:
+        """Read an answer if it may be a refusal; what is refused for good is added to `failed`."""
+        if message.payload and b'"error"' not in message.payload:
+            return False
+        reply = message.raw_subject
+        pending = self._pending.get(reply)
+        error = None if pending is None else _refusal(pending.subject, message)
+        if pending is None or error is None:
+            return False
+        if not self._try_again(reply, error):
+            failed.append(self._give_up(reply, error))
+        return True
+
+    def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        self._take_out([reply for reply, pending in self._pending.items() if pending.raw_subject == subject], error)
+
+    def _try_again(self, reply: bytes, error: Exception) -> bool:
         """Send a refused message again, together with others, after a moment; False if it is refused for good.
 
         Each attempt has the whole timeout, unless the publisher has set one for the message.
         """
-        pending = self._pending[token]
+        pending = self._pending[reply]
         if not _is_passing(pending, error):
             return False
         pending._attempts += 1
         if pending._retries is not None or pending._timeout_s is None:
-            self._pending[token] = self._pending.pop(token)
-            self._restart_wait(token, pending)
-        self._unheard[token] = None
+            self._pending[reply] = self._pending.pop(reply)
+            self._restart_wait(reply, pending)
+        self._unheard[reply] = None
         if self._retry_timer is None:
             self._retry_timer = self.loop.call_later(_RETRY_WAIT_S, self._send_unheard)
         if self._is_doubtful(pending, pending.raw_subject):
@@ -291,11 +333,11 @@ class PublishWindow(Receiver):
 
     def _send_unheard(self) -> None:
         self._retry_timer = None
-        tokens, self._unheard = self._unheard, {}
+        replies, self._unheard = self._unheard, {}
         if not self._is_connected or self._connection.is_closed:
             return  # The next connection gets everything that is under way.
-        for token in sorted(tokens, key=int):
-            pending = self._pending.get(token)
+        for reply in sorted(replies, key=self._number):
+            pending = self._pending.get(reply)
             if pending is not None:
                 self._connection.send(pending._frame)
 
@@ -305,7 +347,7 @@ class PublishWindow(Receiver):
             while self._doubts:
                 subject, _ = self._doubts.popitem()
                 if await self._search.finds(subject) is False:
-                    lost = [token for token, pending in self._pending.items() if self._is_doubtful(pending, subject)]
+                    lost = [reply for reply, pending in self._pending.items() if self._is_doubtful(pending, subject)]
                     self._take_out(lost, NoRespondersError(subject.decode("utf-8", "replace")))
         finally:
             self._searching = None
@@ -324,19 +366,19 @@ class PublishWindow(Receiver):
         overdue = []
         next_at = None
         # Of those without a timeout of their own, the one that is due next stands first.
-        for token, pending in self._pending.items():
+        for reply, pending in self._pending.items():
             if pending._timeout_s is None:
                 if pending._deadline > now:
                     next_at = pending._deadline
                     break
-                overdue.append(token)
+                overdue.append(reply)
         own = self._own_deadlines
         while own and (own[0][0] <= now or own[0][1] not in self._pending):
-            deadline, token = heappop(own)
-            if token in self._pending and self._pending[token]._deadline == deadline:
-                overdue.append(token)
-        self._time_out([token for token in overdue if self._pending[token]._is_late])
-        self._repeat([token for token in overdue if token in self._pending])
+            deadline, reply = heappop(own)
+            if reply in self._pending and self._pending[reply]._deadline == deadline:
+                overdue.append(reply)
+        self._time_out([reply for reply in overdue if self._pending[reply]._is_late])
+        self._repeat([reply for reply in overdue if reply in self._pending])
         if next_at is None and self._pending:
             next_at = now + self.ack_timeout_s / 2
         if own:
@@ -344,25 +386,25 @@ class PublishWindow(Receiver):
         if next_at is not None:
             self._timer = self.loop.call_at(max(next_at, now + 0.001), self._sweep)
 
-    def _time_out(self, tokens: list[bytes]) -> None:
+    def _time_out(self, replies: list[bytes]) -> None:
         by_wait: dict[float, list[bytes]] = {}
-        for token in tokens:
-            wait_s = self._pending[token]._timeout_s
-            by_wait.setdefault(self.ack_timeout_s if wait_s is None else wait_s, []).append(token)
+        for reply in replies:
+            wait_s = self._pending[reply]._timeout_s
+            by_wait.setdefault(self.ack_timeout_s if wait_s is None else wait_s, []).append(reply)
         for wait_s, late in by_wait.items():
             self._take_out(late, PublishTimeoutError(f"no acknowledgement within {wait_s:g} s"))
 
-    def _repeat(self, tokens: list[bytes]) -> None:
+    def _repeat(self, replies: list[bytes]) -> None:
         """Begin the second half of the messages' time: those with an id, which the stream recognises, are sent again.
 
         A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
         """
-        for token in tokens:
-            pending = self._pending.pop(token)
+        for reply in replies:
+            pending = self._pending.pop(reply)
             pending._is_late = True
-            self._pending[token] = pending
-            self._wait_half(token, pending)
-            if pending._has_id and token not in self._unheard:
+            self._pending[reply] = pending
+            self._wait_half(reply, pending)
+            if pending._has_id and reply not in self._unheard:
                 self._connection.send(pending._frame)
 
     def disconnected(self) -> None:
@@ -370,7 +412,7 @@ class PublishWindow(Receiver):
         self._is_connected = False
         self._connection.forget_unsent(self._prefix)
         self._take_out(
-            [token for token, pending in self._pending.items() if not pending._has_id],
+            [reply for reply, pending in self._pending.items() if not pending._has_id],
             DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
         )
 
@@ -379,12 +421,16 @@ class PublishWindow(Receiver):
         self._own_deadlines.clear()
         self._unheard.clear()
         # In the order of publishing, which later attempts have changed.
-        self._pending = {token: self._pending[token] for token in sorted(self._pending, key=int)}
-        for token, pending in self._pending.items():
-            self._restart_wait(token, pending)
+        self._pending = {reply: self._pending[reply] for reply in sorted(self._pending, key=self._number)}
+        for reply, pending in self._pending.items():
+            self._restart_wait(reply, pending)
             self._connection.send(pending._frame)
         if self._pending and self._timer is None:
             self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s / 2, self._sweep)
+
+    def _number(self, reply: bytes) -> int:
+        """The number of the message in the order of publishing."""
+        return int(reply[self._prefix_length :])
 
     def ended(self, error: Exception | None) -> None:
         self._is_connected = False
@@ -399,17 +445,20 @@ class PublishWindow(Receiver):
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
         )
 
-    def _take_out(self, tokens: list[bytes], error: Exception) -> None:
+    def _take_out(self, replies: list[bytes], error: Exception) -> None:
         """Give these messages up."""
-        failed = [self._pending.pop(token) for token in tokens]
-        for pending in failed:
-            self._bytes -= len(pending._frame)
-            pending._error = error
-            pending._frame = b""
-            _release(pending)
+        failed = [self._give_up(reply, error) for reply in replies]
         if failed:
             self._report(failed)
         self._wake()
+
+    def _give_up(self, reply: bytes, error: Exception) -> PendingAck:
+        pending = self._pending.pop(reply)
+        self._freed_bytes += len(pending._frame)
+        pending._error = error
+        pending._frame = b""
+        _release(pending)
+        return pending
 
     def _report(self, failed: list[PendingAck]) -> None:
         unobserved = [pending for pending in failed if not pending._observed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from jetlake.client.api.api_caller import ApiCaller
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
@@ -10,6 +11,7 @@ from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_window import PublishWindow
 from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
 from jetlake.client.settings.options import timeout_s
+from jetlake.client.settings.wire_values import known_subject
 from jetlake.errors import ApiError, InvalidOptionError, NoRespondersError, PublishTimeoutError, RequestTimeoutError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck, decode_pub_ack
@@ -39,6 +41,7 @@ class Publisher:
         self._search = StreamSearch(api)
         self._window_limits = window_messages, window_bytes
         self._window: PublishWindow | None = None
+        self._put: Callable[[bytes, bytes], PendingAck | None] = _no_window
 
     @property
     def is_closed(self) -> bool:
@@ -115,20 +118,27 @@ class Publisher:
 
     async def publish_async(self, subject: str, payload: bytes, options: PublishOptions) -> PendingAck:
         """Publish without waiting for the stream; see `JetStream.publish_async`."""
-        message = self.prepare(subject, payload, options)
-        window = self._window
-        if window is None:
-            window = self._open_window()
-        if window.is_full:
-            await window.room()
-        return window.put(message)
+        raw_subject = known_subject(subject)
+        if (
+            raw_subject is None
+            or options
+            or type(payload) is not bytes
+            or len(payload) > self._connection.max_payload
+            or (pending := self._put(raw_subject, payload)) is None
+        ):
+            return await self.put(self.prepare(subject, payload, options))
+        return pending
 
     async def put(self, message: OutgoingMessage) -> PendingAck:
         """Publish a prepared message as `publish_async` does."""
         window = self._window or self._open_window()
-        if window.is_full:
+        while True:
+            pending = window.put(
+                message.subject, message.payload, message.header, message.has_id, message.timeout_s, message.retries
+            )
+            if pending is not None:
+                return pending
             await window.room()
-        return window.put(message)
 
     async def complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.
@@ -162,5 +172,10 @@ class Publisher:
             retries=_RETRIES,
             search=self._search,
         )
+        self._put = self._window.put
         self._connection.when_gone(self, self._window.release)
         return self._window
+
+
+def _no_window(subject: bytes, payload: bytes) -> None:
+    """Put nothing into a window that is not open yet."""

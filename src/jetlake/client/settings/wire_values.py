@@ -11,6 +11,7 @@ from jetlake.protocol.subjects import is_valid_publish, is_valid_subscribe
 __all__ = [
     "HeadersLike",
     "header_bytes",
+    "known_subject",
     "payload_bytes",
     "publish_subject",
     "queue_bytes",
@@ -30,6 +31,9 @@ _SUBJECT_BYTES_MAX = 4096 - 512
 
 # Subjects that were checked: most programs publish to few of them, very often.
 _known: dict[str, bytes] = {}
+
+known_subject = _known.get
+"""The bytes of a subject that was checked lately; None of any other, which `publish_subject` has to see."""
 
 
 def publish_subject(subject: str) -> bytes:

@@ -30,6 +30,23 @@ async def test_iterate(fake, clock):
     assert taken == [b"1", b"2"]
 
 
+async def test_many_messages_of_one_read_are_whole(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("a")
+    reply = b"$JS.ACK.S.c.1.%d.%d.1700000000000000000.0"
+    lines = [b"MSG a %b %b 1\r\nx\r\n" % (subscription.sid, reply % (number, number)) for number in range(1, 101)]
+    fake.wire.deliver(b"".join(lines))
+    messages = [await subscription.next() for _ in lines]
+    assert [message.metadata.stream_seq for message in messages] == list(range(1, 101))
+    assert {(message.subject, message.sid, message.payload) for message in messages} == {("a", subscription.sid, b"x")}
+    messages[41].ack()
+    await clock.settle()
+    assert fake.wire.frames[-1].subject == reply % (42, 42)
+    await subscription.unsubscribe()
+    fake.wire.deliver(b"".join(lines))  # Messages that were under way then are dropped.
+    assert client.statistics.messages_received == 100
+
+
 async def test_next(fake, clock):
     client = await fake.connect()
     subscription = await client.subscribe("a")

@@ -56,6 +56,37 @@ async def test_acknowledgements_are_matched_in_any_order(fake, clock, js):
     await js.publish_async_complete()
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_many_acknowledgements_of_one_read(fake, clock, is_refused):
+    client = await fake.connect()
+    js = client.jetstream(publish_window=300)
+    pending = [await js.publish_async(f"s.{number}") for number in range(200)]
+    awaited = asyncio.ensure_future(pending[7])
+    await clock.settle()
+    frames = published(fake)
+    received = client.statistics.messages_received
+    answers = [b'{"stream":"S","seq":%d}' % seq for seq in range(1, 201)]
+    if is_refused:
+        answers[150] = b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence"},"stream":"S"}'
+    sid = fake.sid(fake.wire, frames[0].reply)
+    # A stranger's answer, and one that comes twice, are nobody's.
+    pairs = [(b"%b.x" % frames[0].reply.rsplit(b".", 1)[0], b'{"stream":"S","seq":9}')]
+    pairs += [(frame.reply, answer) for frame, answer in zip(frames, answers, strict=True)] + [
+        (frames[0].reply, answers[1])
+    ]
+    fake.wire.deliver(b"".join(b"MSG %b %b %d\r\n%b\r\n" % (reply, sid, len(text), text) for reply, text in pairs))
+    assert js.publish_async_pending == 0
+    assert client.statistics.messages_received == received + len(pairs)
+    assert (await awaited).seq == 8
+    if is_refused:
+        with pytest.raises(PublishWindowError, match=r"s\.150.*wrong last sequence"):
+            await js.publish_async_complete()
+        with pytest.raises(ApiError, match="wrong last sequence"):
+            await pending.pop(150)
+    assert [(await one).seq for one in pending] == [seq for seq in range(1, 201) if not is_refused or seq != 151]
+    await js.publish_async_complete()
+
+
 async def test_one_write_for_a_turn(fake, clock, js):
     writes = len(fake.wire.writes)
     for number in range(3):

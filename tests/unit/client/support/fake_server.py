@@ -34,7 +34,7 @@ class FakeWire:
     def __init__(self, server, message_type, on_frames, on_lost):
         self._server = server
         self._parser = ServerParser()
-        self._client_parser = ClientParser(message_type=message_type)
+        self._client_parser = ClientParser(message_type=message_type, message_runs=True)
         self._on_frames = on_frames
         self._on_lost = on_lost
         self.transport = FakeTransport()

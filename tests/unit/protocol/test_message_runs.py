@@ -1,0 +1,151 @@
+"""Runs of small messages: which reads are one, and that the others are read the same way without."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.protocol.frames import Err, MessageRun, Msg, Ping
+from jetlake.protocol.message_runs import RUN_BYTES_MIN
+from jetlake.protocol.parser import ClientParser
+
+
+def frame(message: Msg) -> bytes:
+    words = [b"HMSG" if message.header else b"MSG", message.subject, message.sid]
+    words += [message.reply] if message.reply else []
+    words += [b"%d" % len(message.header)] if message.header else []
+    words += [b"%d" % len(message.header + message.payload)]
+    return b" ".join(words) + b"\r\n" + message.header + message.payload + b"\r\n"
+
+
+def messages(count=200, sid=b"7", reply=b"", payload=b"some content"):
+    return [Msg(b"s.%d" % number, sid, reply, b"", payload) for number in range(count)]
+
+
+def parser():
+    return ClientParser(message_runs=True)
+
+
+def single(frames):
+    """The frames one by one, in runs or not."""
+    for one in frames:
+        if isinstance(one, MessageRun):
+            replies = one.replies or itertools.repeat(b"")
+            for subject, reply, payload in zip(one.subjects, replies, one.payloads, strict=False):
+                yield Msg(subject, one.sid, reply, b"", payload)
+        else:
+            yield one
+
+
+@pytest.mark.parametrize("reply", [b"", b"$JS.ACK.S.c.1.2.3.4.5"])
+@pytest.mark.parametrize("payload", [b"", b"x", b"with\nline ends \r of all kinds but one\n"])
+def test_small_messages_of_one_subscription_are_a_run(reply, payload):
+    sent = messages(reply=reply, payload=payload)
+    frames = parser().feed(b"".join(map(frame, sent)))
+    assert [type(one) for one in frames] == [MessageRun]
+    assert frames[0].sid == b"7"
+    assert list(single(frames)) == sent
+
+
+def test_a_message_that_is_cut_belongs_to_the_next_read():
+    sent = messages(200)
+    data = b"".join(map(frame, sent))
+    for cut in range(len(data) // 2, len(data) // 2 + len(frame(sent[0]))):
+        reader = parser()
+        first, second = reader.feed(data[:cut]), reader.feed(data[cut:])
+        assert type(first[0]) is type(second[-1]) is MessageRun
+        assert list(single(first + second)) == sent
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"PING\r\n",
+        b"-ERR 'Permissions Violation'\r\n",
+        frame(Msg(b"s.x", b"8", b"", b"", b"of another subscription")),
+        frame(Msg(b"s.x", b"7", b"reply", b"", b"only one has a reply")),
+        frame(Msg(b"s.x", b"7", b"", b"NATS/1.0\r\n\r\n", b"headers")),
+        frame(Msg(b"s.x", b"7", b"", b"", b"MSG s.x 7 2\r\nhi\r\n")),
+        b"MSG  s.x 7 2\r\nhi\r\n",
+        b"MSG s.x\t7 2\r\nhi\r\n",
+        b"msg s.x 7 2\r\nhi\r\n",
+        b"MSG s.x 7 2\nhi\r\n",
+        b"MSG s.x 7 02\r\nhi\r\n",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 100, 200])
+def test_whatever_stands_between_them_is_read_as_without_runs(odd, place):
+    wires = list(map(frame, messages()))
+    data = b"".join([*wires[:place], odd, *wires[place:]])
+    assert list(single(parser().feed(data))) == ClientParser().feed(data)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"MSG s.x 7 3\r\nhi\r\n",
+        b"MSG s.x 7\r\n",
+        b"WHAT\r\n",
+        b"WHAT s.x 7 2\r\nhi\r\n",
+        b" MSG s.x 7 2\r\nhi\r\n",
+        b"MSG s.x 7\n 2\r\nhi\r\n",
+        b"MSG s.x 7 2 more\r\nhi\r\n",
+        b"MSG s.x 7 two\r\nhi\r\n",
+        b"MSG s.x 7 r e 2\r\nhi\r\n",
+    ],
+)
+@pytest.mark.parametrize("place", [100, 200])
+def test_a_violation_ends_a_run_too(bad, place):
+    wires = list(map(frame, messages()))
+    reader, plain = parser(), ClientParser()
+    data = b"".join([*wires[:place], bad, *wires[place:]])
+    assert list(single(reader.feed(data))) == plain.feed(data)
+    assert reader.error is not None and str(reader.error) == str(plain.error)
+
+
+def test_limits_hold():
+    reader = ClientParser(message_runs=True, max_payload=100)
+    sent = messages(30, payload=b"x" * 101)
+    assert reader.feed(b"".join(map(frame, sent))) == []
+    assert reader.error is not None
+    frames = parser().feed(b"".join(map(frame, messages())), lines=10)
+    assert len(frames) <= 10 and MessageRun not in map(type, frames)
+
+
+def test_reads_that_are_no_runs_are_tried_less_and_less():
+    reader = parser()
+    run = b"".join(map(frame, messages()))
+    mixed = run + b"PING\r\n" + run
+    assert MessageRun in map(type, reader.feed(run))
+    for _ in range(1000):
+        assert MessageRun not in map(type, reader.feed(mixed))
+    passed = sum(MessageRun not in map(type, reader.feed(run)) for _ in range(200))
+    assert 0 < passed <= 64
+    assert MessageRun in map(type, reader.feed(run))
+
+
+def test_large_messages_and_small_reads_are_no_run():
+    for sent in (messages(10, payload=b"x" * 1000), messages(3)):
+        data = b"".join(map(frame, sent))
+        assert parser().feed(data) == sent
+    assert len(b"".join(map(frame, messages(3)))) < RUN_BYTES_MIN
+
+
+NAMES = st.sampled_from([b"1", b"2"])
+CONTENTS = st.sampled_from([b"", b"x", b"y" * 30, b"\r\n", b"a\r\nMSG s 1 1", b"z" * 500])
+MESSAGES = st.builds(Msg, st.sampled_from([b"s", b"t.u"]), NAMES, st.sampled_from([b"", b"r"]), st.just(b""), CONTENTS)
+PARTS = st.lists(
+    st.tuples(MESSAGES, st.integers(1, 150)) | st.tuples(st.sampled_from([Ping(), Err("no")]), st.just(1)), max_size=6
+)
+
+
+@given(PARTS, st.lists(st.integers(0, 30_000), max_size=8))
+def test_any_cut_gives_the_messages_that_were_sent(parts, cuts):
+    wire = {Ping: lambda _: b"PING\r\n", Err: lambda _: b"-ERR 'no'\r\n", Msg: frame}
+    sent = [one for one, count in parts for _ in range(count)]
+    data = b"".join(wire[type(one)](one) for one in sent)
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    reader = parser()
+    frames = [one for start, end in itertools.pairwise(edges) for one in reader.feed(data[start:end])]
+    assert list(single(frames)) == sent
