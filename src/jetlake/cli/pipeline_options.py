@@ -164,8 +164,8 @@ def _run_of(session: Session, own: Mapping[str, Any]) -> PipelineRun:
 
 _OPTIONS = (
     click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master."),
-    click.option("--conf", multiple=True, type=PAIR, help="Any setting of Spark; may be given again."),
-    click.option("--checkpoint", metavar="DIR", help="Where the pipeline's place is kept."),
+    click.option("--conf", multiple=True, type=PAIR, help="Any setting of Spark; may be repeated."),
+    click.option("--checkpoint", metavar="DIR", help="Folder of the pipeline's checkpoint."),
     click.option(
         "--batch-messages", default=500_000, show_default=True, type=click.IntRange(1), help="Most messages at once."
     ),
@@ -191,7 +191,7 @@ _FOLLOWING = (
         "source_options",
         multiple=True,
         type=PAIR,
-        help="Any option of the jetstream source; may be given again.",
+        help="Any option of the jetstream source; may be repeated.",
     ),
 )
 _SHARED = (

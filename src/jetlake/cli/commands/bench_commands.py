@@ -24,7 +24,7 @@ STREAM, SUBJECT = "JETLAKE_BENCH", "jetlake.bench"
 
 @click.group(cls=SharedGroup)
 def bench() -> None:
-    """Measure publishing and reading, in a stream for the time of it."""
+    """Measure publishing and reading, in a temporary stream."""
 
 
 def _options(function: Any) -> Any:

@@ -19,7 +19,7 @@ def context() -> None:
 
 @context.command("save", example="jetlake context save prod -s nats://host:4222 --user me --select")
 @click.argument("name")
-@click.option("--select", "use", is_flag=True, help="Use it from now on when nothing else is said.")
+@click.option("--select", "use", is_flag=True, help="Use it by default from now on.")
 @json_option
 @pass_session
 def save(session: Session, name: str, use: bool, as_json: bool) -> None:
@@ -49,7 +49,7 @@ def list_contexts(as_json: bool) -> None:
 @json_option
 @pass_session
 def select(session: Session, name: str, as_json: bool) -> None:
-    """Use context NAME from now on when nothing else is said."""
+    """Use context NAME by default from now on."""
     guarded(lambda: contexts.select_context(name), session)
     output.tell(f"{name} is used from now on", {"selected": name}, as_json)
 

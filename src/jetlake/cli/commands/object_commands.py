@@ -102,7 +102,7 @@ async def put(
 @json_option
 @command
 async def get(session: Session, bucket: str, name: str, target: str | None, force: bool, as_json: bool) -> None:
-    """Write the content of object NAME to a file, which is called like the object if nothing else is said."""
+    """Write the content of object NAME to a file, named like the object by default."""
     target = target or Path(name).name
     if target != "-":
         _check_target(target, force)

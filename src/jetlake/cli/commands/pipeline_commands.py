@@ -21,7 +21,7 @@ __all__ = ["pipeline"]
 def pipeline() -> None:
     """Run a ready-made data pipeline on Spark.
 
-    Exit codes: 0 done, 1 failed, 2 written wrong, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. Whatever
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server, 130 stopped by Ctrl-C, 143 stopped by SIGTERM. Whatever
     the end was, the same command goes on where it left off.
     """
 
@@ -103,9 +103,9 @@ def verify(run: PipelineRun, stream: str, target: str) -> None:
     "--subject-map", multiple=True, metavar="FROM:TO", help="Rename subjects, such as 'orders.>:again.orders.>'."
 )
 @click.option("--rate", default=0.0, metavar="N", help="Messages a second.  [default: as fast as it goes]")
-@click.option("--original", is_flag=True, help="With the time between messages that there was.")
+@click.option("--original", is_flag=True, help="With the original time between messages.")
 @click.option("--speed", default=0.0, metavar="X", help="Like --original, X times as fast.")
-@click.option("--unordered", is_flag=True, help="From several tasks at once, without an order.")
+@click.option("--unordered", is_flag=True, help="Publish from several tasks at once, in no order.")
 @click.option("--force", is_flag=True, help="Also into the archived stream itself while it holds messages.")
 @click.option("--restart", is_flag=True, help="Forget how far an earlier run came.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
@@ -196,7 +196,12 @@ def health(
 )
 @click.option("--events", "events_stream", default="EVENTS", show_default=True, help="Stream that collects events.")
 @click.option("--subject", default="", help="Subject in the stream.  [default: NAME.{stream}.{consumer}]")
-@click.option("--remember", default="1 day", show_default=True, help="How long a death is known again.")
+@click.option(
+    "--remember",
+    default="1 day",
+    show_default=True,
+    help="How long a dead letter is remembered, so that it counts once.",
+)
 @click.option("--start", default="earliest", show_default=True, help="Where a new collection begins.")
 @pipeline_options()
 def dead_letters(

@@ -53,7 +53,7 @@ async def resume(session: Session, stream: str, name: str, as_json: bool) -> Non
 @json_option
 @command
 async def reset(session: Session, stream: str, name: str, sequence: int, force: bool, as_json: bool) -> None:
-    """Move consumer NAME on STREAM to another place."""
+    """Move consumer NAME on STREAM to another sequence."""
     async with session.jetstream() as js:
         handle = await js.consumer(stream, name)
         confirm(f"Move {stream} > {name} to {f'sequence {sequence}' if sequence else 'its ack floor'}?", force)

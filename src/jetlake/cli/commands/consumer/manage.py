@@ -31,7 +31,7 @@ __all__ = ["add", "copy", "edit", "remove"]
 @click.argument("name", required=False)
 @config_options
 @click.option("--pull", is_flag=True, help="A pull consumer (the default without --target).")
-@click.option("--ephemeral", is_flag=True, help="Gone when nobody uses it any more.")
+@click.option("--ephemeral", is_flag=True, help="Removed when nobody uses it any more.")
 @click.option("--deliver", type=DELIVER, help="Where to begin: all, new, last, subject, 10, a time, or 2m ago.")
 @click.option("--pause", metavar="DURATION", type=DURATION, help="Begin paused for this long.")
 @click.option("--config", metavar="FILE", help="Take the configuration from a JSON file; options win over it.")

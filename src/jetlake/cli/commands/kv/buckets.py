@@ -24,7 +24,9 @@ _OPTIONS = (
     click.option("--max-bucket-size", "max_bytes", type=SIZE, help="Most bytes of the bucket."),
     click.option("--replicas", "num_replicas", type=click.IntRange(1), metavar="N", help="Copies in a cluster."),
     click.option("--compress/--no-compress", "compress", default=None, help="Whether blocks are compressed."),
-    click.option("--marker-ttl", "limit_marker_ttl", type=DURATION, help="Allows keys a life; how long markers live."),
+    click.option(
+        "--marker-ttl", "limit_marker_ttl", type=DURATION, help="Allow keys a TTL; how long delete markers live."
+    ),
     click.option("--description", metavar="TEXT", help="Free text."),
 )
 # The field of the bucket's stream that an option changes.

@@ -107,9 +107,11 @@ async def _of_servers(session: Session, report: str, request: dict[str, Any]) ->
     type=click.Choice(["cid", "subs", "pending", "msgs_to", "msgs_from", "bytes_to", "bytes_from", "idle", "uptime"]),
     default="cid",
     show_default=True,
-    help="What comes first.",
+    help="Order of the clients.",
 )
-@click.option("--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Most of a server.")
+@click.option(
+    "--top", type=click.IntRange(1), default=100, show_default=True, metavar="N", help="Most clients of each server."
+)
 @json_option
 @command
 async def connections(session: Session, sort: str, top: int, as_json: bool) -> None:
@@ -192,8 +194,8 @@ def _used(data: dict[str, Any], kind: str) -> str:
 
 
 @server.command("passwd", example="jetlake server passwd --generate")
-@click.option("--cost", type=click.IntRange(4, 31), default=11, show_default=True, help="How costly to guess.")
-@click.option("-g", "--generate", is_flag=True, help="Make a password up, and print it too.")
+@click.option("--cost", type=click.IntRange(4, 31), default=11, show_default=True, help="Cost of the bcrypt hash.")
+@click.option("-g", "--generate", is_flag=True, help="Generate a password, and print it too.")
 @json_option
 @pass_session
 def passwd(_session: Session, cost: int, generate: bool, as_json: bool) -> None:

@@ -18,14 +18,18 @@ _OPTIONS = (
     click.option(
         "--retention",
         type=click.Choice(["limits", "interest", "work", "workqueue"]),
-        help="When messages go: by limits, when all consumers have them, when one has.",
+        help="When messages are removed: by limits, acked by all consumers, or by one.",
     ),
-    click.option("--discard", type=click.Choice(["old", "new"]), help="What a full stream does."),
+    click.option(
+        "--discard",
+        type=click.Choice(["old", "new"]),
+        help="Whether a full stream drops old messages or refuses new ones.",
+    ),
     click.option(
         "--discard-per-subject/--no-discard-per-subject",
         "discard_new_per_subject",
         default=None,
-        help="Whether discarding new messages goes by the limit of a subject.",
+        help="Refuse new messages by the limit per subject too.",
     ),
     click.option("--max-msgs", type=int, metavar="N", help="Most messages; -1 unlimited."),
     click.option("--max-msgs-per-subject", type=int, metavar="N", help="Most messages of one subject."),
@@ -38,8 +42,10 @@ _OPTIONS = (
     click.option("--ack/--no-ack", "ack", default=None, help="Whether publishers get an answer."),
     click.option("--allow-direct/--no-allow-direct", "allow_direct", default=None, help="Answer direct gets."),
     click.option("--allow-rollup/--no-allow-rollup", "allow_rollup_hdrs", default=None, help="Allow roll-ups."),
-    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow messages a life."),
-    click.option("--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Count by subject."),
+    click.option("--allow-msg-ttl", "allow_msg_ttl", is_flag=True, default=None, help="Allow a TTL for each message."),
+    click.option(
+        "--allow-counter", "allow_msg_counter", is_flag=True, default=None, help="Make each subject a counter."
+    ),
     click.option("--allow-batch", "allow_atomic", is_flag=True, default=None, help="Allow atomic batches."),
     click.option("--allow-fast-batch", "allow_batched", is_flag=True, default=None, help="Allow fast batches."),
     click.option("--allow-schedules", "allow_msg_schedules", is_flag=True, default=None, help="Allow schedules."),
