@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
-"""Exit codes: the server said no, the command was written wrong, the server can't be reached, Ctrl-C."""
+"""Exit codes: the server refused, wrong usage, the server can't be reached, Ctrl-C."""
 
 T = TypeVar("T")
 
