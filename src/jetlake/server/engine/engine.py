@@ -23,7 +23,7 @@ from jetlake.server.engine.core.delivery_queue import DeliveryQueue
 from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.open_batches import OpenBatches
 from jetlake.server.engine.core.options import EngineOptions
-from jetlake.server.engine.core.services import Receiver, Services
+from jetlake.server.engine.core.services import MessageCollector, Services
 from jetlake.server.engine.core.timers import Timer, Timers
 from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
@@ -76,7 +76,7 @@ class Engine:
         self._retry_timer: Timer | None = None
         self.report: Callable[[str], None] = lambda _text: None
         """Logs an error that no answer to a client tells of."""
-        self._received: list[Receiver] = []
+        self._received: list[MessageCollector] = []
         self.deliveries = DeliveryQueue(clock, self.timers, self._report)
         self.services = Services(
             options=options,
@@ -141,8 +141,8 @@ class Engine:
             received = self._received.copy()
             self._received.clear()
             now_ns = self.clock.now_ns()
-            for receiver in received:
-                receiver.store_received(now_ns)
+            for collector in received:
+                collector.store_received(now_ns)
 
     def flush(self) -> None:
         """Run one cycle; work that it causes beyond its end waits for the next (`has_ready`)."""

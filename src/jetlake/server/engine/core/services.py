@@ -17,10 +17,10 @@ from jetlake.server.engine.core.open_batches import OpenBatches
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.core.timers import Timers
 
-__all__ = ["Receiver", "Services"]
+__all__ = ["MessageCollector", "Services"]
 
 
-class Receiver(Protocol):
+class MessageCollector(Protocol):
     """A stream's publish path: collects messages and stores them as one batch."""
 
     def store_received(self, now_ns: int) -> None:
@@ -39,10 +39,10 @@ class Services:
     deliveries: DeliveryQueue
     long_work: LongWork
     """Runs work in steps over several cycles."""
-    received: list[Receiver]
-    """Receivers with messages that are not stored yet; a receiver appends itself with its first message."""
+    received: list[MessageCollector]
+    """Collectors with messages that are not stored yet; one appends itself with its first message."""
     store_received: Callable[[], None]
-    """Stores the messages of all receivers, as the end of the cycle does."""
+    """Stores the messages of all collectors, as the end of the cycle does."""
     random: Random
     """Source of consumer names, jitter and samples."""
     next_nuid: Callable[[], str]

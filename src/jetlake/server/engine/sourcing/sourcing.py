@@ -10,8 +10,8 @@ from jetlake.server.engine.core.services import Services
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.sourcing.mirror import Mirror
 from jetlake.server.engine.sourcing.origin import Owner
+from jetlake.server.engine.sourcing.origin_receiver import OriginReceiver
 from jetlake.server.engine.sourcing.positions import Positions
-from jetlake.server.engine.sourcing.receiver import Receiver
 from jetlake.server.engine.sourcing.source import Source
 from jetlake.server.engine.storage.storage import StreamHome
 from jetlake.server.engine.stream.copy_path import CopyPath
@@ -40,8 +40,8 @@ class Sourcing:
         self._home = home
         self._copy_path = copy_path
         self._positions: Positions | None = None
-        self._mirror: Receiver | None = None
-        self._sources: dict[str, Receiver] = {}
+        self._mirror: OriginReceiver | None = None
+        self._sources: dict[str, OriginReceiver] = {}
 
     @property
     def is_caught_up(self) -> bool:
@@ -81,8 +81,8 @@ class Sourcing:
         assert self._positions is not None
         return Source(source, self._owner, self._home.store, self._copy_path, self._positions, is_repeated=is_repeated)
 
-    def _open(self, target: Mirror | Source) -> Receiver:
-        receiver = Receiver(target, self._owner, self._services, self._account)
+    def _open(self, target: Mirror | Source) -> OriginReceiver:
+        receiver = OriginReceiver(target, self._owner, self._services, self._account)
         receiver.open()
         return receiver
 

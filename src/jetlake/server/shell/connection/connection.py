@@ -12,11 +12,11 @@ from jetlake.server.engine.routing.subscription import EndListener, Subscriber, 
 from jetlake.server.shell.connection.frame_handler import FrameHandler
 from jetlake.server.shell.connection.handshake import Handshake
 from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
 from jetlake.server.shell.connection.session import Session
-from jetlake.server.shell.connection.socket_connection import SocketConnection
 from jetlake.server.shell.connection.subscriptions import ClientSubscriptions
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
@@ -48,7 +48,7 @@ class ConnectionRegistry(Protocol):
         ...
 
 
-class Connection(SocketConnection, Subscriber):
+class Connection(PeerConnection, Subscriber):
     """One client, from its socket to its subscriptions.
 
     Args:

@@ -15,10 +15,10 @@ from jetlake.protocol.leaf import LeafParser
 from jetlake.protocol.parser import GeneralParser
 from jetlake.server.engine.core.timers import Timer
 from jetlake.server.shell.connection.peer import Peer
+from jetlake.server.shell.connection.peer_connection import PeerConnection
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.services import ConnectionServices
-from jetlake.server.shell.connection.socket_connection import SocketConnection
 from jetlake.server.shell.connection.writer import ConnectionWriter
 from jetlake.server.shell.leaf.hub_info import HubInfo, read_hub_info
 from jetlake.server.shell.leaf.link import LeafLink, LoopError
@@ -45,7 +45,7 @@ class _LeafPeer(Peer):
         return f"{self.host}:{self.port} - lid:{self.cid}"
 
 
-class LeafConnection(SocketConnection):
+class LeafConnection(PeerConnection):
     """One connection to a hub.
 
     Args:

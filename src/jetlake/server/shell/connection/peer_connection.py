@@ -11,10 +11,10 @@ from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.reader import ConnectionReader
 from jetlake.server.shell.connection.writer import ConnectionWriter
 
-__all__ = ["SocketConnection"]
+__all__ = ["PeerConnection"]
 
 
-class SocketConnection(asyncio.Protocol):
+class PeerConnection(asyncio.Protocol):
     """A connection made of a reader and a writer; keeps the contract of `ConnectionControl`.
 
     Attributes:

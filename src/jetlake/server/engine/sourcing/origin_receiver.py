@@ -30,7 +30,7 @@ from jetlake.server.engine.sourcing.origin import (
 )
 from jetlake.server.engine.stream.copy_path import Copies
 
-__all__ = ["CAUGHT_UP", "Receiver"]
+__all__ = ["CAUGHT_UP", "OriginReceiver"]
 
 CAUGHT_UP = 10
 """With fewer messages to come than this, a mirror answers direct gets for its origin."""
@@ -52,7 +52,7 @@ _TOO_NEW = (10185, 10025)
 _OTHER_ORIGIN = 10225
 
 
-class Receiver:
+class OriginReceiver:
     """The receiver of one mirror or source.
 
     Args:
