@@ -296,6 +296,17 @@ async def test_a_group_that_is_replaced_ends_its_members(js, groups):
             await asyncio.wait_for(member.wait(), 15)
 
 
+async def test_a_group_that_another_program_writes_with_null_for_none_goes_on(js, groups):
+    group = await groups.create_elastic("g", max_members=2, members=["a"])
+    record = Record()
+    async with group.consume("a", record.handler("a")) as member:
+        bucket = await js.key_value("elastic-consumer-groups")
+        await bucket.put("ORDERS.g", b'{"max_members":2,"partitioning_filters":null,"members":["a"]}')
+        await published(js, range(5))
+        await until(lambda: record.count >= 5 or member._task.done())
+        assert record.count >= 5
+
+
 async def test_bad_options(groups):
     group = await groups.create_elastic("g", max_members=2, keys=KEYS)
     for wrong in ({"ack_wait": 0}, {"nonsense": 1}):

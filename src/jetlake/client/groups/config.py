@@ -24,6 +24,7 @@ __all__ = [
     "check_config",
     "decode_config",
     "is_member",
+    "is_same_group",
     "member_filters",
     "member_partitions",
     "partition_transform",
@@ -163,6 +164,18 @@ def with_mappings(config: GroupConfig, mappings: Mapping[str, Sequence[int]] | N
     changed = replace(config, members=(), member_mappings=mapped)
     check_config(changed)
     return changed
+
+
+def is_same_group(one: GroupConfig, other: GroupConfig) -> bool:
+    """Whether two configurations are of one group: an elastic one may have other members, and none may be null."""
+    if isinstance(one, ElasticGroupConfig) and isinstance(other, ElasticGroupConfig):
+        return _fixed(one) == _fixed(other)
+    return one == other
+
+
+def _fixed(config: ElasticGroupConfig) -> tuple[object, ...]:
+    filters = [(one.filter, one.partitioning_wildcards or ()) for one in config.partitioning_filters or ()]
+    return config.max_members, filters, config.max_buffered_msg, config.max_buffered_bytes
 
 
 def is_member(config: GroupConfig, name: str) -> bool:

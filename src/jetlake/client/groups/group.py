@@ -15,7 +15,8 @@ from jetlake.client.groups.config import (
     with_mappings,
     with_members,
 )
-from jetlake.client.groups.member import GroupHandler, GroupMember, MemberOptions
+from jetlake.client.groups.handling import GroupHandler
+from jetlake.client.groups.member import GroupMember, MemberOptions
 from jetlake.client.groups.place import PRIORITY_GROUP, GroupPlace
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.streams.stream import stream_handle

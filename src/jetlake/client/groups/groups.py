@@ -13,6 +13,7 @@ from jetlake.client.groups.config import (
     StaticGroupConfig,
     check_config,
     decode_config,
+    is_same_group,
     partition_transform,
 )
 from jetlake.client.groups.group import ConsumerGroup
@@ -136,14 +137,19 @@ class ConsumerGroups:
         Raises:
             ConsumerGroupError: the stream has no group of that name.
         """
+        bucket, config, revision = await self._find(name)
+        return ConsumerGroup(self._api, bucket, self.stream_name, name, config, revision)
+
+    async def _find(self, name: str) -> tuple[KeyValue, GroupConfig, int]:
+        """Find a group: its bucket, and there its configuration with the revision."""
+        key = self._key(name)
         for bucket_name, kind in ((ELASTIC_BUCKET, ElasticGroupConfig), (STATIC_BUCKET, StaticGroupConfig)):
             try:
                 bucket = await self._buckets.get(bucket_name)
-                entry = await bucket.get(self._key(name))
+                entry = await bucket.get(key)
             except (StreamNotFoundError, KeyNotFoundError):
                 continue
-            config = decode_config(kind, self._key(name), entry.value)
-            return ConsumerGroup(self._api, bucket, self.stream_name, name, config, entry.revision)
+            return bucket, decode_config(kind, key, entry.value), entry.revision
         raise ConsumerGroupError(f"the stream {self.stream_name!r} has no consumer group {name!r}")
 
     async def names(self) -> list[str]:
@@ -163,9 +169,8 @@ class ConsumerGroups:
         Raises:
             ConsumerGroupError: the stream has no group of that name.
         """
-        group = await self.get(name)
-        place = GroupPlace(self.stream_name, name, is_elastic=group.is_elastic)
-        bucket = await self._buckets.get(ELASTIC_BUCKET if group.is_elastic else STATIC_BUCKET)
+        bucket, config, _ = await self._find(name)
+        place = GroupPlace(self.stream_name, name, is_elastic=isinstance(config, ElasticGroupConfig))
         await bucket.delete(place.key)
         if place.is_elastic:
             try:
@@ -174,8 +179,7 @@ class ConsumerGroups:
                 pass
             return
         stream = stream_handle(self._api, place.stream)
-        members = (*group.config.members, *(mapping.member for mapping in group.config.member_mappings))
-        for member in members:
+        for member in (*config.members, *(mapping.member for mapping in config.member_mappings)):
             try:
                 await stream.delete_consumer(place.consumer(member))
             except ConsumerNotFoundError:
@@ -201,7 +205,7 @@ class ConsumerGroups:
         except KeyExistsError:
             entry = await bucket.get(key)
             revision, existing = entry.revision, decode_config(type(config), key, entry.value)
-            if not _is_alike(existing, config):
+            if not is_same_group(existing, config):
                 raise ConsumerGroupError(
                     f"the stream {self.stream_name!r} has a different consumer group {name!r}: delete that one first"
                 ) from None
@@ -227,15 +231,3 @@ class ConsumerGroups:
         )
         body = StreamCreateRequest.from_config(stream)
         await self._api.call(StreamCreateReply, "STREAM.CREATE", stream.name, body=body)
-
-
-def _is_alike(existing: GroupConfig, wanted: GroupConfig) -> bool:
-    """Whether a group is the one that somebody wants to create: an elastic one may have other members meanwhile."""
-    if isinstance(existing, ElasticGroupConfig) and isinstance(wanted, ElasticGroupConfig):
-        return _fixed(existing) == _fixed(wanted)
-    return existing == wanted
-
-
-def _fixed(config: ElasticGroupConfig) -> tuple[object, ...]:
-    filters = [(one.filter, one.partitioning_wildcards or ()) for one in config.partitioning_filters or ()]
-    return config.max_members, filters, config.max_buffered_msg, config.max_buffered_bytes

@@ -2,32 +2,28 @@
 
 Order per key is the server's: the member's consumer has one message out at a time unless it is told otherwise, so
 whatever becomes of that message, no later one overtakes it. A partition changes hands only after the consumer that had
-it is gone, and a member deletes its consumer only after its handler has returned. An instance that was frozen or cut
-off for longer than the ack wait may find a message that somebody else has handled since: it asks the server first.
+it is gone, and a member deletes its consumer only after its handler has returned.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import Self, TypedDict
-
-from msgspec.structs import replace
 
 from jetlake.client.api.api_caller import ApiCaller, check_name
 from jetlake.client.api.config_options import ConsumerOptions
 from jetlake.client.groups.config import (
-    ElasticGroupConfig,
     GroupConfig,
     decode_config,
+    is_same_group,
     member_filters,
     member_partitions,
 )
+from jetlake.client.groups.handling import GroupHandler, Handling
 from jetlake.client.groups.place import PRIORITY_GROUP, GroupPlace
 from jetlake.client.kv.bucket import KeyValue
 from jetlake.client.kv.entry import Entry
-from jetlake.client.messages.message import Message
 from jetlake.client.pull.consume import Consume
 from jetlake.client.pull.consumer import Consumer
 from jetlake.client.pull.pull_options import ConsumeOptions, GroupOptions
@@ -48,12 +44,10 @@ from jetlake.errors import (
     PullStatusError,
     StreamNotFoundError,
 )
+from jetlake.model.consumer import ConsumerInfo
 from jetlake.model.encoding.durations import Seconds
 
-__all__ = ["GroupHandler", "GroupMember", "MemberOptions"]
-
-GroupHandler = Callable[[Message], Awaitable[None] | None]
-"""A plain or a coroutine function that takes a message."""
+__all__ = ["GroupMember", "MemberOptions"]
 
 _ACK_WAIT_S = 5.0
 _PULL_MIN_S = 1.0
@@ -62,8 +56,6 @@ _JOIN_MAX_S = 1.0
 _PARTITION_TAKEN = 10100
 _SERVER_FAILED = 500
 _FATAL = (PermissionsError, ConnectionClosedError, PullStatusError)
-
-_handling: ContextVar[GroupMember | None] = ContextVar("jetlake_group_handling", default=None)
 
 
 class MemberOptions(TypedDict, total=False):
@@ -119,22 +111,23 @@ class GroupMember:
         self._place = place
         self._config = config
         self.name = check_name("member", name)
-        self._handler = handler
         self._options = options
         self._ack_wait_s = duration_s("ack_wait", options.get("ack_wait", _ACK_WAIT_S))
         if self._ack_wait_s <= 0:
             raise InvalidOptionError(f"ack_wait is more than 0 seconds, not {self._ack_wait_s:g}")
+        self._max_ack_pending = options.get("max_ack_pending", 1)
         self._reading: Consume | None = None
         self._ended: asyncio.Task[None] | None = None
-        self._at_work: Message | None = None
-        self._acked = b""
-        self._created = ""
-        self._sure_at = 0.0
         self._is_awaited = False
-        self._turn = asyncio.Lock()
-        self._is_leaving = False
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._handling = Handling(
+            handler,
+            self._ack_wait_s,
+            self._consumer_info if self._max_ack_pending == 1 else None,
+            self._stopping,
+            self._report,
+        )
 
     def __repr__(self) -> str:
         state = "not started" if self._task is None else "ended" if self._task.done() else "at work"
@@ -162,7 +155,7 @@ class GroupMember:
     async def stop(self) -> None:
         """Finish the message at work and take no others; a handler that calls this is not waited for."""
         self._stopping.set()
-        if self._task is not None and _handling.get() is not self:
+        if self._task is not None and not self._handling.is_caller:
             await asyncio.wait([self._task])
 
     async def wait(self) -> None:
@@ -184,7 +177,7 @@ class GroupMember:
         await self.stop()
 
     async def _run(self) -> None:
-        beat = asyncio.create_task(self._keep_in_progress())
+        beat = asyncio.create_task(self._handling.keep_in_progress())
         stopped = asyncio.create_task(self._stopping.wait())
         try:
             async with self._bucket.watch(self._place.key) as changes:
@@ -236,7 +229,7 @@ class GroupMember:
         before, self._config = self._config, decode_config(type(self._config), place.key, entry.value)
         if before == self._config:
             return True
-        if not isinstance(before, ElasticGroupConfig) or not _may_follow(before, self._config):
+        if not place.is_elastic or not is_same_group(before, self._config):
             await self._leave(delete=not place.is_elastic)
             raise ConsumerGroupError(f"the consumer group {place.key!r} was replaced by a different one")
         # The partitions may begin before what the old consumer has delivered, so a new one is made. An instance that
@@ -276,10 +269,7 @@ class GroupMember:
             elif error.err_code != _PARTITION_TAKEN:
                 raise
             return  # The server is not ready, or another member has not left a partition yet that is this one's now.
-        self._is_leaving = False
-        self._acked = b""
-        self._created = consumer.cached_info.created
-        self._sure_at = asyncio.get_running_loop().time()
+        self._handling.begin(consumer.cached_info.created)
         self._reading = self._read(consumer).start()
         self._ended = asyncio.create_task(self._reading.wait())
 
@@ -288,7 +278,7 @@ class GroupMember:
             "filter_subjects": member_filters(self._config, self.name),
             "ack_policy": "explicit",
             "ack_wait": self._ack_wait_s,
-            "max_ack_pending": self._options.get("max_ack_pending", 1),
+            "max_ack_pending": self._max_ack_pending,
             "priority_policy": "pinned_client",
             "priority_groups": [PRIORITY_GROUP],
             "priority_timeout": max(self._ack_wait_s, _PULL_MIN_S),
@@ -303,11 +293,10 @@ class GroupMember:
         retries = retry_options(
             consumer.config, options.get("retries"), options.get("backoff"), options.get("dead_letter")
         )
-        ahead = options.get("max_ack_pending", 1)
         return consumer.consume_with(
             ConsumeOptions(
-                max_messages=ahead,
-                threshold_messages=ahead // 2,
+                max_messages=self._max_ack_pending,
+                threshold_messages=self._max_ack_pending // 2,
                 expires_s=expires_s,
                 idle_heartbeat_s=expires_s / 2,
                 on_missed_heartbeat="continue",
@@ -315,7 +304,7 @@ class GroupMember:
                 on_error=options.get("on_error"),
                 retries=retries,
             ),
-            self._handle,
+            self._handling.handle,
         )
 
     async def _leave(self, *, delete: bool = False) -> None:
@@ -328,16 +317,15 @@ class GroupMember:
         reading, ended = self._reading, self._ended
         if reading is None or ended is None:
             return
-        async with self._turn:
-            self._is_leaving = True
+        await self._handling.end()
         await reading.stop()
         await asyncio.wait([ended])
         ended.exception()
         self._reading = self._ended = None
         try:
-            if self._acked:
+            if self._handling.acked:
                 # A server may take an acknowledgement later than a request that comes after it.
-                await self._api.connection.request_raw(self._acked, b"", b"+ACK", None)
+                await self._api.connection.request_raw(self._handling.acked, b"", b"+ACK", None)
             await self._give_up_consumer(reading.pin_id, delete=delete)
         except (NotFoundError, NoRespondersError):
             pass  # The consumer is gone.
@@ -356,65 +344,8 @@ class GroupMember:
         elif pin_id and pin_id in pinned:
             await consumer.unpin(PRIORITY_GROUP)
 
-    # Messages
-
-    async def _handle(self, message: Message) -> None:
-        _handling.set(self)
-        async with self._turn:
-            if self._is_leaving or self._stopping.is_set():
-                message.nak()
-                return
-            if not await self._has(message):
-                return
-            message.raw_subject = message.raw_subject.partition(b".")[2]
-            self._at_work = message
-            try:
-                result = self._handler(message)
-                if result is not None:
-                    await result
-            finally:
-                self._at_work = None
-            if not message.is_settled:
-                message.ack()
-                self._acked = message.raw_reply
-
-    async def _has(self, message: Message) -> bool:
-        """Whether the message is this instance's for some time; one that is not comes again, if nobody handles it.
-
-        With one message out at a time, every message was delivered after the one before it was begun. One that may
-        have been on its way for longer is asked for: an instance that was frozen finds it in its socket.
-        """
-        now = asyncio.get_running_loop().time()
-        if self._options.get("max_ack_pending", 1) == 1 and now - self._sure_at > self._ack_wait_s / 2:
-            try:
-                await message.in_progress_sync(timeout=self._ack_wait_s)
-                info = await stream_handle(self._api, self._place.stream).consumer_info(self._place.consumer(self.name))
-            except (NotFoundError, NoRespondersError):
-                return False
-            except JetlakeError as error:
-                self._report(error)
-                return False
-            last = info.delivered.consumer_seq
-            if not info.num_ack_pending or (info.created, last) != (self._created, message.metadata.consumer_seq):
-                return False
-        self._sure_at = now
-        return True
-
-    async def _keep_in_progress(self) -> None:
-        """Tell the server of a handler that is still at work, so that its message is not delivered again."""
-        while True:
-            await asyncio.sleep(self._ack_wait_s / 3)
-            message = self._at_work
-            if message is not None and not message.is_settled:
-                try:
-                    message.in_progress()
-                except JetlakeError as error:
-                    self._report(error)
+    async def _consumer_info(self) -> ConsumerInfo:
+        return await stream_handle(self._api, self._place.stream).consumer_info(self._place.consumer(self.name))
 
     def _report(self, error: Exception) -> None:
         self._api.connection.report(self._options.get("on_error"), error)
-
-
-def _may_follow(before: ElasticGroupConfig, after: GroupConfig) -> bool:
-    """Whether a group has changed in nothing but its members."""
-    return replace(before, members=after.members, member_mappings=after.member_mappings) == after

@@ -11,6 +11,7 @@ from jetlake.client.groups.config import (
     check_config,
     decode_config,
     is_member,
+    is_same_group,
     member_filters,
     member_partitions,
     partition_transform,
@@ -122,3 +123,21 @@ def test_members_and_mappings_exclude_each_other():
     with pytest.raises(ConsumerGroupError, match="mapped"):
         with_members(mapped, ["a"])
     assert with_members(with_mappings(mapped, None), ["a"]).members == ("a",)
+
+
+def test_a_group_stays_the_same_whatever_its_members_and_however_none_is_written():
+    filters = [("a.*", [1]), ("b.>", [])]
+    group = elastic(4, "a", filters=filters)
+    assert is_same_group(group, elastic(4, "b", "c", filters=filters))
+    assert is_same_group(group, elastic(4, filters=filters, mappings=[("a", range(4))]))
+    key = b'{"max_members":4,"partitioning_filters":[{"filter":"a.*","partitioning_wildcards":[1]},%b]}'
+    null = b'{"filter":"b.>","partitioning_wildcards":null}'
+    assert is_same_group(group, decode_config(ElasticGroupConfig, "S.g", key % null))
+    everything = decode_config(ElasticGroupConfig, "S.g", b'{"max_members":4,"partitioning_filters":null}')
+    assert is_same_group(elastic(4), everything)
+    for other in (elastic(5, "a", filters=filters), elastic(4, "a", filters=filters[:1]), everything):
+        assert not is_same_group(group, other)
+    static = StaticGroupConfig(4, members=("a",))
+    assert is_same_group(static, StaticGroupConfig(4, members=("a",)))
+    assert not is_same_group(static, StaticGroupConfig(4, members=("b",)))
+    assert not is_same_group(static, elastic(4, "a"))
