@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { decoded, preview } from "./js/decode.js";
-import { bytes, count, duration, path, short } from "./js/format.js";
+import { bytes, count, duration, moment, path, short } from "./js/format.js";
 import { decodeMessagePack } from "./js/msgpack.js";
 import { durationText, parseDuration, parseSize, sizeText } from "./js/units.js";
 import { roundUp, runs, timeTicks, top } from "./js/scale.js";
@@ -60,6 +60,7 @@ assert.equal(preview(utf8("x".repeat(500))).length, 161);
 assert.equal(preview(new Uint8Array()), "");
 
 // Numbers and names as people read them.
+assert.deepEqual([moment(""), moment("0001-01-01T00:00:00Z"), moment("soon")], ["never", "never", "soon"]);
 assert.deepEqual([count(33949), short(33949), short(3394.96), bytes(1536), bytes(0), duration(0.25), duration(90), duration(600), duration(90000)],
   ["33,949", "33.9K", "3,395", "1.5 KiB", "0 B", "250 ms", "90 s", "10 min", "25 h"]);
 assert.equal(path("streams", "a/b c"), "#/streams/a%2Fb%20c");

@@ -43,6 +43,13 @@ async def test_overview_shows_streams_and_live_numbers(js, open_page):
     await until(page, "() => Number(document.body.dataset.samples) > 2")
 
 
+async def test_an_address_that_names_no_page_shows_the_streams(js, open_page):
+    await js.create_stream("ORDERS")
+    for address in ("#/constructor", "#/toString/x", "#/nothing"):
+        page = await open_page(address)
+        await page.get_by_text("ORDERS").first.wait_for()
+
+
 async def test_streams_are_filtered_and_sorted_and_the_cursor_stays(js, open_page):
     for name, messages in (("APPLES", 1), ("PEARS", 3), ("PLUMS", 2)):
         await make_stream(js, name, messages=messages)

@@ -155,6 +155,14 @@ async def test_dead_letters_are_found_and_replayed_once(ask, js, api):
         await prepare(api, "letters.replay", {"stream": "ORDERS", "first": 1, "last": 2})
 
 
+async def test_letters_are_found_after_the_newest_was_replayed(ask, js, api):
+    await make_stream(js, "ORDERS", messages=2)
+    await give_up(js, "ORDERS")
+    await run(api, "letters.replay", stream="DEAD", first=2, last=2)
+    (row,) = (await ask("/api/dead-letters"))["rows"]
+    assert (row["stream"], row["letters"]) == ("DEAD", 1)
+
+
 async def test_every_page_is_shown_and_can_be_used_by_all(js, client, open_page):
     await make_stream(js, "ORDERS", messages=2)
     await give_up(js, "ORDERS")

@@ -32,7 +32,8 @@ async def letter_streams(api: ServerApi, infos: list[StreamInfo]) -> dict[str, A
     for info in holding[:STREAMS_MAX]:
         stream = await api.jetstream.stream(info.config.name)
         try:
-            newest = await stream.get(stream.cached_info.state.last_seq, direct=False)
+            # By subject: a letter that was replayed is deleted, and its sequence stays the last one.
+            newest = await stream.get(last_by_subject=">", direct=False)
         except MessageNotFoundError:
             continue
         if letter_header(newest, "Stream"):

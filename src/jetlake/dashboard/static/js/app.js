@@ -32,7 +32,8 @@ function route() {
 function pageOf([first, name, part, inner]) {
   if (first === "streams" && name && part === "consumers" && inner) return consumer;
   if (first === "streams" && name && part === "messages") return messages;
-  return (name && things[first]) || (pages[first] ?? streams);
+  if (name && Object.hasOwn(things, first)) return things[first];
+  return Object.hasOwn(pages, first) ? pages[first] : streams;
 }
 
 let open = null;
