@@ -212,7 +212,7 @@ class JetStream:
         return self._api
 
     async def account_info(self) -> AccountInfo:
-        """What the account uses and may use."""
+        """Return what the account uses and may use."""
         return await self._api.call(AccountInfoReply, "INFO")
 
     # Streams
@@ -263,7 +263,7 @@ class JetStream:
         return Stream(self._api, await self._api.call(StreamUpdateReply, "STREAM.UPDATE", config.name, body=request))
 
     async def stream(self, name: str) -> Stream:
-        """The handle of an existing stream.
+        """Return the handle of an existing stream.
 
         Raises:
             StreamNotFoundError: there is none of that name.
@@ -281,7 +281,7 @@ class JetStream:
         await self._api.call(StreamDeleteReply, "STREAM.DELETE", name)
 
     async def streams(self, subject: str = "") -> list[StreamInfo]:
-        """All streams, sorted by name, or those whose subjects have something in common with `subject`."""
+        """Return all streams, sorted by name, or those whose subjects have something in common with `subject`."""
         return await self._api.list_all(
             StreamListReply,
             "STREAM.LIST",
@@ -290,7 +290,7 @@ class JetStream:
         )
 
     async def stream_names(self, subject: str = "") -> list[str]:
-        """The names of all streams, sorted, or of those whose subjects have something in common with `subject`."""
+        """Give the names of all streams, sorted, or of those whose subjects have something in common with `subject`."""
         return await self._api.list_all(
             StreamNamesReply,
             "STREAM.NAMES",
@@ -357,7 +357,7 @@ class JetStream:
         return await stream_handle(self._api, stream).create_or_update_consumer(name, durable=durable, **options)
 
     async def consumer(self, stream: str, name: str) -> Consumer:
-        """The handle of an existing pull consumer.
+        """Return the handle of an existing pull consumer.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.
@@ -467,7 +467,7 @@ class JetStream:
     # Consumer groups
 
     def consumer_groups(self, stream: str) -> ConsumerGroups:
-        """The consumer groups of a stream, whose members share its keys, each key in order."""
+        """Return the consumer groups of a stream, whose members share its keys, each key in order."""
         return ConsumerGroups(self._api, self._buckets, stream)
 
     # The older workflow

@@ -28,22 +28,22 @@ class JetStream(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "jetstream"
 
     def schema(self) -> str:
-        """The columns of a read without a schema of the user's."""
+        """Return the columns of a read without a schema of the user's."""
         declared = declared_options(self.options)
         if declared is None:
             return schema_ddl(SourceOptions.of(self.options))
         return annotate(schema_ddl(SourceOptions.of(for_side(SourceOptions, declared))), declared)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
+        """Return a batch read."""
         return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A streaming read."""
+        """Return a streaming read."""
         options = SourceOptions.of(with_table_options(self.options, schema, SourceOptions))
         if options.archive:
             raise ConfigError(
@@ -53,12 +53,12 @@ class JetStream(DataSource):
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
+        """Return a batch write."""
         _refuse_overwrite(overwrite)
         return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A streaming write."""
+        """Return a streaming write."""
         _refuse_overwrite(overwrite)
         return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 

@@ -16,13 +16,13 @@ JAVA_VERSION_MIN = 17
 
 
 def find_java() -> str | None:
-    """The program that Spark would start: that of JAVA_HOME, or the one on the PATH."""
+    """Return the program that Spark would start: that of JAVA_HOME, or the one on the PATH."""
     folder = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(folder) / "bin") if folder else None)
 
 
 def missing_java() -> str:
-    """What to do where there is no Java; empty where there is one."""
+    """Return what to do where there is no Java; empty where there is one."""
     if find_java() is not None:
         return ""
     folder = os.environ.get("JAVA_HOME")

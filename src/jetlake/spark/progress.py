@@ -32,7 +32,7 @@ def lost(progress: Any) -> dict[str, int]:
 
 
 def _sources(progress: Any) -> list[tuple[Any, Offset, Offset]]:
-    """The jetstream sources of a report, each with the end of its batch and the end of its streams."""
+    """Return the jetstream sources of a report, each with the end of its batch and the end of its streams."""
     found = []
     for source in _field(progress, "sources"):
         try:

@@ -28,7 +28,7 @@ _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\d+)?\])?")
 
 
 def session(master: str = "", *, app_name: str = "jetlake", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The Spark session of this process, made when there is none, with `format("jetstream")` registered.
+    """Return the Spark session of this process, made when there is none, with `format("jetstream")` registered.
 
     A new session starts its Python processes with the interpreter of this one, unless `PYSPARK_PYTHON` names another,
     so a virtual environment need not be activated; it tells the source how many cores there are. On a local master a
@@ -75,12 +75,12 @@ def prepare_environment(master: str) -> None:
 
 
 def is_local(master: str) -> bool:
-    """Whether everything runs on this machine."""
+    """Return whether everything runs on this machine."""
     return master.startswith("local")
 
 
 def local_defaults(master: str) -> dict[str, str]:
-    """What a local master is set to; nothing for any other."""
+    """Return what a local master is set to; nothing for any other."""
     if not is_local(master):
         return {}
     found = _LOCAL.fullmatch(master)

@@ -34,7 +34,7 @@ def _cache_folder() -> Path:
 
 
 def _make_home(installed: Path, cache: Path) -> Path:
-    """A folder of links to all that an installation has but its archives; made once for each installation."""
+    """Return a folder of links to all that an installation has but its archives; made once for each installation."""
     key = hashlib.sha256(f"{installed}\n{pyspark.__version__}".encode()).hexdigest()[:16]
     home = cache / f"spark-home-{key}"
     if home.is_dir():

@@ -11,7 +11,7 @@ _SWAPPED = sys.byteorder == "big"
 
 
 def column_bytes(column: array[int]) -> bytes:
-    """The bytes of a column."""
+    """Return the bytes of a column."""
     if _SWAPPED:
         column = column[:]
         column.byteswap()
@@ -19,7 +19,7 @@ def column_bytes(column: array[int]) -> bytes:
 
 
 def read_column(code: str, data: bytes | memoryview) -> array[int]:
-    """The column that these bytes are; `code` is the array's."""
+    """Return the column that these bytes are; `code` is the array's."""
     column: array[int] = array(code)
     column.frombytes(data)
     if _SWAPPED:

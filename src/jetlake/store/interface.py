@@ -82,7 +82,7 @@ class StepwiseStore(Protocol):
         ...
 
     def subjects(self, pattern: builtins.bytes | None = None) -> Steps[list[builtins.bytes]]:
-        """The subjects that the pattern covers, sorted."""
+        """Return the subjects that the pattern covers, sorted."""
         ...
 
     def purge(
@@ -232,19 +232,19 @@ class MessageStore(Protocol):
         ...
 
     def needs_flush(self) -> bool:
-        """Whether `flush` would write something."""
+        """Return whether `flush` would write something."""
         ...
 
     def needs_sync(self) -> bool:
-        """Whether something was flushed that is not known to be on the disk."""
+        """Return whether something was flushed that is not known to be on the disk."""
         ...
 
     def has(self, sequence: int) -> bool:
-        """Whether there is a message of that sequence; the disk is not asked."""
+        """Return whether there is a message of that sequence; the disk is not asked."""
         ...
 
     def get(self, sequence: int) -> StoredMessage | None:
-        """The message of that sequence, if it is there.
+        """Return the message of that sequence, if it is there.
 
         Raises:
             StoreError: the disk does not answer.
@@ -259,7 +259,7 @@ class MessageStore(Protocol):
         max_bytes: int,
         last_sequence: int | None = None,
     ) -> Run:
-        """The next messages from `first_sequence` on that pass the filter, at least one if there is one.
+        """Return the next messages from `first_sequence` on that pass the filter, at least one if there is one.
 
         Args:
             max_messages: how many at most.
@@ -272,36 +272,36 @@ class MessageStore(Protocol):
         ...
 
     def last_for(self, pattern: builtins.bytes) -> StoredMessage | None:
-        """The newest message whose subject the pattern covers."""
+        """Return the newest message whose subject the pattern covers."""
         ...
 
     def last_sequence_for(self, pattern: builtins.bytes) -> int:
-        """The sequence of the newest message whose subject the pattern covers; 0 when there is none."""
+        """Return the sequence of the newest message whose subject the pattern covers; 0 when there is none."""
         ...
 
     def first_at_or_after(self, time_ns: int) -> int:
-        """The first sequence with a message of that time or later; the one after the last when there is none."""
+        """Return the first sequence with a message of that time or later; the one after the last when there is none."""
         ...
 
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
     ) -> list[int]:
-        """The sequence of the newest message of every subject that passes, ascending.
+        """Return the sequence of the newest message of every subject that passes, ascending.
 
         With `up_to_sequence`, newer messages are treated as if they were not there.
         """
         ...
 
     def subjects(self, pattern: builtins.bytes | None = None) -> dict[builtins.bytes, int]:
-        """The subjects that the pattern covers, each with the number of its messages."""
+        """Return the subjects that the pattern covers, each with the number of its messages."""
         ...
 
     def count_on(self, subject: builtins.bytes) -> int:
-        """How many messages one subject has."""
+        """Return how many messages one subject has."""
         ...
 
     def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
-        """How many messages from `first_sequence` on pass the filter."""
+        """Return how many messages from `first_sequence` on pass the filter."""
         ...
 
     def remove(self, sequence: int, *, erase: bool = False) -> bool:
@@ -356,7 +356,7 @@ class MessageStore(Protocol):
         ...
 
     def deleted(self) -> list[int]:
-        """The sequences between the first and the last that have no message."""
+        """Return the sequences between the first and the last that have no message."""
         ...
 
     def compact_step(self, *, sync_here: bool = True) -> bool:

@@ -102,7 +102,7 @@ class MetaFolder:
         return self._is_made
 
     def exists(self) -> bool:
-        """Whether the folder is there."""
+        """Return whether the folder is there."""
         return self.disk.is_folder(self.path)
 
     def write_meta(self, meta: bytes) -> None:
@@ -196,7 +196,7 @@ class MetaFolder:
                 self.names.changed(missing.pop().parent)
 
     def _may_make(self, _folder: Path) -> bool:
-        """Whether a folder above may be made as well."""
+        """Return whether a folder above may be made as well."""
         return True
 
     def _write_aside(self, data: bytes) -> Path:
@@ -308,7 +308,7 @@ class MetaFolder:
                 raise StoreError.of(f"write {self.path / name}", error) from error
 
     def read_meta(self) -> bytes | None:
-        """The JSON that was kept; None when there is none, or neither it nor its copy is whole."""
+        """Return the JSON that was kept; None when there is none, or neither it nor its copy is whole."""
         for name in (_META, _META_COPY):
             try:
                 envelope = _decode_envelope(read_file(self.disk, self.path / name))
@@ -358,7 +358,7 @@ class MetaFolder:
         return foreign
 
     def removal(self) -> Removal:
-        """The folder's way out; its name is free once that is flushed."""
+        """Return the folder's way out; its name is free once that is flushed."""
         return Removal(self.path, self.names, self._move_aside)
 
     def _move_aside(self) -> Path | None:
@@ -372,7 +372,7 @@ class MetaFolder:
         return target
 
     def is_gone(self) -> bool:
-        """Whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
+        """Return whether the folder was moved aside, alone or with one above it: what was in it needs no disk."""
         with self._lock:
             is_gone = self._gone.is_set()
         return is_gone or self._parent_is_gone()

@@ -13,7 +13,7 @@ Range = tuple[int, int]
 
 
 def merged(ranges: list[Range]) -> list[Range]:
-    """The same sequences in ascending ranges that do not touch."""
+    """Return the same sequences in ascending ranges that do not touch."""
     found: list[Range] = []
     for first, last in sorted(ranges):
         if found and first <= found[-1][1] + 1:
@@ -45,7 +45,7 @@ def told(ranges: list[Range]) -> str:
 
 
 def without(ranges: list[Range], gone: list[Range], limit: int) -> list[int]:
-    """The sequences of `ranges` that no range of `gone` has, ascending, at most so many; `gone` must be merged."""
+    """Give the sequences of `ranges` that no range of `gone` has, ascending, at most so many; `gone` must be merged."""
     left: list[int] = []
     starts = [first for first, _ in gone]
     for first, last in merged(ranges):

@@ -29,14 +29,14 @@ def finish(steps: Steps[Result]) -> Result:
 
 
 def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items in lists of this size; the last one may be shorter."""
+    """Yield the items in lists of this size; the last one may be shorter."""
     rest = iter(items)
     while group := list(islice(rest, size)):
         yield group
 
 
 def sort_in_steps(items: list[Item]) -> Steps[list[Item]]:
-    """The items in ascending order, sorted in short runs that are merged."""
+    """Return the items in ascending order, sorted in short runs that are merged."""
     runs: list[list[Item]] = []
     for run in in_groups(items, _RUN):
         run.sort()

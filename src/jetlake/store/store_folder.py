@@ -38,16 +38,16 @@ class StoreFolder:
         self._lists: dict[str, NameList] = {}
 
     def accounts(self) -> list[str]:
-        """The names of the accounts that have streams, in order."""
+        """Return the names of the accounts that have streams, in order."""
         return [unquote(name) for name in self.disk.names(self.path) if self.disk.is_folder(self.path / name)]
 
     def stream(self, account: str, name: str) -> StreamFolder:
-        """The place of a stream, which may not be there yet."""
+        """Return the place of a stream, which may not be there yet."""
         path = self._streams(account) / folder_name(name)
         return StreamFolder(self.disk, path, self._shared, self.names, self._list(account))
 
     def streams(self, account: str, note: Callable[[str], None] = ignore) -> list[StreamFolder]:
-        """The places of all streams of an account; what a crash left half removed goes.
+        """Return the places of all streams of an account; what a crash left half removed goes.
 
         Args:
             note: logs what was removed, and what is not the store's.
@@ -68,7 +68,7 @@ class StoreFolder:
         return folders
 
     def vanished(self, account: str) -> set[str]:
-        """The folders of streams that nobody deleted and that are not there; called before `streams`.
+        """Return the folders of streams that nobody deleted and that are not there; called before `streams`.
 
         Raises:
             StoreError: the disk refused.

@@ -39,7 +39,7 @@ class SubjectFilter:
 
     @classmethod
     def of(cls, patterns: Iterable[bytes]) -> SubjectFilter | None:
-        """The filter for these patterns, or None when there are none or one of them is `>`: every subject passes."""
+        """Return the filter for these patterns; None when every subject passes: without patterns, or with `>`."""
         given = tuple(patterns)
         return None if not given or b">" in given else cls(given)
 

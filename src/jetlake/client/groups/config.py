@@ -141,7 +141,7 @@ def _check_partitioning(one: PartitioningFilter) -> None:
 
 
 def with_members(config: GroupConfig, members: Iterable[str]) -> GroupConfig:
-    """The same group with these members.
+    """Return the same group with these members.
 
     Raises:
         ConsumerGroupError: the group has mappings.
@@ -155,7 +155,7 @@ def with_members(config: GroupConfig, members: Iterable[str]) -> GroupConfig:
 
 
 def with_mappings(config: GroupConfig, mappings: Mapping[str, Sequence[int]] | None) -> GroupConfig:
-    """The same group with these partitions for each member; None shares them out among no members yet.
+    """Return the same group with these partitions for each member; None shares them out among no members yet.
 
     Raises:
         InvalidOptionError: some partition has no member, or two.
@@ -167,7 +167,7 @@ def with_mappings(config: GroupConfig, mappings: Mapping[str, Sequence[int]] | N
 
 
 def is_same_group(one: GroupConfig, other: GroupConfig) -> bool:
-    """Whether two configurations are of one group: an elastic one may have other members, and none may be null."""
+    """Tell whether two configurations are of one group: an elastic one may have other members, and none may be null."""
     if isinstance(one, ElasticGroupConfig) and isinstance(other, ElasticGroupConfig):
         return _fixed(one) == _fixed(other)
     return one == other
@@ -179,12 +179,12 @@ def _fixed(config: ElasticGroupConfig) -> tuple[object, ...]:
 
 
 def is_member(config: GroupConfig, name: str) -> bool:
-    """Whether the group has a member of that name."""
+    """Return whether the group has a member of that name."""
     return name in config.members or any(mapping.member == name for mapping in config.member_mappings)
 
 
 def member_partitions(config: GroupConfig, name: str) -> tuple[int, ...]:
-    """The partitions of a member; all clients share them out alike.
+    """Return the partitions of a member; all clients share them out alike.
 
     Members beyond `max_members` have none. Each has the same number of partitions in a row, and the first members have
     one more each of what is left over.
@@ -202,7 +202,7 @@ def member_partitions(config: GroupConfig, name: str) -> tuple[int, ...]:
 
 
 def member_filters(config: GroupConfig, name: str) -> list[str]:
-    """The subjects of a member's partitions."""
+    """Return the subjects of a member's partitions."""
     if config.member_mappings:
         subjects: Sequence[str] = (_ALL,)
     elif isinstance(config, ElasticGroupConfig):
@@ -213,7 +213,7 @@ def member_filters(config: GroupConfig, name: str) -> list[str]:
 
 
 def partition_transform(one: PartitioningFilter, partitions: int) -> str:
-    """The subject transform that puts the partition before the subject."""
+    """Return the subject transform that puts the partition before the subject."""
     key = "".join(f",{number}" for number in one.partitioning_wildcards or ())
     tokens = one.filter.split(".")
     stars = 0

@@ -57,7 +57,7 @@ class ConsumerGroup:
         return self._place.is_elastic
 
     def partitions(self, member: str) -> tuple[int, ...]:
-        """The partitions of a member, as of `config`; none for one that is no member."""
+        """Return the partitions of a member, as of `config`; none for one that is no member."""
         return member_partitions(self.config, member)
 
     async def refresh(self) -> GroupConfig:
@@ -122,7 +122,7 @@ class ConsumerGroup:
             raise ConsumerGroupError(f"the consumer group {self.name!r} is static: delete it and create it anew")
 
     async def active_members(self) -> list[str]:
-        """The members that somebody works as, sorted."""
+        """Return the members that somebody works as, sorted."""
         config = await self.refresh()
         place = self._place
         infos = await stream_handle(self._api, place.stream).consumers()

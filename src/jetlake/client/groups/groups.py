@@ -153,7 +153,7 @@ class ConsumerGroups:
         raise ConsumerGroupError(f"the stream {self.stream_name!r} has no consumer group {name!r}")
 
     async def names(self) -> list[str]:
-        """The names of all groups of the stream, sorted."""
+        """Return the names of all groups of the stream, sorted."""
         found: set[str] = set()
         for bucket_name in (ELASTIC_BUCKET, STATIC_BUCKET):
             try:
@@ -189,7 +189,7 @@ class ConsumerGroups:
         return GroupPlace(self.stream_name, check_name("consumer group", name), is_elastic=True).key
 
     async def _origin(self, name: str, config: GroupConfig) -> StreamConfig:
-        """The configuration of the stream of a new group, which is checked first."""
+        """Return the configuration of the stream of a new group, which is checked first."""
         check_config(config)
         self._key(name)
         return (await stream_handle(self._api, self.stream_name).info()).config

@@ -40,5 +40,5 @@ class GroupPlace(Struct, frozen=True):
         return f"{self.origin}-{self.group}" if self.is_elastic else self.origin
 
     def consumer(self, member: str) -> str:
-        """The name of a member's consumer."""
+        """Return the name of a member's consumer."""
         return member if self.is_elastic else f"{self.group}-{member}"

@@ -64,7 +64,7 @@ class PendingAck(Struct, eq=False):
         return self.known()
 
     def known(self) -> PubAck:
-        """The answer that is there already; raises what `await` would."""
+        """Return the answer that is there already; raises what `await` would."""
         self._observed = True
         if self._error is not None:
             raise self._error

@@ -186,7 +186,7 @@ class PublishWindow(Receiver):
         return pending
 
     def _restart_wait(self, reply: bytes, pending: PendingAck) -> None:
-        """The message is sent now; one that has a timeout of its own may need the timer earlier."""
+        """Start the wait of a message that is sent now; one that has a timeout of its own may need an earlier timer."""
         pending._is_late = False
         self._wait_half(reply, pending)
         if pending._timeout_s is not None and (self._timer is None or self._timer.when() > pending._deadline):
@@ -202,7 +202,7 @@ class PublishWindow(Receiver):
             heappush(self._own_deadlines, (pending._deadline, reply))
 
     def _subscribe_again(self) -> None:
-        """The inbox was refused on an earlier connection, or the connection is closed."""
+        """Subscribe the inbox again after a connection that refused it; fails on a closed connection."""
         self._denied.check(self._connection.reconnects)
         self._connection.subscribe(self)
         self._is_connected = self._connection.is_connected
@@ -429,7 +429,7 @@ class PublishWindow(Receiver):
             self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s / 2, self._sweep)
 
     def _number(self, reply: bytes) -> int:
-        """The number of the message in the order of publishing."""
+        """Return the number of the message in the order of publishing."""
         return int(reply[self._prefix_length :])
 
     def ended(self, error: Exception | None) -> None:
@@ -481,14 +481,14 @@ def _release(pending: PendingAck) -> None:
 
 
 def _is_passing(pending: PendingAck, error: Exception) -> bool:
-    """Whether a message that was refused may be taken later."""
+    """Return whether a message that was refused may be taken later."""
     if isinstance(error, NoRespondersError):
         return pending._attempts < (_ELECTION_ATTEMPTS if pending._retries is None else pending._retries)
     return pending._has_id and is_in_process(error)
 
 
 def _refusal(subject: str, message: Message) -> Exception | None:
-    """Why the message was not stored; None if it was."""
+    """Return why the message was not stored; None if it was."""
     if not message.payload and message.status == 503:
         return NoRespondersError(subject)
     try:

@@ -109,7 +109,7 @@ class Publisher:
                 wait_s = max(_RETRY_WAIT_S, give_up_at - loop.time())
 
     async def _is_retried(self, message: OutgoingMessage, attempts: int, give_up_at: float) -> bool:
-        """Whether a message that found no stream is sent again: some times at once, then if there is a stream."""
+        """Tell whether a message that found no stream is sent again: some times at once, then if there is a stream."""
         if message.retries is not None:
             return attempts < message.retries
         if attempts < _RETRIES:

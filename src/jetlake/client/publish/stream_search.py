@@ -19,7 +19,7 @@ _IN_PROCESS = 10158
 
 
 def is_in_process(error: Exception) -> bool:
-    """Whether a message was refused because an earlier copy, by its id, is on its way through the cluster."""
+    """Return whether a message was refused because an earlier copy, by its id, is on its way through the cluster."""
     return isinstance(error, ApiError) and error.err_code == _IN_PROCESS
 
 
@@ -38,7 +38,7 @@ class StreamSearch:
         self._found: dict[bytes, float] = {}
 
     async def finds(self, subject: bytes) -> bool | None:
-        """Whether a stream captures the subject; None when nobody says, since that has no leader either.
+        """Return whether a stream captures the subject; None when nobody says, since that has no leader either.
 
         A user who may not ask is told nothing, too.
         """

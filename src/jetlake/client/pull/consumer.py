@@ -173,7 +173,7 @@ class Consumer:
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds; 0 takes what is there.
+        """Return the next message, or None if none came within `timeout` seconds; 0 takes what is there.
 
         Raises:
             ConsumeError: the consumer is gone or the server stalls.

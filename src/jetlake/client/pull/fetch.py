@@ -248,17 +248,17 @@ class Fetch:
             mailbox.put(messages)
 
     def ended(self, error: Exception | None) -> None:
-        """The connection is gone, or forbids it."""
+        """End the fetch: the connection is closed, or forbids the inbox."""
         if self._mailbox is not None:
             self._mailbox.end(error or DisconnectedError("the connection was closed during the fetch"))
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
-        """The server refused to publish to the subject; if pulls go there, the fetch is over."""
+        """End the fetch if the server refused to publish to the subject of its pulls."""
         if subject == self._consumer.pull_subject:
             self.ended(error)
 
     def disconnected(self) -> None:
-        """The connection was lost, and with it the answers."""
+        """Take note that the connection was lost, and with it the answers."""
         state, mailbox = self._state, self._mailbox
         assert state is not None and mailbox is not None
         state.lose(DisconnectedError("the connection was lost during the fetch"), mailbox.loop.time())

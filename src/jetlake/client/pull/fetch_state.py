@@ -91,7 +91,7 @@ class FetchState:
     # Asking
 
     def next_request(self, now: float) -> PullRequest:
-        """The pull to send now: for everything at first, for what is left when the last pull was lost."""
+        """Return the pull to send now: for everything at first, for what is left when the last pull was lost."""
         self._last_heard = now
         self.loss = None
         self.is_unavailable = False
@@ -100,7 +100,7 @@ class FetchState:
         return options.request(self._messages_left, self._bytes_left)
 
     def retry_wait_s(self) -> float:
-        """How long to wait before the pull is sent again; longer each time."""
+        """Return how long to wait before the pull is sent again; longer each time."""
         wait_s, self._retry_s = self._retry_s, min(_RETRY_MAX_S, 2 * self._retry_s)
         return wait_s
 
@@ -151,7 +151,7 @@ class FetchState:
     # Time
 
     def deadline(self) -> float:
-        """When to look again."""
+        """Return when to look again."""
         if self._heartbeat_s:
             return min(self.end_at + _GRACE_S, self._last_heard + 2 * self._heartbeat_s)
         return self.end_at + _GRACE_S

@@ -187,7 +187,7 @@ class MessageReader:
     # What the blocking client calls
 
     def traced(self, handler: HandlerT) -> HandlerT:
-        """The handler, traced if the client is."""
+        """Return the handler, traced if the client is."""
         return self._pull._connection.traced(handler)
 
     def report(self, error: Exception) -> None:

@@ -68,7 +68,7 @@ class FetchOptions(Struct, frozen=True):
     group: GroupOptions = NO_GROUP
 
     def within(self, left_s: float) -> FetchOptions:
-        """The same fetch with only so much time left."""
+        """Return the same fetch with only so much time left."""
         if not self.expires_s:
             return self
         expires_s = max(0.001, min(left_s, self.expires_s))
@@ -76,7 +76,7 @@ class FetchOptions(Struct, frozen=True):
         return replace(self, expires_s=expires_s, idle_heartbeat_s=heartbeat_s)
 
     def request(self, messages_left: int, bytes_left: int) -> PullRequest:
-        """The body of a pull for what is left of the fetch."""
+        """Return the body of a pull for what is left of the fetch."""
         return PullRequest(
             batch=messages_left,
             expires=nanoseconds(self.expires_s),

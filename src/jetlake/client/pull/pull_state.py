@@ -88,11 +88,11 @@ class PullState:
     # Asking
 
     def refill_at(self) -> int:
-        """How much may wait to be handed out, at most, for a pull to be due; negative when none is."""
+        """Return how much may wait to be handed out, at most, for a pull to be due; negative when none is."""
         return self._threshold - self.outstanding if self.is_connected and self.wanted is None else -1
 
     def next_request(self, buffered: int, now: float) -> PullRequest | None:
-        """The pull to send now, if one is due; it counts as sent.
+        """Return the pull to send now, if one is due; it counts as sent.
 
         Args:
             buffered: messages (or bytes) received and not handed out.
@@ -174,7 +174,7 @@ class PullState:
         return PullOutcome.ENDED
 
     def _over(self, status: PullStatus) -> None:
-        """One pull is over. The server says how much of it was left, or it was refused as a whole on arrival."""
+        """End one pull. The server says how much of it was left, or it was refused as a whole on arrival."""
         left = status.pending_bytes if self.by_bytes else status.pending_messages
         if left is not None:
             self._settle(left)
@@ -205,7 +205,7 @@ class PullState:
     # Time and connection
 
     def deadline(self, now: float) -> float | None:
-        """When to look again: for a heartbeat that did not come, or to ask again after a refusal; None for never."""
+        """Return when to look again, for a missed heartbeat or to ask again after a refusal; None for never."""
         if not self.is_connected:
             return None
         silent_at = self._last_heard + self._silence_s if self.outstanding else None
@@ -214,7 +214,7 @@ class PullState:
         return silent_at
 
     def missed_heartbeat(self, now: float) -> bool:
-        """Whether the server was silent for two intervals while it owed an answer."""
+        """Return whether the server was silent for two intervals while it owed an answer."""
         return self.is_connected and self.outstanding > 0 and now >= self._last_heard + self._silence_s
 
     def start_over(self, now: float) -> None:
@@ -224,7 +224,7 @@ class PullState:
         self._retry_at = 0.0
 
     def disconnected(self) -> None:
-        """All pulls are gone with the connection; silence is not measured until the next one."""
+        """Drop all pulls with the lost connection; silence is not measured until the next one."""
         self.is_connected = False
         self._reset()
 

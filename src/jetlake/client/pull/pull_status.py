@@ -67,7 +67,7 @@ _TABLE: tuple[tuple[int, str, PullOutcome], ...] = (
 
 
 def classify(status: PullStatus) -> PullOutcome:
-    """What the status means; an unknown one ends its pull if it says how much was left, and everything otherwise."""
+    """Return what the status means; an unknown one ends its pull if it has pending headers, else everything."""
     words = status.description.lower()
     for number, text, outcome in _TABLE:
         if number == status.status and text in words:
@@ -76,7 +76,7 @@ def classify(status: PullStatus) -> PullOutcome:
 
 
 def read_status(message: Message) -> PullStatus:
-    """The status that a message without a reply subject carries.
+    """Return the status that a message without a reply subject carries.
 
     Raises:
         BadHeaderError: its header block is broken.

@@ -142,7 +142,7 @@ class Puller:
         self._timer = self._loop.call_at(deadline, self._look)
 
     def _look(self) -> None:
-        """The timer: messages only move the deadline, so it is checked here and set again."""
+        """Check the deadline, which messages only move, and set the timer again."""
         self._timer = None
         now = self._loop.time()
         if not self.state.missed_heartbeat(now):

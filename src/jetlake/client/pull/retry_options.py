@@ -37,7 +37,7 @@ class RetryOptions(Struct, frozen=True):
     dead_letter: str
 
     def is_last(self, delivered: int) -> bool:
-        """Whether a message that failed in this delivery is given up."""
+        """Return whether a message that failed in this delivery is given up."""
         return delivered > self.retries
 
     def delay_s(self, delivered: int) -> float:

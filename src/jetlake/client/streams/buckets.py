@@ -27,7 +27,7 @@ OptionsT = TypeVar("OptionsT")
 
 
 def check_bucket(bucket: str) -> str:
-    """The name of a bucket.
+    """Check the name of a bucket, and return it.
 
     Raises:
         InvalidOptionError: not letters, digits, dashes and underscores.

@@ -31,7 +31,7 @@ _ASK_S = 1.0
 
 
 async def get_one(api: ApiCaller, stream: str, subject: bytes, payload: bytes) -> StoredMessage:
-    """The message of one request; a cluster whose replicas do not answer yet is asked again within the timeout.
+    """Return the message of one request; a cluster whose replicas do not answer yet is asked again within the timeout.
 
     Raises:
         MessageNotFoundError: the stream holds no such message.
@@ -50,7 +50,7 @@ async def get_one(api: ApiCaller, stream: str, subject: bytes, payload: bytes) -
 
 
 async def _is_expected(api: ApiCaller, stream: str, left_s: float) -> bool:
-    """Whether a stream that nobody answers for is one of a cluster, which is electing its leader."""
+    """Return whether a stream that nobody answers for is one of a cluster, which is electing its leader."""
     try:
         info = await api.call(StreamInfoReply, "STREAM.INFO", stream, timeout_s=min(_ASK_S, left_s))
     except ApiError as error:
@@ -65,7 +65,7 @@ async def _is_expected(api: ApiCaller, stream: str, left_s: float) -> bool:
 async def get_batch(
     connection: Connection, subject: bytes, request: DirectGetRequest, timeout_s: float
 ) -> AsyncIterator[StoredMessage]:
-    """The messages of one request, as they come.
+    """Yield the messages of one request, as they come.
 
     Args:
         timeout_s: how long the server may be silent.

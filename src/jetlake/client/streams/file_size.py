@@ -9,7 +9,7 @@ __all__ = ["bytes_left"]
 
 
 def bytes_left(file: BinaryIO) -> int:
-    """How many bytes are left to read; 0 where the file does not tell."""
+    """Return how many bytes are left to read; 0 where the file does not tell."""
     try:
         here = file.tell()
         size = file.seek(0, os.SEEK_END) - here

@@ -62,12 +62,12 @@ class StoredMessage(Struct, frozen=True):
 
 
 def from_reply(message: replies.StoredMessage) -> StoredMessage:
-    """The message of a `STREAM.MSG.GET` reply."""
+    """Return the message of a `STREAM.MSG.GET` reply."""
     return StoredMessage(message.subject, message.seq, message.time, message.hdrs, message.data)
 
 
 def from_direct(message: Message, *, in_batch: bool = False) -> StoredMessage:
-    """The message of a `DIRECT.GET` reply, without the headers that were added on the way.
+    """Return the message of a `DIRECT.GET` reply, without the headers that were added on the way.
 
     Raises:
         MessageNotFoundError: there is none.

@@ -86,7 +86,7 @@ class Stream:
     # As a table
 
     def table(self, **options: Unpack[TableArguments]) -> Table:
-        """The stream as a table, without a JVM: for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
+        """Return the stream as a table, without a JVM: for Arrow, polars, pandas and DuckDB. Needs `jetlake[arrow]`.
 
         Every call of the table's methods reads the stream as it is then, over a connection of its own.
 
@@ -121,25 +121,25 @@ class Stream:
         return async_table(stream_table(self._api, self.name, options))
 
     def bucket_table(self, codec: BucketCodec, has_history: bool, options: TableArguments) -> Table:
-        """The bucket that the stream holds as a table; `KeyValue.table` calls this."""
+        """Return the bucket that the stream holds as a table; `KeyValue.table` calls this."""
         return async_table(bucket_table(self._api, self.name, codec, has_history=has_history, options=options))
 
     async def arrow_batches(self, **options: Unpack[TableArguments]) -> AsyncIterator[RecordBatch]:
-        """The messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
+        """Yield the messages as Arrow record batches, as they come: `table(…).arrow_batches()`."""
         async with aclosing((await loaded(self.table, **options)).arrow_batches()) as batches:
             async for batch in batches:
                 yield batch
 
     async def to_arrow(self, **options: Unpack[TableArguments]) -> ArrowTable:
-        """The messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
+        """Return the messages as a `pyarrow.Table`: `table(…).to_arrow()`."""
         return await (await loaded(self.table, **options)).to_arrow()
 
     async def to_polars(self, **options: Unpack[TableArguments]) -> Any:
-        """The messages as a polars DataFrame: `table(…).to_polars()`."""
+        """Return the messages as a polars DataFrame: `table(…).to_polars()`."""
         return await (await loaded(self.table, **options)).to_polars()
 
     async def to_pandas(self, **options: Unpack[TableArguments]) -> Any:
-        """The messages as a pandas DataFrame: `table(…).to_pandas()`."""
+        """Return the messages as a pandas DataFrame: `table(…).to_pandas()`."""
         return await (await loaded(self.table, **options)).to_pandas()
 
     # The stream itself
@@ -232,7 +232,7 @@ class Stream:
         start_time: datetime | str | None = None,
         direct: bool | None = None,
     ) -> StoredMessage:
-        """One message by its place.
+        """Return one message by its place.
 
         Args:
             sequence: its sequence; with `next_by_subject`, where to begin.
@@ -309,7 +309,7 @@ class Stream:
         return get_batch(self._api.connection, subject, request, self._api.timeout_s)
 
     async def get_last_for(self, *subjects: str) -> dict[str, StoredMessage]:
-        """The newest message of every subject that matches one of these, by subject, with one request.
+        """Return the newest message of every subject that matches one of these, by subject, with one request.
 
         Args:
             subjects: subjects, or patterns with `*` for one token and `>` for the rest.
@@ -444,7 +444,7 @@ class Stream:
         return Consumer(self._api, await create_consumer(self._api, self.name, config, action))
 
     async def consumer(self, name: str) -> Consumer:
-        """The handle of an existing pull consumer.
+        """Return the handle of an existing pull consumer.
 
         Raises:
             ConsumerNotFoundError: there is none of that name.
@@ -470,7 +470,7 @@ class Stream:
         await self._api.call(ConsumerDeleteReply, "CONSUMER.DELETE", self.name, name)
 
     async def consumers(self) -> list[ConsumerInfo]:
-        """All consumers, sorted by name."""
+        """Return all consumers, sorted by name."""
         return await self._api.list_all(
             ConsumerListReply,
             "CONSUMER.LIST",
@@ -480,7 +480,7 @@ class Stream:
         )
 
     async def consumer_names(self) -> list[str]:
-        """The names of all consumers, sorted."""
+        """Return the names of all consumers, sorted."""
         return await self._api.list_all(
             ConsumerNamesReply,
             "CONSUMER.NAMES",
@@ -491,5 +491,5 @@ class Stream:
 
 
 def stream_handle(api: ApiCaller, name: str) -> Stream:
-    """The handle of a stream of which only the name is known."""
+    """Return the handle of a stream of which only the name is known."""
     return Stream(api, StreamInfo(config=StreamConfig(name=check_name("stream", name))))

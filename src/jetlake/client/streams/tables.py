@@ -49,7 +49,7 @@ class BucketCodec(TypedDict):
 
 
 def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableRead:
-    """A stream as a table, read by the thread that asks.
+    """Return a stream as a table, read by the thread that asks.
 
     Raises:
         InvalidOptionError: an option that cannot work.
@@ -67,7 +67,7 @@ def stream_table(api: ApiCaller, stream: str, options: TableArguments) -> TableR
 def bucket_table(
     api: ApiCaller, stream: str, codec: BucketCodec, *, has_history: bool, options: TableArguments
 ) -> TableRead:
-    """A bucket as a table, read by the thread that asks.
+    """Return a bucket as a table, read by the thread that asks.
 
     Raises:
         InvalidOptionError: an option that cannot work.
@@ -84,7 +84,7 @@ def bucket_table(
 
 
 def async_table(read: TableRead) -> Table:
-    """The table for asyncio."""
+    """Return the table for asyncio."""
     from jetlake.client.tables.table import Table
 
     return Table(read)

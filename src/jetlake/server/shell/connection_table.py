@@ -88,7 +88,7 @@ class ConnectionTable:
             )
 
     def _limit(self) -> int:
-        """The largest number of connections; negative = no limit."""
+        """Return the largest number of connections; negative = no limit."""
         limit, fitting = self._settings.options.max_connections, self._fitting
         return limit if fitting is None or 0 <= limit <= fitting else fitting
 

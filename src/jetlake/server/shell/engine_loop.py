@@ -132,7 +132,7 @@ class EngineLoop:
             self._began_s = self.ticks()
 
     def has_time(self) -> bool:
-        """Whether this turn may read more; otherwise reads wait for the next turn."""
+        """Return whether this turn may read more; otherwise reads wait for the next turn."""
         return self.ticks() < self._began_s + _READ_S
 
     def wait_for_turn(self, reader: Reader) -> None:

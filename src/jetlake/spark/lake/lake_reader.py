@@ -54,7 +54,7 @@ class LakePartition(InputPartition):
 
 
 def plan_lake(lake: Lake, wanted: LakeRange, options: SourceOptions) -> list[LakePartition]:
-    """The tasks over an archive: files together up to the options' size of a task."""
+    """Return the tasks over an archive: files together up to the options' size of a task."""
     if wanted.first >= wanted.end or not lake.files:
         return []
     total = sum(size for _, size in lake.files)
@@ -74,7 +74,7 @@ def plan_lake(lake: Lake, wanted: LakeRange, options: SourceOptions) -> list[Lak
 
 
 def read_lake(partition: LakePartition, columns: list[str], rows_max: int) -> Iterator[MessageColumns]:
-    """The messages of a task; only what these columns need is read.
+    """Yield the messages of a task; only what these columns need is read.
 
     Raises:
         DataLossError: a file is gone that was there when the read was planned.
@@ -102,7 +102,7 @@ def read_lake(partition: LakePartition, columns: list[str], rows_max: int) -> It
 
 
 def _row_groups(file: Any, wanted: LakeRange) -> list[int]:
-    """The row groups that may hold wanted messages, by what the file says of its sequences."""
+    """Return the row groups that may hold wanted messages, by what the file says of its sequences."""
     chosen = []
     for number in range(file.metadata.num_row_groups):
         statistics = _statistics(file.metadata.row_group(number), "sequence")
@@ -129,7 +129,7 @@ def _needed(columns: set[str], present: set[str]) -> list[str]:
 
 
 def _messages(batch: pa.RecordBatch, partition: LakePartition) -> MessageColumns:
-    """The wanted rows as messages."""
+    """Return the wanted rows as messages."""
     import pyarrow.compute as pc  # here, as in message_columns
 
     wanted = partition.wanted
@@ -165,7 +165,7 @@ def _messages(batch: pa.RecordBatch, partition: LakePartition) -> MessageColumns
 
 
 def _block(pairs: list[tuple[str, list[str]]] | None) -> bytes:
-    """The header block of an archived map; what was read from a block is not checked again."""
+    """Return the header block of an archived map; what was read from a block is not checked again."""
     if not pairs:
         return b""
     lines = [f"{key}: {value}\r\n" for key, values in pairs for value in values or ()]

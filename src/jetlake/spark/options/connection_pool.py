@@ -25,7 +25,7 @@ _idle_of_process = os.getpid()
 
 @contextmanager
 def leased(options: OptionsT, open_connection: Callable[[OptionsT], SocketConnection]) -> Iterator[SocketConnection]:
-    """A connection for as long as the block runs; it is kept for the next one unless the block failed.
+    """Lease a connection for as long as the block runs; it is kept for the next one unless the block failed.
 
     Args:
         options: what the connection is made by; equal ones share connections.
@@ -45,7 +45,7 @@ def leased(options: OptionsT, open_connection: Callable[[OptionsT], SocketConnec
 
 
 def _take_idle(options: Hashable) -> SocketConnection | None:
-    """A kept connection that still answers, or None."""
+    """Return a kept connection that still answers, or None."""
     global _idle_of_process
     if _idle_of_process != os.getpid():
         # The parent of a forked worker goes on using these.

@@ -23,12 +23,12 @@ def stream_patterns(value: str) -> tuple[str, ...]:
 
 
 def consumer_name(value: str) -> str:
-    """The name of a consumer, bucket or domain."""
+    """Return the name of a consumer, bucket or domain."""
     if any(character in value for character in " .*>/\\\t\r\n") or not value:
         raise ValueError("a consumer's name has no blank, dot, wildcard or slash")
     return value
 
 
 def bucket_name(value: str) -> str:
-    """The name of a key-value bucket; empty for `none`."""
+    """Return the name of a key-value bucket; empty for `none`."""
     return "" if value.strip().lower() == "none" else consumer_name(value)

@@ -43,13 +43,13 @@ class OptionField:
 
 
 def option(name: str, parse: Callable[[str], Any], default: Any, shown: str, doc: str) -> Any:
-    """A field that is read from the option `name`; `shown` is its default as the documentation writes it."""
+    """Return a field that is read from the option `name`; `shown` is its default as the documentation writes it."""
     metadata = {"option": name, "parse": parse, "shown": shown, "doc": doc}
     return dataclasses.field(default=default, metadata=metadata, repr=not is_secret(name))
 
 
 def build(cls: type[T], options: Mapping[str, str], **parts: Any) -> T:
-    """A value of that class from its fields' options and ready parts; the first bad option is named with the reason."""
+    """Build a value of that class from options and ready parts; the first bad option is named with the reason."""
     values: dict[str, Any] = dict(parts)
     given = {key.lower(): value for key, value in options.items()}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -66,12 +66,12 @@ def build(cls: type[T], options: Mapping[str, str], **parts: Any) -> T:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the option of that name holds what nobody may see; Spark goes by the same words."""
+    """Return whether the option of that name holds what nobody may see; Spark goes by the same words."""
     return any(word in name.lower() for word in ("secret", "password", "token"))
 
 
 def describe(cls: type[Any]) -> list[OptionField]:
-    """The options of one class, in their order, for the documentation."""
+    """Return the options of one class, in their order, for the documentation."""
     return [
         OptionField(field.metadata["option"], field.metadata["shown"], field.metadata["doc"])
         for field in dataclasses.fields(cls)
@@ -80,7 +80,7 @@ def describe(cls: type[Any]) -> list[OptionField]:
 
 
 def without_path(options: Mapping[str, str], name: str) -> dict[str, str]:
-    """The options with Spark's `path`, which load(...), save(...) and start(...) set, under its own name."""
+    """Return the options with Spark's `path`, which load(...), save(...) and start(...) set, under its own name."""
     given = {key.lower(): value for key, value in options.items()}
     path = given.pop("path", None)
     if path is not None and given.setdefault(name, path) != path:
@@ -104,6 +104,6 @@ def refuse_unknown(options: Mapping[str, str], known: Mapping[str, str], doing: 
 
 
 def known_options(*classes: type[Any]) -> dict[str, str]:
-    """The names of the options of these classes as they are documented, by their lower-case form."""
+    """Return the names of the options of these classes as they are documented, by their lower-case form."""
     fields = [field for cls in classes for field in describe(cls)]
     return {field.name.lower(): field.name for field in fields}

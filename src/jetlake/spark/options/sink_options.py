@@ -88,7 +88,7 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
-        """The options of a write.
+        """Return the options of a write.
 
         Raises:
             ConfigError: the first option that is unknown or unusable, with the reason.

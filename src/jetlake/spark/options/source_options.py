@@ -265,7 +265,7 @@ class SourceOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a read.
+        """Return the options of a read.
 
         Raises:
             ConfigError: the first option that is unknown or unusable, with the reason.

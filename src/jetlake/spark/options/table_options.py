@@ -27,7 +27,7 @@ _PLACES = {"stream", "subject", "servers", "path"}
 
 
 def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """The options in a CREATE TABLE statement without the properties that Spark adds; None for any other use.
+    """Return the options in a CREATE TABLE statement without the properties that Spark adds; None for any other use.
 
     Raises:
         ConfigError: an option is unknown, or must not be written into a catalog.
@@ -47,7 +47,7 @@ def declared_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def annotate(ddl: str, declared: Mapping[str, str]) -> str:
-    """The columns of a new table with its options in the first one's comment."""
+    """Return the columns of a new table with its options in the first one's comment."""
     first, separator, others = ddl.partition(", ")
     comment = f"{_COMMENT}{json.dumps(declared, sort_keys=True)}".replace("\\", "\\\\").replace("'", "\\'")
     return f"{first} COMMENT '{comment}'{separator}{others}"
@@ -56,7 +56,7 @@ def annotate(ddl: str, declared: Mapping[str, str]) -> str:
 def with_table_options(
     options: Mapping[str, str], schema: StructType, cls: type[SourceOptions | SinkOptions]
 ) -> dict[str, str]:
-    """The options of a read or write, with those of the table whose columns the schema holds, if it holds any."""
+    """Give the options of a read or write, with those of the table whose columns the schema holds, if it holds any."""
     given = {key.lower(): value for key, value in options.items()}
     comment = schema.fields[0].metadata.get("comment", "") if schema.fields else ""
     if _PLACES & given.keys() or not comment.startswith(_COMMENT):
@@ -71,5 +71,5 @@ def with_table_options(
 
 
 def for_side(cls: type[SourceOptions | SinkOptions], declared: Mapping[str, str]) -> dict[str, str]:
-    """Those of a table's options that this side knows."""
+    """Return those of a table's options that this side knows."""
     return {key: value for key, value in declared.items() if key in known_options(ConnectionOptions, cls)}

@@ -51,7 +51,7 @@ def collect_shown(frame: DataFrame) -> list[Row]:
 
 
 def print_rows(rows: Sequence[Row]) -> None:
-    """A table of them; nothing when there are none."""
+    """Print rows as a table; nothing when there are none."""
     if rows:
         sys.stdout.write(text_table(list(rows[0].asDict()), [tuple(row) for row in rows]))
         sys.stdout.flush()

@@ -82,7 +82,7 @@ def write_project(pipeline: Pipeline, settings: PipelineSettings, folder: Path) 
 
 
 def definitions(pipeline: Pipeline, settings: PipelineSettings) -> str:
-    """The project's Python file.
+    """Return the project's Python file.
 
     Raises:
         ConfigError: the pipeline does something that declarative pipelines can't.
@@ -100,7 +100,7 @@ def _server(connection: Mapping[str, str]) -> str:
 
 
 def _source(settings: PipelineSettings, **options: Any) -> str:
-    """A streaming read; the server's options come from SERVER."""
+    """Return a streaming read; the server's options come from SERVER."""
     bare = PipelineSettings(batch_messages=settings.batch_messages, source=settings.source)
     return f"spark.readStream.format('jetstream').options(**SERVER, **{bare.source_options(**options)!r})"
 
@@ -111,7 +111,7 @@ def _identifier(text: str) -> str:
 
 
 def _sink(name: str, format_name: str, options: str) -> str:
-    """A sink that the function behind it writes to; a sink, not a table: that would be in the catalog's own folder."""
+    """Declare a sink that a function writes to; not a table, which would be in the catalog's own folder."""
     flow = f"@dp.append_flow(target={name!r}, name={name + '_flow'!r})"
     return f"dp.create_sink({name!r}, {format_name!r}, {options})\n\n\n{flow}\n"
 
@@ -131,7 +131,7 @@ def _folder_sink(name: str, format_name: str, folder: str) -> str:
 
 
 def _place(target: Target, name: str, options: Mapping[str, str]) -> str:
-    """The sink that brings rows to their target."""
+    """Return the sink that brings rows to their target."""
     if target.kind == "console":
         raise ConfigError("a declarative pipeline writes files and streams, not to the console: choose another target")
     if target.kind == "stream":
@@ -254,7 +254,7 @@ def _sql_step(step: SqlStep, tables: list[str]) -> str:
 
 
 def _as_stream(query: str, tables: list[str]) -> str:
-    """The query with the project's own tables read as streams; otherwise they would be read as they are, once."""
+    """Give the query with the project's own tables read as streams; otherwise they would be read as they are, once."""
     names = "|".join(re.escape(name) for name in tables)
     return re.sub(rf"(?i)\b(from|join)\s+({names})\b", r"\1 STREAM \2", query)
 

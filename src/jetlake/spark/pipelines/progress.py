@@ -115,7 +115,7 @@ def late_of(operators: list[Mapping[str, Any]]) -> int:
 
 
 def _streams(offset: Any) -> Mapping[str, Any]:
-    """The streams of an offset as Spark shows it: JSON text, an object, or nothing."""
+    """Return the streams of an offset as Spark shows it: JSON text, an object, or nothing."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
@@ -126,7 +126,7 @@ def _streams(offset: Any) -> Mapping[str, Any]:
 
 
 def time_left(seconds: float | None) -> str:
-    """A time to wait, as people say it."""
+    """Return a time to wait, as people say it."""
     if seconds is None:
         return "?"
     if seconds < 60:

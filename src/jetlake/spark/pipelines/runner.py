@@ -53,7 +53,7 @@ class Pipeline(Protocol):
         """Whether it writes rows to standard output, where progress would be in the way."""
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
-        """What a person wants to read at the beginning: from where to where, and where the checkpoint is."""
+        """Return what a person wants to read at the beginning: from where to where, and where the checkpoint is."""
 
     def check(self, settings: PipelineSettings) -> None:
         """Find what is wrong with the options and streams, as far as that can be seen without Spark.
@@ -221,7 +221,7 @@ def _ended(run: Run, state: str, duration_s: float, error: str = "") -> Summary:
 
 
 def explain(error: BaseException) -> str:
-    """The reason that a user can act on: what our own code said, or the first line of what Spark says."""
+    """Return the reason that a user can act on: what our own code said, or the first line of what Spark says."""
     text = str(error)
     reason = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     for cause in _CAUSES:

@@ -43,7 +43,7 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level: str = "off") -> SparkSession:
-    """A session for one pipeline; the one of this process, if there is one already.
+    """Return a session for one pipeline; the one of this process, if there is one already.
 
     Args:
         log_level: what of Spark's own log is shown: `off`, `error`, `warn`, `info`, `debug`.
@@ -75,7 +75,7 @@ def build_session(name: str, master: str, conf: Mapping[str, str], *, log_level:
 
 
 def _locale(environment: Mapping[str, str]) -> str:
-    """The locale that decides about characters, as every program finds it out."""
+    """Return the locale that decides about characters, as every program finds it out."""
     return environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or "C"
 
 
@@ -93,7 +93,7 @@ def _keeping_ctrl_c() -> Iterator[None]:
 
 
 def _why_java_ended(said: str) -> str:
-    """What a person can do about a Java that did not come up, from what it said before it ended."""
+    """Return what a person can do about a Java that did not come up, from what it said before it ended."""
     if missing := missing_java():
         return missing
     lines = [line.strip().rstrip(".") for line in said.splitlines() if line.strip()]

@@ -50,12 +50,12 @@ class PipelineSettings:
         return ConnectionOptions.of(self.connection)
 
     def source_options(self, **more: Any) -> dict[str, str]:
-        """The options of a streaming read; those that are None or empty are left out."""
+        """Return the options of a streaming read; those that are None or empty are left out."""
         own = {key: str(value) for key, value in more.items() if value not in (None, "", ())}
         return {**self.connection, "maxMessagesPerTrigger": str(self.batch_messages), **self.source, **own}
 
     def triggered(self, frame: DataFrame, name: str, checkpoint: str) -> DataStreamWriter:
-        """The beginning of a streaming write with name, checkpoint and trigger."""
+        """Return the beginning of a streaming write with name, checkpoint and trigger."""
         writer = frame.writeStream.queryName(name).option("checkpointLocation", checkpoint)
         if self.follow:
             return writer.trigger(processingTime=f"{round(self.every_s * 1000)} milliseconds")
@@ -63,7 +63,7 @@ class PipelineSettings:
 
 
 def default_checkpoint(kind: str, *parts: str) -> str:
-    """A folder of the user's own for a pipeline that writes to no folder; the same one for the same parts."""
+    """Return a folder of the user's own for a pipeline that writes to no folder; the same one for the same parts."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
     words = "-".join([kind, *(part for part in parts[:1] if part.isidentifier()), digest])

@@ -20,13 +20,13 @@ PARTITIONS_UNKNOWN = 8
 
 
 def pinned_partitions(options: SourceOptions) -> int | None:
-    """The cluster's cores, for a batch's offset; None where the options decide, or this process was not told."""
+    """Return the cluster's cores, for a batch's offset; None where the options decide, or this process was not told."""
     told = os.environ.get(CORES_VARIABLE, "")
     return int(told) if not options.max_partitions and told.isdigit() and int(told) > 0 else None
 
 
 def partitions_max(options: SourceOptions, pinned: int | None = None) -> int:
-    """The most tasks of a range.
+    """Return the most tasks of a range.
 
     Args:
         pinned: what the batch's offset says. A batch is cut the same way when it is repeated, on whatever cluster.

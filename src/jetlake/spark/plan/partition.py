@@ -17,5 +17,5 @@ class TaskPartition(ReadPartition, InputPartition):
 
 
 def as_tasks(partitions: list[ReadPartition]) -> list[TaskPartition]:
-    """The ranges as tasks."""
+    """Return the ranges as tasks."""
     return [TaskPartition(**vars(partition)) for partition in partitions]

@@ -19,12 +19,12 @@ __all__ = ["read_lake_partition", "read_partition", "read_task"]
 
 
 def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition, in the order of their sequences, as record batches of that schema."""
+    """Return the messages of a partition, in the order of their sequences, as record batches of that schema."""
     return _rows(read_task(partition, options), partition.stream, schema, options)
 
 
 def read_task(partition: ReadPartition, options: SourceOptions) -> Iterator[MessageColumns]:
-    """The messages of a partition; what is lost is noted for the driver to count."""
+    """Return the messages of a partition; what is lost is noted for the driver to count."""
 
     def note(lost: int) -> None:
         if partition.note:
@@ -36,7 +36,7 @@ def read_task(partition: ReadPartition, options: SourceOptions) -> Iterator[Mess
 def read_lake_partition(
     partition: LakePartition, schema: StructType, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The archived messages of a partition, as record batches of that schema."""
+    """Return the archived messages of a partition, as record batches of that schema."""
     messages = read_lake(partition, schema.fieldNames(), options.rows_per_batch)
     return _rows(messages, partition.stream, schema, options)
 

@@ -17,7 +17,7 @@ __all__ = ["VariantDecoder", "avro_struct_ddl", "make_decoder"]
 
 
 def make_decoder(options: SourceOptions, value_type: types.DataType) -> Decoder:
-    """The decoder that the options ask for.
+    """Return the decoder that the options ask for.
 
     Raises:
         ConfigError: the schema cannot be read that way, or the extra that reads it is not installed.
@@ -43,7 +43,7 @@ class VariantDecoder:
         self._type = to_arrow_type(types.VariantType())
 
     def decode(self, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """The values, null where there is none, and the reason for every such row."""
+        """Return the values, null where there is none, and the reason for every such row."""
         reasons: dict[int, str] = {}
         values, metadata = [], []
         for index, payload in enumerate(payloads.to_pylist()):
@@ -75,7 +75,7 @@ _DDL = {
 
 
 def avro_struct_ddl(schema_json: str) -> str:
-    """The struct type, as DDL, of the records that are written with an Avro schema.
+    """Return the struct type, as DDL, of the records that are written with an Avro schema.
 
     Raises:
         ConfigError: it is no Avro schema of a record, or holds something that Spark has no type for.

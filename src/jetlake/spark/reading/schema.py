@@ -33,7 +33,7 @@ _DECODED_ONLY = ("value", "bad_data", "bad_reason")
 
 
 def schema_ddl(options: SourceOptions) -> str:
-    """The schema of a read for which the user gave none.
+    """Return the schema of a read for which the user gave none.
 
     Raises:
         ConfigError: the options do not say what the payload's fields are.
@@ -62,7 +62,7 @@ def _value_ddl(options: SourceOptions) -> str:
 
 
 def make_row_builder(schema: StructType, options: SourceOptions, stream: str) -> RowBuilder:
-    """What turns messages of one stream into record batches of the schema that Spark asked for.
+    """Return what turns messages of one stream into record batches of the schema that Spark asked for.
 
     Raises:
         ConfigError: the schema names a column that messages do not have, or gives one another type.

@@ -32,7 +32,7 @@ class KeyValue:
         self._stream = f"KV_{bucket}"
 
     def read(self, key: str) -> bytes | None:
-        """The value of that key; None when there is none."""
+        """Return the value of that key; None when there is none."""
         if not self.bucket:
             return None
 
@@ -46,7 +46,7 @@ class KeyValue:
         return retrying(self._settings, look)
 
     def values(self, pattern: str) -> list[bytes]:
-        """The values of all keys that match."""
+        """Return the values of all keys that match."""
         return retrying(self._settings, lambda connection: list(self._scan(connection, pattern))) if self.bucket else []
 
     def _scan(self, connection: SocketConnection, pattern: str) -> Iterator[bytes]:
@@ -113,7 +113,7 @@ class KeyValue:
         api.create_stream(self._config(replicas))
 
     def _config(self, replicas: int) -> StreamConfig:
-        """A bucket as every key-value client knows it, with one value a key; what nobody wrote for a year goes."""
+        """Give a bucket as every key-value client knows it, with one value a key; what nobody wrote for a year goes."""
         return StreamConfig.of(
             self._stream,
             description="finished batches of Spark queries",

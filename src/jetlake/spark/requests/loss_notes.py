@@ -14,7 +14,7 @@ _log = logging.getLogger("jetlake.spark")
 
 
 def note_key(owner: str, stream: str, batch_first: int, place: str) -> str:
-    """The key of what was lost at one place (a task's first sequence, or `>` for all) of a batch."""
+    """Return the key of what was lost at one place (a task's first sequence, or `>` for all) of a batch."""
     return f"lost.{owner}.{stream}.{batch_first}.{place}"
 
 
@@ -32,7 +32,7 @@ class LossNotes:
             _log.warning("%d lost messages are missing in the query's count: %s", count, error)
 
     def total(self, pattern: str) -> int:
-        """All that was noted under keys that match."""
+        """Return all that was noted under keys that match."""
         try:
             return sum(int(value) for value in self._values.values(pattern) if value.isdigit())
         except (ApiError, PermissionsError) as error:

@@ -31,7 +31,7 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def written_error(query: str, batch: int, evidence: str) -> BatchWrittenError:
-    """The error for a batch that comes again on purpose."""
+    """Return the error for a batch that comes again on purpose."""
     return BatchWrittenError(
         f"batch {batch} of query {query} was written before, {evidence}: its checkpoint was rolled back, or restored "
         "from a copy. To write its rows again, under new ids, give option runId a new name and keep it; to leave out "
@@ -50,7 +50,7 @@ class Ledger:
         self._values.beside = self._values.beside or stream
 
     def has_batch(self, query: str, batch: int) -> bool:
-        """Whether all tasks of that batch are done.
+        """Return whether all tasks of that batch are done.
 
         Only the last batch of a query can come again after a crash: the next one begins when it is in Spark's log.
 
@@ -63,12 +63,12 @@ class Ledger:
         return entry is not None and batch == entry.batch
 
     def task_digest(self, query: str, batch: int, partition: int) -> str:
-        """The digest of what the task has written for that batch; empty when it is not known to be done."""
+        """Return the digest of what the task has written for that batch; empty when it is not known to be done."""
         entry = self._read(f"{query}.{partition}")
         return entry.digest if entry is not None and entry.batch == batch else ""
 
     def begun_after(self, query: str, batch: int, partition: int) -> int | None:
-        """The target stream's last sequence when the task began with that batch; None when it never did."""
+        """Return the target stream's last sequence when the task began with that batch; None when it never did."""
         entry = self._read(f"{query}.{partition}.begun")
         return entry.after if entry is not None and entry.batch == batch else None
 

@@ -54,7 +54,7 @@ class OutgoingBatch:
 
     @classmethod
     def of(cls, messages: Sequence[OutgoingMessage]) -> OutgoingBatch:
-        """A batch of single messages."""
+        """Return a batch of single messages."""
         return cls(*(pa.array([message[field] for message in messages], pa.binary()) for field in range(4)))
 
     def __len__(self) -> int:
@@ -70,26 +70,26 @@ class OutgoingBatch:
         return OutgoingBatch(*(column.slice(first, length) for column in columns))
 
     def without(self, message_ids: frozenset[bytes]) -> OutgoingBatch:
-        """The messages whose ids are not among these."""
+        """Return the messages whose ids are not among these."""
         kept = pa.array([single not in message_ids for single in self.message_id.to_pylist()], pa.bool_())
         columns = (self.subject, self.header, self.payload, self.message_id)
         return OutgoingBatch(*(column.filter(kept) for column in columns))
 
     def pieces(self, rows_max: int) -> Iterator[OutgoingBatch]:
-        """The same messages in batches of at most that many."""
+        """Yield the same messages in batches of at most that many."""
         for first in range(0, len(self), rows_max):
             yield self.slice(first, rows_max)
 
     def with_subjects(self, subjects: list[bytes]) -> OutgoingBatch:
-        """The same messages to other subjects."""
+        """Return the same messages to other subjects."""
         return replace(self, subject=pa.array(subjects, pa.binary()))
 
     def content(self) -> memoryview:
-        """What makes two batches the same, wherever they are cut."""
+        """Return what makes two batches the same, wherever they are cut."""
         return _bytes_of(join(self.subject, b"\0", self.header, b"\0", self.payload))[0]
 
     def frames(self, inbox: bytes, first_row: int) -> Frames:
-        """One frame for each message; the reply subject is the inbox with the message's row behind it."""
+        """Return one frame for each message; the reply subject is the inbox with the message's row behind it."""
         import pyarrow.compute as pc  # here, as in message_columns
 
         header_size = _length(self.header)
@@ -110,7 +110,7 @@ class OutgoingBatch:
 
 
 def join(*parts: pa.Array | bytes) -> pa.Array:
-    """The parts of each row, one behind the other; null where a part is null."""
+    """Return the parts of each row, one behind the other; null where a part is null."""
     import pyarrow.compute as pc  # here, as in message_columns
 
     return pc.binary_join_element_wise(*parts, b"")
@@ -128,7 +128,7 @@ def _length(column: pa.Array) -> pa.Array:
 
 
 def _bytes_of(joined: pa.Array) -> tuple[memoryview, NDArray[np.int32]]:
-    """The bytes of a fresh binary array, and where its elements begin and the last one ends."""
+    """Return the bytes of a fresh binary array, and where its elements begin and the last one ends."""
     _, offsets, data = joined.buffers()
     edges = np.frombuffer(offsets, np.int32, len(joined) + 1)
     return memoryview(data)[: edges[-1]], edges

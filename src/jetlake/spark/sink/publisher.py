@@ -89,7 +89,7 @@ class Publisher:
                 yield _Piece(part, self.inbox, self.count)
 
     def add(self, piece: _Piece) -> None:
-        """A piece is open from now on."""
+        """Add a piece that is open from now on."""
         self.open.append(piece)
         self.count += len(piece.batch)
 
@@ -113,7 +113,7 @@ class Publisher:
         self.open = [piece for piece in self.open if piece.open_rows]
 
     def find_open(self, row: int) -> OutgoingMessage | None:
-        """The message of a row that is not acknowledged."""
+        """Return the message of a row that is not acknowledged."""
         for piece in self.open:
             if piece.first_row <= row < piece.end_row and piece.is_open[row - piece.first_row]:
                 return piece.batch[row - piece.first_row]
@@ -132,14 +132,14 @@ class _Piece:
         self.open_rows = len(batch)
 
     def open_frames(self) -> memoryview | bytes:
-        """The frames of the messages that are not acknowledged."""
+        """Return the frames of the messages that are not acknowledged."""
         data, edges, _ = self.frames
         if self.open_rows == len(self.batch):
             return data
         return b"".join(data[edges[index] : edges[index + 1]] for index in np.flatnonzero(self.is_open))
 
     def count_open(self, rows: Rows) -> int:
-        """How many different ones of these rows are not acknowledged."""
+        """Return how many different ones of these rows are not acknowledged."""
         different = np.unique(rows - self.first_row)
         return int(np.count_nonzero(self.is_open[different]))
 
@@ -161,7 +161,7 @@ class _Flight:
         self._sid = connection.subscribe(self._inbox + b"*")
 
     def run(self, pieces: Iterator[_Piece]) -> None:
-        """What was left open first, then the rest."""
+        """Publish what was left open first, then the rest."""
         publisher = self._publisher
         for piece in publisher.open:
             self._connection.send(piece.open_frames())
@@ -243,7 +243,7 @@ class _Flight:
             raise RowPublishError(row, subject, reason) from None
 
     def _is_stored(self, message: OutgoingMessage, error: WrongLastSequenceError) -> bool:
-        """Whether an expected sequence does not hold because this very message was stored before, and its
+        """Return whether an expected sequence does not hold because this very message was stored before, and its
         acknowledgement lost: then the message behind the expected one carries its id.
         """
         if not message.message_id:

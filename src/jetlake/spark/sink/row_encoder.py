@@ -96,7 +96,7 @@ class RowEncoder:
         return {**self.__dict__, "_encode_row": None}
 
     def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
-        """The messages of a record batch whose first row is number `first_row` of its partition.
+        """Yield the messages of a record batch whose first row is number `first_row` of its partition.
 
         Raises:
             RowPublishError: a row cannot be a message.
@@ -141,7 +141,7 @@ class RowEncoder:
         return pa.array(payloads, pa.binary())
 
     def _header_column(self, batch: pa.RecordBatch, message_id: pa.Array, own: pa.Array | None) -> pa.Array:
-        """The header blocks: the id, what is expected, and the rows' own headers."""
+        """Return the header blocks: the id, what is expected, and the rows' own headers."""
         sometimes = [own] if own is not None else []
         for name, key in self._expected:
             sometimes.append(_without_nulls(join(key + b": ", texts(batch.column(name)), b"\r\n")))
@@ -158,7 +158,7 @@ class RowEncoder:
         return pc.if_else(pc.equal(lines, b""), b"", join(start, lines, b"\r\n"))
 
     def _own_header_column(self, batch: pa.RecordBatch, subject: pa.Array, first_row: int) -> pa.Array | None:
-        """The lines of the rows' own headers, if they can have some."""
+        """Return the lines of the rows' own headers, if they can have some."""
         if not {"headers", "headers_raw"} & set(self._names):
             return None
         none = [None] * batch.num_rows
@@ -175,7 +175,7 @@ class RowEncoder:
 
     @staticmethod
     def _own_headers(value: Any, row: int, subject: pa.Scalar) -> bytes:
-        """The lines of the row's own headers."""
+        """Return the lines of the row's own headers."""
         pairs: list[tuple[str, str]] = []
         for key, values in value:
             if key in _NOT_COPIED or key.startswith(_NOT_COPIED_PREFIX) or values is None:
@@ -215,7 +215,7 @@ class RowEncoder:
 
 
 def _own_lines(block: bytes) -> bytes:
-    """The lines of a header block, byte for byte, but for those that are about another publish."""
+    """Return the lines of a header block, byte for byte, but for those that are about another publish."""
     left_out = tuple(key.encode() + b":" for key in _NOT_COPIED)
     lines = block.split(b"\r\n")[1:]
     kept = [line for line in lines if line and not line.startswith((*left_out, _NOT_COPIED_PREFIX.encode()))]
@@ -231,7 +231,7 @@ def _without_nulls(column: pa.Array) -> pa.Array:
 
 
 def _hashes(content: pa.Array) -> pa.Array:
-    """A hash of each element, in hexadecimal digits."""
+    """Return a hash of each element, in hexadecimal digits."""
     digits = b"".join(map(xxh3_64_digest, content.to_pylist())).hex().encode()
     edges = np.arange(0, len(digits) + 1, _HASH_DIGITS, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(content), [None, pa.py_buffer(edges), pa.py_buffer(digits)])
@@ -252,7 +252,7 @@ def _checked_ids(given: pa.Array, subject: pa.Array, first_row: int, column: str
 
 
 def _check_schema(schema: StructType, options: SinkOptions) -> str:
-    """Where message ids come from, after making sure that the columns are there and of the right types."""
+    """Check that the columns are there and of the right types, and return where message ids come from."""
     kinds = {field.name: field.dataType for field in schema.fields}
     if options.payload_format == "raw":
         _expect(kinds, "data", (BinaryType, StringType), "or use option payloadFormat=json")

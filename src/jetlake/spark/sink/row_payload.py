@@ -33,7 +33,7 @@ _encode_json = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def make_row_encoder(schema: StructType, options: SinkOptions) -> RowPayload:
-    """The way to write the rows of that schema.
+    """Return the way to write the rows of that schema.
 
     Raises:
         ConfigError: the options or the columns do not allow it.

@@ -62,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._run = options.run_id or next_nuid()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task's rows; returns when all are acknowledged."""
+        """Publish one task's rows; returns when all are acknowledged."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         messages = _messages(iterator, self._encoder, RowIds(self._run, partition))
@@ -84,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._ledger = Ledger(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task's rows of a micro-batch; returns when all are acknowledged."""
+        """Publish one task's rows of a micro-batch; returns when all are acknowledged."""
         context = TaskContext.get()
         assert context is not None
         query = _run_of(context.getLocalProperty("sql.streaming.queryId") or "", self._options.run_id)
@@ -116,7 +116,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _run_of(query: str, run_id: str) -> str:
-    """The name of a query's run in ids and ledger: another one for every name that the user gives."""
+    """Return the name of a query's run in ids and ledger: another one for every name that the user gives."""
     return f"{query}-{hashlib.blake2b(run_id.encode(), digest_size=6).hexdigest()}" if run_id else query
 
 
@@ -186,7 +186,7 @@ def _skipped(query: str, batch: int, rows: int) -> Written:
 
 
 def _new_digest() -> hashlib.blake2b:
-    """The hash by which a task knows that it wrote the same before."""
+    """Return the hash by which a task knows that it wrote the same before."""
     return hashlib.blake2b(digest_size=16)
 
 

@@ -30,7 +30,7 @@ def check_archive(api: StreamApi, stream: str, lake: Lake, options: SourceOption
 
 
 def archived_range(info: StreamInfo, lake: Lake, options: SourceOptions, bounds: Bounds, now_ns: int) -> LakeRange:
-    """The archived messages that the positions name and the filters let through.
+    """Return the archived messages that the positions name and the filters let through.
 
     Raises:
         ConfigError: a position cannot be found in an archive.
@@ -59,5 +59,5 @@ def archived_range(info: StreamInfo, lake: Lake, options: SourceOptions, bounds:
 
 
 def _down_us(time_ns: int) -> int:
-    """The microsecond of that time, as an archive has it of a message that was stored then."""
+    """Return the microsecond of that time, as an archive has it of a message that was stored then."""
     return time_ns // 1000

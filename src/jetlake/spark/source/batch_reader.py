@@ -45,11 +45,11 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks."""
+        """Return the tasks."""
         return list(plan_batch(self._options, self._bounds, Clock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's messages; none for the placeholder that Spark makes of an empty plan."""
+        """Yield one task's messages; none for the placeholder that Spark makes of an empty plan."""
         if isinstance(partition, TaskPartition):
             yield from read_partition(partition, self._schema, self._options)
         elif isinstance(partition, LakePartition):
@@ -69,12 +69,12 @@ class FilteringBatchReader(BatchReader):
 
 
 def make_batch_reader(schema: StructType, options: SourceOptions) -> BatchReader:
-    """The reader for the process that asks: Spark plans with filters in a worker of its own."""
+    """Return the reader for the process that asks: Spark plans with filters in a worker of its own."""
     return (FilteringBatchReader if _PUSHDOWN_WORKER in sys.modules else BatchReader)(schema, options)
 
 
 def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[TaskPartition | LakePartition]:
-    """The tasks of a batch read.
+    """Return the tasks of a batch read.
 
     Raises:
         DataLossError: the options name a first sequence that is gone, and say that this is an error.
@@ -106,7 +106,7 @@ def plan_batch(options: SourceOptions, bounds: Bounds, clock: Clock) -> list[Tas
 def _tasks(
     api: StreamApi, version: Version, info: StreamInfo, found: tuple[SequenceRange, bool], options: SourceOptions
 ) -> list[TaskPartition]:
-    """One stream's tasks."""
+    """Return one stream's tasks."""
     whole, soft = found
     state = info.state
     span = state.last_seq + 1 - state.first_seq
@@ -120,7 +120,7 @@ def _tasks(
 def _range(
     api: StreamApi, version: Version, info: StreamInfo, options: SourceOptions, bounds: Bounds, now_ns: int, seam: int
 ) -> tuple[SequenceRange, bool]:
-    """The sequences of one stream that the options name and the filters let through, and whether they begin with
+    """Return the sequences of one stream that the options name and the filters let through, and whether they begin with
     whatever the stream begins with when it is read. What lies before `seam` is in the stream's archive.
     """
     stream = info.config.name

@@ -53,7 +53,7 @@ class Beginnings:
         self._compared: dict[str, tuple[StreamOffset, int]] = {}
 
     def of(self, stream: str, before: StreamOffset | None, position: Position | None = None) -> Begin:
-        """Where the batch behind that offset begins; a stream without one begins at the position, or the options'.
+        """Give where the batch behind that offset begins; a stream without one begins at the position, or the options'.
 
         Raises:
             DataLossError: messages are gone or the stream is another one, and the options say that this is an error.
@@ -71,7 +71,7 @@ class Beginnings:
         return self._without_lost(Begin(info, before.next, before.lost, before, continues=True), before)
 
     def behind_head(self, begin: Begin) -> Begin:
-        """The beginning once more, in a stream whose head moves faster than one can ask."""
+        """Return the beginning once more, in a stream whose head moves faster than one can ask."""
         info, before = self._watch.info(begin.info.config.name), begin.before
         if begin.soft or info.created != begin.info.created:
             return begin
@@ -94,7 +94,7 @@ class Beginnings:
             self._compared[stream] = looked
 
     def _behind_restore(self, info: StreamInfo, before: StreamOffset) -> int:
-        """Where to go on in a stream that was restored: with what was not stored before, and read."""
+        """Return where to go on in a stream that was restored: with what was not stored before, and read."""
         newer = self._watch.ask(lambda api: first_newer(api, info.config.name, before.seen))
         return min(before.next, info.state.last_seq + 1, newer if newer is not None else before.next)
 
@@ -108,7 +108,7 @@ class Beginnings:
         return begin if begin.soft else self._without_lost(begin, StreamOffset(info.created, sequence))
 
     def _without_lost(self, begin: Begin, wanted: StreamOffset) -> Begin:
-        """The beginning behind what is lost, if that is no error, and behind what is gone without a loss."""
+        """Return the beginning behind what is lost, if that is no error, and behind what is gone without a loss."""
         info = begin.info
         lost = lost_at_head(info, wanted, bool(self._options.subjects))
         if lost:

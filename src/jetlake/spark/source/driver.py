@@ -99,12 +99,12 @@ class Driver:
         return end
 
     def present_end(self) -> Offset:
-        """Where the streams end now; what lies between the query's offset and this is its lag."""
+        """Return where the streams end now; what lies between the query's offset and this is its lag."""
         infos = [self._watch.info(stream) for stream in self._names.current()]
         return Offset(tuple((info.config.name, StreamOffset(info.created, info.state.last_seq + 1)) for info in infos))
 
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
-        """The tasks of the batch between two offsets: the same for the same offsets, however often it is planned."""
+        """Plan the tasks of the batch between two offsets: the same for the same offsets, every time."""
         partitions: list[TaskPartition] = []
         for stream, offset in end.streams:
             whole = SequenceRange(*offset.range_after(start.of(stream)))
@@ -123,7 +123,7 @@ class Driver:
     # Each batch, stream by stream
 
     def _begin(self, stream: str, start: Offset) -> Begin:
-        """Where the stream's next batch begins; one that came after the query had begun is read from its beginning."""
+        """Return where the stream's next batch begins; a stream newer than the query is read from its beginning."""
         came_later = bool(start.streams) and self._names.matches(stream)
         return self._beginnings.of(stream, start.of(stream), EARLIEST if came_later else None)
 
@@ -144,7 +144,7 @@ class Driver:
             self._missed.add(stream)
 
     def _is_deleted(self, stream: str) -> bool:
-        """Whether a pattern meant that stream, and it is gone."""
+        """Return whether a pattern meant that stream, and it is gone."""
         return self._names.matches(stream) and stream not in self._names.current()
 
     def _miss_range(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> None:
@@ -236,7 +236,7 @@ class Driver:
         self._claimed.add(key)
 
     def _plan(self, start: Offset, limited: bool) -> Offset:
-        """The end of the next batch; `start` itself when no stream has anything for it.
+        """Return the end of the next batch; `start` itself when no stream has anything for it.
 
         Under a filter the first wanted message is asked for, and the wanted ones are counted. Only if the stream's head
         has not passed the beginning by then, nothing wanted went away in between.
@@ -250,7 +250,7 @@ class Driver:
         return self._try_plan(start, begins, limited)
 
     def _has_passed(self, begin: Begin) -> bool:
-        """Whether the stream's head has passed the beginning by now."""
+        """Return whether the stream's head has passed the beginning by now."""
         info = self._watch.info(begin.info.config.name, fresh=True)
         return not begin.soft and info.created == begin.info.created and info.state.first_seq > begin.sequence
 
@@ -268,7 +268,7 @@ class Driver:
     def _admit(
         self, begins: dict[str, Begin], backlogs: dict[str, Backlog], limited: bool
     ) -> tuple[dict[str, int], dict[str, Measured]]:
-        """Where the batch ends in each stream, and what was measured to find that out."""
+        """Return where the batch ends in each stream, and what was measured to find that out."""
         options = self._options
         if limited and self._waits(backlogs):
             return {stream: begin.sequence for stream, begin in begins.items()}, {}
@@ -278,7 +278,7 @@ class Driver:
         return admit(backlogs, options.max_messages if limited else 0), {}
 
     def _waits(self, backlogs: dict[str, Backlog]) -> bool:
-        """Whether the batch waits until there is more to read."""
+        """Return whether the batch waits until there is more to read."""
         options = self._options
         if self._targets is not None or not options.min_messages:
             return False
@@ -302,7 +302,7 @@ class Driver:
         return changed
 
     def _backlog(self, begin: Begin) -> Backlog:
-        """What a stream has to offer, from the first message on that a filter lets through.
+        """Return what a stream has to offer, from the first message on that a filter lets through.
 
         So limits count what will be read, and what a filter does not want may go away without notice.
         """
@@ -318,12 +318,12 @@ class Driver:
         return Backlog(first, end, state.bytes / span if span > 0 else 0.0)
 
     def _next_wanted(self, stream: str, sequence: int, end: int) -> int:
-        """The first sequence from that one on that the filters want; `end` when there is none before it."""
+        """Return the first sequence from that one on that the filters want; `end` when there is none before it."""
         found = self._watch.ask(lambda api: first_matching(api, stream, self._options.subjects, sequence))
         return min(found, end) if found is not None else end
 
     def _measure(self, begins: dict[str, Begin], backlogs: dict[str, Backlog]) -> dict[str, Measured]:
-        """How far each stream may be read by what is really there; limits are shared by what each stream has.
+        """Return how far each stream may be read by what is really there; limits are shared by what each stream has.
 
         Where the login may not look, by sequences and the average size.
         """
@@ -344,7 +344,7 @@ class Driver:
         return found
 
     def _end(self, begin: Begin, backlog: Backlog, end: int, measured: Measured | None) -> StreamOffset:
-        """The offset of a batch's end; the position before, unchanged, when there is nothing to say."""
+        """Return the offset of a batch's end; the position before, unchanged, when there is nothing to say."""
         info, before = begin.info, begin.before
         stream = info.config.name
         lost = begin.lost + (self._noted_losses(stream, before) if before is not None else 0)
@@ -365,7 +365,7 @@ class Driver:
         return StreamOffset(info.created, end, held, seen_of(info), lost, self._owners.get(stream, ""), batch)
 
     def _count(self, begin: Begin, first: int, end: int, measured: Measured | None) -> int | None:
-        """How many messages the filters let through in the range; None where that is not known or needed."""
+        """Return how many messages the filters let through in the range; None where that is not known or needed."""
         config, subjects = begin.info.config, self._options.subjects
         if not subjects or config.retention is not RetentionPolicy.LIMITS:
             return None
@@ -375,7 +375,7 @@ class Driver:
         return counts[0] if counts is not None else None
 
     def _noted_losses(self, stream: str, before: StreamOffset) -> int:
-        """What the tasks of the last batch noted as lost."""
+        """Return what the tasks of the last batch noted as lost."""
         if self._options.fail_on_data_loss or before.batch is None or before.batch.first is None or not before.owner:
             return 0
         key = note_key(before.owner, stream, before.batch.first, ">")
@@ -389,7 +389,7 @@ class Driver:
     # Each batch's tasks
 
     def _tasks(self, stream: str, offset: StreamOffset, whole: SequenceRange) -> list[TaskPartition]:
-        """One stream's tasks.
+        """Return one stream's tasks.
 
         What is lost of the range's beginning does not change the range: its pieces, and with them the rows' places,
         must not depend on when the batch is planned.

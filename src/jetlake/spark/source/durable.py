@@ -30,7 +30,7 @@ _NOT_UNIQUE = (10099, 10100)
 
 
 def consumer_name(options: SourceOptions, stream: str) -> str:
-    """The name that the options give, or one that follows from stream and filters."""
+    """Return the name that the options give, or one that follows from stream and filters."""
     if options.consumer:
         return options.consumer
     digest = hashlib.sha256("\n".join([stream, *sorted(options.subjects)]).encode()).hexdigest()[:12]
@@ -89,7 +89,7 @@ def claim(api: StreamApi, stream: str, options: SourceOptions, owner: str) -> No
 
 
 def ensure_shared(api: StreamApi, stream: str, options: SourceOptions) -> ConsumerInfo:
-    """The durable consumer of an at-least-once query, which others may use too; created when missing.
+    """Return the durable consumer of an at-least-once query, which others may use too; created when missing.
 
     Raises:
         ConsumerHeldError: it does not wait for explicit acknowledgements, or another consumer takes the same messages.

@@ -53,7 +53,7 @@ class Bounds:
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """The bounds of filters that must all hold; those of other kinds do not count."""
+    """Return the bounds of filters that must all hold; those of other kinds do not count."""
     bounds = Bounds()
     for single in filters:
         match getattr(single, "attribute", None):
@@ -72,7 +72,7 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 def _values(single: Filter) -> tuple[Any, ...] | None:
-    """The values of which the column must have one, or None when the filter does not say that."""
+    """Return the values of which the column must have one, or None when the filter does not say that."""
     if isinstance(single, EqualTo | EqualNullSafe):
         return (single.value,)
     if isinstance(single, In):
@@ -95,7 +95,7 @@ def _timestamp(bounds: Bounds, single: Filter) -> Bounds:
 
 
 def _interval(single: Filter, number: Callable[[Any], int | None]) -> tuple[int | None, int | None]:
-    """The lowest value and the one above the highest that a comparison lets through."""
+    """Return the lowest value and the one above the highest that a comparison lets through."""
     values = _values(single)
     if values is not None:
         numbers = [number(value) for value in values]

@@ -17,7 +17,7 @@ CONSUMER_RESET: Version = (2, 14, 0)
 
 
 def choose_release(config: StreamConfig, version: Version, options: SourceOptions) -> str:
-    """How a streaming query gives a finished batch back: `none`, `purge`, `reset` or `ack`.
+    """Return how a streaming query gives a finished batch back: `none`, `purge`, `reset` or `ack`.
 
     Raises:
         UnsupportedStreamError: there is no way that keeps the guarantee, with what to change.

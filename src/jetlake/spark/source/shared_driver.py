@@ -77,12 +77,12 @@ class SharedDriver:
         return Offset(((self._stream, StreamOffset(info.created, next_sequence, batch=batch)),))
 
     def present_end(self) -> Offset:
-        """Where the stream ends now."""
+        """Return where the stream ends now."""
         info = self._watch.info(self._stream)
         return Offset(((self._stream, StreamOffset(info.created, info.state.last_seq + 1)),))
 
     def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:
-        """The tasks of a batch, cut by the number of messages."""
+        """Return the tasks of a batch, cut by the number of messages."""
         offset = end.of(self._stream)
         taken = offset.batch.taken if offset is not None and offset.batch is not None else None
         if offset is None or not taken:

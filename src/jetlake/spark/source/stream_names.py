@@ -26,7 +26,7 @@ class StreamNames:
         self._due_s = 0.0 if self._patterns else float("inf")
 
     def current(self) -> tuple[str, ...]:
-        """All streams, those that are named first.
+        """Return all streams, those that are named first.
 
         Raises:
             UnsupportedStreamError: no stream matches, and none is named.
@@ -48,9 +48,9 @@ class StreamNames:
         self._due_s = float("inf")
 
     def matches(self, stream: str) -> bool:
-        """Whether a pattern means that stream."""
+        """Return whether a pattern means that stream."""
         return any(pattern.fullmatch(stream) for pattern in self._patterns)
 
     def has(self, stream: str) -> bool:
-        """Whether the read means that stream."""
+        """Return whether the read means that stream."""
         return stream in self._options.streams or self.matches(stream)

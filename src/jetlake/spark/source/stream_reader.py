@@ -48,11 +48,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint starts, in words: the first batch writes down what they mean."""
+        """Return where a query without a checkpoint starts, in words: the first batch writes down what they mean."""
         return initial_offset(str(self._options.starting)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit that Spark shows; the options apply together, in `latestOffset`."""
+        """Return the limit that Spark shows; the options apply together, in `latestOffset`."""
         if self._options.max_messages:
             return ReadMaxRows(self._options.max_messages)
         if self._options.max_bytes:
@@ -62,13 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch; whatever lies before `start` is in Spark's commit log and is released here."""
+        """Return the end of the next batch; what lies before `start` is in Spark's commit log and released here."""
         before = read_offset(start)
         end = self.driver.latest_offset(before, limited=not isinstance(limit, ReadAllAvailable))
         return start if end == before else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where the streams end, for the query's progress."""
+        """Return where the streams end, for the query's progress."""
         return self.driver.present_end().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -76,10 +76,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.driver.stop_at_present_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Return the tasks of a batch."""
         return list(self.driver.partitions(read_offset(start), read_offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One task's messages."""
+        """Return one task's messages."""
         assert isinstance(partition, TaskPartition)
         return read_partition(partition, self._schema, self._options)

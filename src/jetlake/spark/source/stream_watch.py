@@ -49,7 +49,7 @@ class StreamWatch:
         )
 
     def info(self, stream: str, *, fresh: bool = False) -> StreamInfo:
-        """The stream, as old as the poll interval at most.
+        """Return the stream, as old as the poll interval at most.
 
         Raises:
             UnsupportedStreamError: there is no such stream, or no JetStream.

@@ -17,7 +17,7 @@ __all__ = ["cut_range", "cut_stream"]
 def cut_range(
     whole: SequenceRange, size_bytes: float, options: SourceOptions, planned: StreamOffset
 ) -> list[SequenceRange]:
-    """The range in pieces, one a task, as the options and the batch's offset say."""
+    """Return the range in pieces, one a task, as the options and the batch's offset say."""
     return cut(
         whole,
         size_bytes,
@@ -39,7 +39,7 @@ def cut_stream(
     planned: StreamOffset,
     note: str = "",
 ) -> list[TaskPartition]:
-    """The tasks of a range.
+    """Return the tasks of a range.
 
     Args:
         size_bytes: about how many bytes the range holds.

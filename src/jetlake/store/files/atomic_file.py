@@ -62,7 +62,7 @@ def sync_file(disk: Disk, path: Path) -> None:
 
 
 def read_file(disk: Disk, path: Path, max_bytes: int = SMALL_FILE_BYTES_MAX) -> bytes:
-    """All of a file.
+    """Return all of a file.
 
     Raises:
         OSError: it is not there, the disk refused, or the file is longer than any that the store writes.

@@ -36,7 +36,7 @@ class Disk(Protocol):
     """
 
     def open(self, path: Path, *, create: bool = False) -> int:
-        """A handle for reading and writing (reading only, where the disk is read-only) of a file, never of a link."""
+        """Return a handle of a file, never of a link, for reading and writing; for reading on a read-only disk."""
         ...
 
     def close(self, handle: int) -> None:
@@ -44,11 +44,11 @@ class Disk(Protocol):
         ...
 
     def size(self, handle: int) -> int:
-        """How long the file is."""
+        """Return how long the file is."""
         ...
 
     def data_size(self, handle: int) -> int:
-        """How long the file is without what was never written at its end."""
+        """Return how long the file is without what was never written at its end."""
         ...
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
@@ -92,19 +92,19 @@ class Disk(Protocol):
         ...
 
     def names(self, path: Path) -> list[str]:
-        """The names in a folder, in order; none when there is no such folder."""
+        """Return the names in a folder, in order; none when there is no such folder."""
         ...
 
     def kinds(self, path: Path) -> dict[str, Kind]:
-        """The names in a folder, in order, and what each of them is; none when there is no such folder."""
+        """Return the names in a folder, in order, and what each of them is; none when there is no such folder."""
         ...
 
     def is_folder(self, path: Path) -> bool:
-        """Whether there is a folder of that name; a symbolic link to one is none."""
+        """Return whether there is a folder of that name; a symbolic link to one is none."""
         ...
 
     def is_file(self, path: Path) -> bool:
-        """Whether there is a plain file of that name; a symbolic link to one is none."""
+        """Return whether there is a plain file of that name; a symbolic link to one is none."""
         ...
 
 
@@ -232,7 +232,7 @@ def _kind(entry: os.DirEntry[str]) -> Kind:
 
 
 def _mode(path: Path) -> int:
-    """What lies at the path itself, whatever it may point to; 0 when nothing does."""
+    """Return what lies at the path itself, whatever it may point to; 0 when nothing does."""
     try:
         return path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -240,7 +240,7 @@ def _mode(path: Path) -> int:
 
 
 def _reason(handle: int, error: OSError) -> OSError:
-    """Why a file takes nothing: the system only says that the handle, which `open` got for reading, is a bad one."""
+    """Return why a file takes no write: the system only says that a handle for reading is a bad one."""
     if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
         return error
     number = errno.EROFS if os.fstatvfs(handle).f_flag & os.ST_RDONLY else errno.EACCES

@@ -22,7 +22,7 @@ _escape = re.compile(r"[^A-Za-z0-9_$=-]")
 
 
 def folder_name(name: str) -> str:
-    """A name as that of a folder: it stays within its parent, and different names stay different."""
+    """Return a name as that of a folder: it stays within its parent, and different names stay different."""
     safe = _escape.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
     if len(safe) <= _NAME_MAX:
         return safe or "%"
@@ -30,7 +30,7 @@ def folder_name(name: str) -> str:
 
 
 def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], None]) -> list[Path]:
-    """The folders of streams or consumers in a folder, without those that are being removed."""
+    """Return the folders of streams or consumers in a folder, without those that are being removed."""
     if not is_there(disk, path):
         return []
     try:
@@ -53,7 +53,7 @@ def list_folders(disk: Disk, path: Path, layout: Layout, note: Callable[[str], N
 
 
 def names_being_removed(disk: Disk, path: Path) -> set[str]:
-    """The names of folders that were renamed to be removed and are still there.
+    """Return the names of folders that were renamed to be removed and are still there.
 
     Raises:
         OSError: the disk refused.
@@ -62,7 +62,7 @@ def names_being_removed(disk: Disk, path: Path) -> set[str]:
 
 
 def is_there(disk: Disk, path: Path) -> bool:
-    """Whether there is a folder of that name.
+    """Return whether there is a folder of that name.
 
     Raises:
         StoreError: something else has the name, or the disk refused.
@@ -92,7 +92,7 @@ def _finish_removal(disk: Disk, path: Path, layout: Layout, note: Callable[[str]
 
 
 def free_name(disk: Disk, path: Path) -> Path:
-    """A name for a folder that is being removed."""
+    """Return a name for a folder that is being removed."""
     number = 0
     while disk.is_folder(target := path.with_name(f"{path.name}{_DELETED}{number}")):
         number += 1

@@ -26,7 +26,7 @@ class NameList:
         self._names: set[str] = set()
 
     def read(self) -> set[str]:
-        """The names that are listed; a torn last line counts for nothing."""
+        """Return the names that are listed; a torn last line counts for nothing."""
         names: set[str] = set()
         for line in self._read().split(b"\n")[:-1]:
             name = line[1:].decode("ascii", "replace")

@@ -42,15 +42,15 @@ class Layout:
         self._folders = folders or {}
 
     def has_file(self, name: str) -> bool:
-        """Whether the store writes a file of that name here."""
+        """Return whether the store writes a file of that name here."""
         return self._files.fullmatch(name) is not None
 
     def has(self, name: str, kind: Kind) -> bool:
-        """Whether the store makes a file or a folder of that name here."""
+        """Return whether the store makes a file or a folder of that name here."""
         return self.has_file(name) if kind is Kind.FILE else kind is Kind.FOLDER and self.folder(name) is not None
 
     def folder(self, name: str) -> Layout | None:
-        """The layout of the folder of that name; None when the store makes none."""
+        """Return the layout of the folder of that name; None when the store makes none."""
         return self._folders.get("*") if "*" in self._folders and _FOLDER.fullmatch(name) else self._folders.get(name)
 
 
@@ -90,6 +90,6 @@ def foreign_names_within(disk: Disk, path: Path, layout: Layout) -> Iterator[str
 
 
 def told(names: list[str]) -> str:
-    """The names for a log line, which must not grow without bound."""
+    """Return the names for a log line, which must not grow without bound."""
     shown = ", ".join(name[:80] for name in names[:_NAMES_TOLD_MAX])
     return shown if len(names) <= _NAMES_TOLD_MAX else f"{shown} and {len(names) - _NAMES_TOLD_MAX} more"

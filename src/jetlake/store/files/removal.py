@@ -97,7 +97,7 @@ class Remover:
         self._paths.append(path)
 
     def has_more(self) -> bool:
-        """Whether there is something left to remove."""
+        """Return whether there is something left to remove."""
         return bool(self._paths)
 
     def flush(self) -> None:

@@ -95,7 +95,7 @@ class Block(ABC):
         return self.filed.mask
 
     def living_subjects(self) -> set[int]:
-        """The numbers of the subjects that living rows have."""
+        """Return the numbers of the subjects that living rows have."""
         return set(self.subject_ids if self.live_count == len(self.live) else compress(self.subject_ids, self.live))
 
     def become_filed(self, mask: bytes | None = None) -> Filed:
@@ -110,18 +110,18 @@ class Block(ABC):
         return self.filed
 
     def postings(self) -> Postings:
-        """The living sequences of each subject."""
+        """Return the living sequences of each subject."""
         live = self.live
         sequences = compress(self.sequence_slice(0, len(live)), live)
         return Postings.of_rows(zip(compress(self.subject_ids, live), sequences, strict=True))
 
     def lives(self, sequence: int) -> bool:
-        """Whether a message of this sequence is here."""
+        """Return whether a message of this sequence is here."""
         row = self.row_of(sequence)
         return row >= 0 and bool(self.live[row])
 
     def row_of(self, sequence: int) -> int:
-        """The row of a sequence, or -1 when the block has none for it."""
+        """Return the row of a sequence, or -1 when the block has none for it."""
         if self.sequences is None:
             row = sequence - self.first
             return row if 0 <= row < len(self.live) else -1
@@ -129,33 +129,33 @@ class Block(ABC):
         return row if row < len(self.sequences) and self.sequences[row] == sequence else -1
 
     def row_at_or_after(self, sequence: int) -> int:
-        """The first row whose sequence is not below this one; the number of rows when there is none."""
+        """Return the first row whose sequence is not below this one; the number of rows when there is none."""
         if self.sequences is None:
             return min(max(sequence - self.first, 0), self.row_count)
         return bisect_left(self.sequences, sequence)
 
     def sequence_of(self, row: int) -> int:
-        """The sequence of a row."""
+        """Return the sequence of a row."""
         return self.first + row if self.sequences is None else self.sequences[row]
 
     def next_live(self, row: int) -> int:
-        """The first living row from this one on, or -1."""
+        """Return the first living row from this one on, or -1."""
         return self.live.find(1, row)
 
     def live_rows(self, start: int, end: int) -> list[int]:
-        """The living rows between two rows."""
+        """Return the living rows between two rows."""
         if self.live_count == self.row_count:
             return list(range(start, end))
         return list(compress(range(start, end), self.live[start:end]))
 
     def count_live(self, start: int, end: int) -> int:
-        """How many rows live between two rows."""
+        """Return how many rows live between two rows."""
         if start <= 0 and end >= self.row_count:
             return self.live_count
         return self.live.count(1, start, end)
 
     def sequence_slice(self, start: int, end: int) -> range | array[int]:
-        """The sequences between two rows."""
+        """Return the sequences between two rows."""
         if self.sequences is None:
             return range(self.first + start, self.first + end)
         return self.sequences[start:end]
@@ -190,19 +190,19 @@ class Block(ABC):
 
     @abstractmethod
     def forget(self, start: int, end: int) -> None:
-        """The rows between these two have died; what they hold may go."""
+        """Release what the rows between two hold, which have died."""
 
     @abstractmethod
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
-        """The message of a living row."""
+        """Return the message of a living row."""
 
     @abstractmethod
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
-        """The messages between two rows, which all live: as many as fit, at least one."""
+        """Return the messages between two rows, which all live: as many as fit, at least one."""
 
     @abstractmethod
     def load_rows(self, rows: list[int], max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
-        """The messages of these living rows: as many as fit, at least one."""
+        """Return the messages of these living rows: as many as fit, at least one."""
 
     def fitting(self, rows: list[int], max_bytes: int) -> list[int]:
         """As many of these rows as fit into so many bytes, at least one."""

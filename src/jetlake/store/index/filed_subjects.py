@@ -175,11 +175,11 @@ class FiledSubjects:
     # Questions
 
     def count(self, number: int) -> int:
-        """How many filed messages a subject has."""
+        """Return how many filed messages a subject has."""
         return self.counts[number] if number < len(self.counts) else 0
 
     def first(self, number: int) -> int:
-        """The oldest filed sequence of a subject, or 0."""
+        """Return the oldest filed sequence of a subject, or 0."""
         if not self.count(number):
             return 0
         low = self.lows[number]
@@ -188,7 +188,7 @@ class FiledSubjects:
         return low
 
     def last(self, number: int) -> int:
-        """The newest filed sequence of a subject, or 0."""
+        """Return the newest filed sequence of a subject, or 0."""
         if not self.count(number):
             return 0
         high = self.highs[number]
@@ -197,7 +197,7 @@ class FiledSubjects:
         return high
 
     def at_or_after(self, number: int, sequence: int) -> int:
-        """A subject's first filed sequence that is not below this one, or 0."""
+        """Return a subject's first filed sequence that is not below this one, or 0."""
         if not self.count(number) or sequence > self.highs[number]:
             return 0
         first = self.first(number)
@@ -209,7 +209,7 @@ class FiledSubjects:
         return self._after(number, sequence)
 
     def at_or_before(self, number: int, sequence: int) -> int:
-        """A subject's last filed sequence that is not above this one, or 0."""
+        """Return a subject's last filed sequence that is not above this one, or 0."""
         if not self.count(number) or sequence < self.lows[number]:
             return 0
         return self.last(number) if sequence >= self.highs[number] else self._before(number, sequence)
@@ -232,7 +232,7 @@ class FiledSubjects:
         return found
 
     def count_from(self, number: int, sequence: int) -> int:
-        """How many filed messages of a subject are not below this sequence."""
+        """Return how many filed messages of a subject are not below this sequence."""
         count = self.count(number)
         if not count or sequence > self.highs[number]:
             return 0
@@ -249,7 +249,7 @@ class FiledSubjects:
         return self._count_between(number, sequence, gap) + above
 
     def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> list[int]:
-        """The living sequences of these subjects in a block, as far as they are below this one, ascending."""
+        """Return the living sequences of these subjects in a block, as far as they are below this one, ascending."""
         found: list[int] = []
         postings = block.postings()
         if len(numbers) < len(postings.numbers):
@@ -263,7 +263,7 @@ class FiledSubjects:
         return found
 
     def block_from(self, sequence: int, numbers: Collection[int]) -> Block | None:
-        """The first block that begins with this sequence or a later one and may have messages of these subjects."""
+        """Return the first block from this sequence on that may have messages of these subjects."""
         if not any(map(self.count, numbers)):
             return None
         for place in range(bisect_left(self._starts, sequence), len(self.blocks)):
@@ -272,7 +272,7 @@ class FiledSubjects:
         return None
 
     def blocks_with(self, numbers: Collection[int]) -> list[Block]:
-        """The blocks that may have messages of these subjects, ascending."""
+        """Return the blocks that may have messages of these subjects, ascending."""
         return [block for block in self.blocks if self._may_have(block, numbers)]
 
     def _may_have(self, block: Block, numbers: Collection[int]) -> bool:
@@ -290,7 +290,7 @@ class FiledSubjects:
         return block.lives(sequence)
 
     def _blocks_with(self, number: int, first: int, last: int) -> Iterator[Block]:
-        """The blocks that may have sequences of a subject between two sequences, ascending."""
+        """Yield the blocks that may have sequences of a subject between two sequences, ascending."""
         for place in range(self._place(first), len(self.blocks)):
             block = self.blocks[place]
             if block.first > last:
@@ -318,7 +318,7 @@ class FiledSubjects:
         return 0
 
     def _count_above(self, number: int, sequence: int) -> int:
-        """How many filed messages of a subject are not below this sequence, which must lie above `dead_high`."""
+        """Return how many filed messages of a subject are not below this sequence, which must lie above `dead_high`."""
         for block in self._blocks_with(number, sequence, self.highs[number]):
             postings = block.postings()
             place = postings.place_of(number)
@@ -338,7 +338,7 @@ class FiledSubjects:
 
 
 def _living(block: Block, sequences: array[int]) -> list[int]:
-    """Those of a block's sequences that live."""
+    """Return those of a block's sequences that live."""
     if block.live_count == block.row_count:
         return list(sequences)
     return [sequence for sequence in sequences if block.lives(sequence)]

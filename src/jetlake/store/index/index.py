@@ -72,7 +72,7 @@ class Index(Generic[BlockType]):
         self.active.first = self.starts[-1] = first
 
     def block_index(self, sequence: int) -> int:
-        """The place of the block that has the sequence, if any has it."""
+        """Return the place of the block that has the sequence, if any has it."""
         starts = self.starts
         if len(starts) == 1 or sequence >= starts[-1]:
             return len(starts) - 1
@@ -80,7 +80,7 @@ class Index(Generic[BlockType]):
         return 0 if sequence < starts[1] else bisect_right(starts, sequence) - 1
 
     def last_of(self, block: BlockType) -> int:
-        """The last sequence that a block can hold."""
+        """Return the last sequence that a block can hold."""
         place = self.blocks.index(block) + 1
         return self.starts[place] - 1 if place < len(self.blocks) else self.last_sequence
 
@@ -136,7 +136,7 @@ class Index(Generic[BlockType]):
         return self.time_of(self.first_sequence)
 
     def time_of(self, sequence: int) -> int:
-        """The time of a message, or that of its block where the disk does not tell; 0 when it is not there."""
+        """Return the time of a message, or that of its block where the disk does not tell; 0 when it is not there."""
         found = self.locate(sequence)
         if found is None:
             return 0
@@ -152,11 +152,11 @@ class Index(Generic[BlockType]):
         return self.last_sequence - self.first_sequence + 1 - self.messages if self.messages else 0
 
     def has(self, sequence: int) -> bool:
-        """Whether there is a message of that sequence."""
+        """Return whether there is a message of that sequence."""
         return self.locate(sequence) is not None
 
     def first_at_or_after(self, time_ns: int) -> int:
-        """The first sequence with a message of that time or later; the one after the last when there is none."""
+        """Return the first sequence with a message of that time or later; the one after the last when there is none."""
         for block in self.blocks:
             if block.live_count and block.newest_time_ns >= time_ns:
                 row = block.next_live(bisect_left(block.times, time_ns))
@@ -165,7 +165,7 @@ class Index(Generic[BlockType]):
         return self.last_sequence + 1
 
     def live_between(self, first: int, end: int) -> Iterator[int]:
-        """The sequences of the messages from the first one on and below the end."""
+        """Yield the sequences of the messages from the first one on and below the end."""
         for index in range(self.block_index(first), len(self.blocks)):
             block = self.blocks[index]
             if block.first >= end:
@@ -174,7 +174,7 @@ class Index(Generic[BlockType]):
             yield from map(block.sequence_of, rows)
 
     def newest(self, count: int) -> int:
-        """The sequence from which on there are so many messages (or all, if there are fewer)."""
+        """Return the sequence from which on there are so many messages (or all, if there are fewer)."""
         if count >= self.messages:
             return self.first_sequence
         if not self.deleted_count:
@@ -188,7 +188,7 @@ class Index(Generic[BlockType]):
         return self.last_sequence + 1
 
     def newest_bytes(self, limit: int) -> int:
-        """The sequence from which on the messages take at most so many bytes."""
+        """Return the sequence from which on the messages take at most so many bytes."""
         excess = self.bytes - limit
         for block in self.blocks:
             if block.live_bytes < excess:
@@ -203,7 +203,7 @@ class Index(Generic[BlockType]):
         return self.last_sequence + 1
 
     def count_below(self, sequence: int) -> int:
-        """How many messages are below a sequence, counted from the front: mostly these are few."""
+        """Return how many messages are below a sequence, counted from the front: mostly these are few."""
         count = 0
         for block in self.blocks:
             if block.first >= sequence:
@@ -212,7 +212,7 @@ class Index(Generic[BlockType]):
         return count
 
     def deleted(self) -> list[int]:
-        """The sequences between the first and the last that have no message."""
+        """Return the sequences between the first and the last that have no message."""
         gone: list[int] = []
         if not self.messages:
             return gone
@@ -239,7 +239,7 @@ class Index(Generic[BlockType]):
             yield from self.subjects.prepare(subject_filter)
 
     def last_sequence_for(self, pattern: bytes) -> int:
-        """The sequence of the newest message whose subject the pattern covers; 0 when there is none."""
+        """Return the sequence of the newest message whose subject the pattern covers; 0 when there is none."""
         subjects = self.subjects
         number = subjects.ids.get(pattern)
         if number is not None and not has_wildcards(pattern):
@@ -249,13 +249,13 @@ class Index(Generic[BlockType]):
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
     ) -> list[int]:
-        """The sequence of the newest message of every subject that passes, ascending."""
+        """Return the sequence of the newest message of every subject that passes, ascending."""
         return finish(self.last_per_subject_in_steps(subject_filter, up_to_sequence))
 
     def last_per_subject_in_steps(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
     ) -> Steps[list[int]]:
-        """The same in steps; what is removed meanwhile may be among them or not."""
+        """Return the same in steps; what is removed meanwhile may be among them or not."""
         yield from self.prepare(subject_filter)
         subjects = self.subjects
         last = self.last_sequence if up_to_sequence is None else min(up_to_sequence, self.last_sequence)
@@ -272,11 +272,11 @@ class Index(Generic[BlockType]):
         return (yield from sort_in_steps(found))
 
     def counts(self, pattern: bytes | None = None) -> dict[bytes, int]:
-        """The subjects that the pattern covers, each with the number of its messages."""
+        """Return the subjects that the pattern covers, each with the number of its messages."""
         return {name: self.count_on(name) for name in finish(self.subjects_in_steps(pattern))}
 
     def subjects_in_steps(self, pattern: bytes | None = None) -> Steps[list[bytes]]:
-        """The subjects that the pattern covers, sorted."""
+        """Return the subjects that the pattern covers, sorted."""
         names: list[bytes]
         if pattern is None or pattern == b">":
             names = list(self.subjects.ids)
@@ -286,12 +286,12 @@ class Index(Generic[BlockType]):
         return (yield from sort_in_steps(names))
 
     def count_on(self, subject: bytes) -> int:
-        """How many messages one subject has."""
+        """Return how many messages one subject has."""
         number = self.subjects.ids.get(subject)
         return self.subjects.count(number) if number is not None else 0
 
     def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
-        """How many messages from `first_sequence` on pass the filter."""
+        """Return how many messages from `first_sequence` on pass the filter."""
         if first_sequence > self.last_sequence:
             return 0
         subjects = self.subjects
@@ -311,7 +311,7 @@ class Index(Generic[BlockType]):
         return block.count_live(block.row_at_or_after(first_sequence), block.row_count) + later
 
     def subjects_above(self, sequence: int) -> set[int]:
-        """The numbers of the subjects of messages above a sequence."""
+        """Return the numbers of the subjects of messages above a sequence."""
         numbers: set[int] = set()
         for index in range(self.block_index(sequence + 1), len(self.blocks)):
             block = self.blocks[index]

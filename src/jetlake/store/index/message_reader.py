@@ -37,7 +37,7 @@ class MessageReader(Generic[BlockType]):
         self._prepare = prepare
 
     def get(self, sequence: int) -> StoredMessage | None:
-        """The message of that sequence, if it is there."""
+        """Return the message of that sequence, if it is there."""
         found = self._index.locate(sequence)
         if found is None:
             return None
@@ -52,7 +52,7 @@ class MessageReader(Generic[BlockType]):
         max_bytes: int,
         last_sequence: int | None = None,
     ) -> Run:
-        """The next messages from `first_sequence` on that pass the filter, at least one if there is one."""
+        """Return the next messages from `first_sequence` on that pass the filter, at least one if there is one."""
         index = self._index
         end = index.last_sequence
         if last_sequence is not None and last_sequence < end:
@@ -118,7 +118,7 @@ class MessageReader(Generic[BlockType]):
         return Run(messages, end + 1)
 
     def _load_sequences(self, sequences: list[int], max_bytes: int) -> tuple[list[StoredMessage], bool]:
-        """The messages of these sequences and whether the bytes did not suffice for all."""
+        """Return the messages of these sequences and whether the bytes did not suffice for all."""
         messages: list[StoredMessage] = []
         if len(sequences) == 1:
             message = self.get(sequences[0])
@@ -199,13 +199,13 @@ class MessageReader(Generic[BlockType]):
         return Run(messages, end + 1)
 
     def _next_of(self, passing: Iterable[int], sequence: int) -> int:
-        """The lowest sequence from this one on that one of the subjects has, or 0."""
+        """Return the lowest sequence from this one on that one of the subjects has, or 0."""
         at_or_after = self._index.subjects.at_or_after
         return min(filter(None, (at_or_after(number, sequence) for number in passing)), default=0)
 
 
 def _stored_bytes(block: Block, row: int, messages: list[StoredMessage]) -> int:
-    """What the messages of a run take, the first of which is in that row."""
+    """Return what the messages of a run take, the first of which is in that row."""
     last = block.row_of(messages[-1].sequence)
     if last - row + 1 == len(messages):
         return sum(block.sizes[row : last + 1])

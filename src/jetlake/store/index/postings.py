@@ -36,7 +36,7 @@ class Postings:
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, int]]) -> Postings:
-        """The postings of rows, each as (subject number, sequence)."""
+        """Return the postings of rows, each as (subject number, sequence)."""
         groups: dict[int, array[int]] = {}
         for number, sequence in rows:
             group = groups.get(number)
@@ -51,7 +51,7 @@ class Postings:
         return cls(numbers, array("I", (len(groups[number]) for number in numbers)), sequences, None)
 
     def only(self, is_living: Callable[[int], bool]) -> Postings:
-        """The same without sequences that are dead; how many were filed before is not told."""
+        """Return the same without sequences that are dead; how many were filed before is not told."""
         rows = ((number, each) for place, number in enumerate(self.numbers) for each in self.at(place))
         return Postings.of_rows(row for row in rows if is_living(row[1]))
 
@@ -61,12 +61,12 @@ class Postings:
         return 8 * len(self.sequences) + 20 * len(self.numbers)
 
     def place_of(self, number: int) -> int:
-        """The place of a subject among the numbers; -1 when the block has none of its sequences."""
+        """Return the place of a subject among the numbers; -1 when the block has none of its sequences."""
         place = bisect_left(self.numbers, number)
         return place if place < len(self.numbers) and self.numbers[place] == number else -1
 
     def at(self, place: int) -> array[int]:
-        """The sequences of the subject at a place."""
+        """Return the sequences of the subject at a place."""
         if len(self.sequences) == len(self.numbers):
             return self.sequences[place : place + 1]
         if self._ends is None:
@@ -75,13 +75,13 @@ class Postings:
         return self.sequences[end - self.counts[place] : end]
 
     def of(self, number: int) -> array[int]:
-        """The sequences of a subject."""
+        """Return the sequences of a subject."""
         place = self.place_of(number)
         return self.at(place) if place >= 0 else array("Q")
 
 
 def subject_mask(numbers: Iterable[int]) -> bytes:
-    """A mask of bits by which most blocks without a subject are told from those that may have it."""
+    """Return a mask of bits by which most blocks without a subject are told from those that may have it."""
     mask = bytearray(MASK_BYTES)
     add_to_mask(mask, numbers)
     return bytes(mask)
@@ -94,5 +94,5 @@ def add_to_mask(mask: bytearray, numbers: Iterable[int]) -> None:
 
 
 def within_mask(mask: bytes, number: int) -> bool:
-    """Whether a block with this mask may have sequences of a subject."""
+    """Return whether a block with this mask may have sequences of a subject."""
     return bool(mask[(number % _MASK_BITS) >> 3] >> (number & 7) & 1)

@@ -69,11 +69,11 @@ class SequenceList:
         del self.chunks[:place], self.starts[:place]
 
     def first(self) -> int:
-        """The lowest sequence."""
+        """Return the lowest sequence."""
         return self.chunks[0][0]
 
     def at_or_after(self, sequence: int) -> int:
-        """The lowest sequence that is not below this one, or 0."""
+        """Return the lowest sequence that is not below this one, or 0."""
         place = max(bisect_right(self.starts, sequence) - 1, 0)
         for chunk in self.chunks[place : place + 2]:
             if chunk[-1] >= sequence:
@@ -81,7 +81,7 @@ class SequenceList:
         return 0
 
     def at_or_before(self, sequence: int) -> int:
-        """The highest sequence that is not above this one, or 0."""
+        """Return the highest sequence that is not above this one, or 0."""
         place = bisect_right(self.starts, sequence) - 1
         for chunk in reversed(self.chunks[max(place - 1, 0) : place + 1]):
             at = bisect_right(chunk, sequence)
@@ -90,7 +90,7 @@ class SequenceList:
         return 0
 
     def count_from(self, sequence: int) -> int:
-        """How many sequences are not below this one."""
+        """Return how many sequences are not below this one."""
         if not self.chunks:
             return 0
         place = max(bisect_right(self.starts, sequence) - 1, 0)

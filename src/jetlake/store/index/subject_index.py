@@ -235,7 +235,7 @@ class SubjectIndex:
     # Filing
 
     def postings_below(self, numbers: list[int], end: int) -> tuple[Postings, list[bytes]]:
-        """What the tails of subjects hold below a sequence, as postings, and the subjects themselves.
+        """Return what the tails of subjects hold below a sequence, as postings, and the subjects themselves.
 
         Args:
             numbers: ascending; those that are free have nothing.
@@ -331,7 +331,7 @@ class SubjectIndex:
         self._forget_matches()
 
     def number_of(self, subject: bytes) -> int:
-        """The number of a subject, which gets one when it has none."""
+        """Return the number of a subject, which gets one when it has none."""
         number = self.ids.get(subject)
         return self.add(subject, 0) if number is None else number
 
@@ -375,11 +375,11 @@ class SubjectIndex:
     # Questions about one subject
 
     def has(self, number: int) -> bool:
-        """Whether a number that was asked for earlier still stands for a subject."""
+        """Return whether a number that was asked for earlier still stands for a subject."""
         return number < len(self.names) and bool(self.names[number])
 
     def first(self, number: int) -> int:
-        """The oldest sequence of a subject."""
+        """Return the oldest sequence of a subject."""
         return self.filed.first(number) or self._first_here(number)
 
     def _first_here(self, number: int) -> int:
@@ -390,14 +390,14 @@ class SubjectIndex:
         return tail if isinstance(tail, int) else tail[0]
 
     def last(self, number: int) -> int:
-        """The newest sequence of a subject."""
+        """Return the newest sequence of a subject."""
         tail = self.tails[number]
         if isinstance(tail, int):
             return tail or self.filed.last(number)
         return tail[-1]
 
     def count(self, number: int) -> int:
-        """How many messages a subject has."""
+        """Return how many messages a subject has."""
         tail = self.tails[number]
         if isinstance(tail, int):
             return self.filed.count(number) + (1 if tail else 0)
@@ -405,7 +405,7 @@ class SubjectIndex:
         return self.filed.count(number) + len(tail) + (older.count if older is not None else 0)
 
     def count_from(self, number: int, sequence: int) -> int:
-        """How many messages of a subject are not below this sequence."""
+        """Return how many messages of a subject are not below this sequence."""
         filed = self.filed.count_from(number, sequence) if sequence < self.filed.end else 0
         tail = self.tails[number]
         if isinstance(tail, int):
@@ -416,7 +416,7 @@ class SubjectIndex:
         return filed + len(tail) + (older.count_from(sequence) if older is not None else 0)
 
     def at_or_after(self, number: int, sequence: int) -> int:
-        """A subject's first sequence that is not below this one, or 0."""
+        """Return a subject's first sequence that is not below this one, or 0."""
         if sequence < self.filed.end and (found := self.filed.at_or_after(number, sequence)):
             return found
         tail = self.tails[number]
@@ -431,7 +431,7 @@ class SubjectIndex:
         return tail[bisect_left(tail, sequence)]
 
     def at_or_before(self, number: int, sequence: int) -> int:
-        """A subject's last sequence that is not above this one, or 0."""
+        """Return a subject's last sequence that is not above this one, or 0."""
         tail = self.tails[number]
         if isinstance(tail, int):
             found = tail if tail <= sequence else 0
@@ -460,7 +460,7 @@ class SubjectIndex:
         return found
 
     def below_here(self, number: int, sequence: int) -> list[int]:
-        """The sequences of a subject below this one that are not in filed blocks, ascending."""
+        """Return the sequences of a subject below this one that are not in filed blocks, ascending."""
         first = self._first_here(number)
         if not first:
             return []
@@ -468,13 +468,13 @@ class SubjectIndex:
         return self.from_(number, first, count)
 
     def sequences(self, number: int) -> Iterator[int]:
-        """All sequences of a subject, ascending."""
+        """Yield all sequences of a subject, ascending."""
         yield from self.from_(number, 0, self.count(number))
 
     # Questions about several
 
     def passing(self, subject_filter: SubjectFilter) -> set[int] | tuple[int, ...]:
-        """The numbers of the subjects that pass the filter; not to be changed, and not to be kept."""
+        """Return the numbers of the subjects that pass the filter; not to be changed, and not to be kept."""
         ids = self.ids
         if subject_filter.literals is not None:
             return tuple(ids[literal] for literal in subject_filter.patterns if literal in ids)
@@ -510,7 +510,7 @@ class SubjectIndex:
         self._matching[subject_filter] = fresh  # `passing` adds what has changed meanwhile
 
     def covered(self, pattern: bytes) -> set[int] | tuple[int, ...]:
-        """The numbers of the subjects that one pattern covers."""
+        """Return the numbers of the subjects that one pattern covers."""
         if not has_wildcards(pattern):
             number = self.ids.get(pattern)
             return () if number is None else (number,)
@@ -548,7 +548,7 @@ class SubjectIndex:
 
 
 def _places(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
-    """The places of a value in a column: most columns have few."""
+    """Yield the places of a value in a column: most columns have few."""
     place = -1
     with suppress(ValueError):
         while True:

@@ -34,7 +34,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
     lost_track: bool = False
 
     def deliver_run(self, first_consumer: int, sequences: Iterable[int], time_ns: int) -> None:
-        """Messages were delivered for the first time, with consecutive consumer sequences."""
+        """Apply first deliveries, with consecutive consumer sequences."""
         consumer = first_consumer
         stream = self.delivered_stream
         lost_track = self.lost_track or first_consumer > self.delivered_consumer + 1
@@ -50,7 +50,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         self.delivered_stream = stream
 
     def deliver_again(self, consumer: int, sequence: int, time_ns: int, count: int) -> None:
-        """A message was delivered once more."""
+        """Apply another delivery of a message."""
         first = self.pending[sequence][0] if sequence in self.pending else consumer
         self.pending[sequence] = (first, time_ns, count)
         if count > 1:
@@ -62,13 +62,13 @@ class ConsumerState(msgspec.Struct, kw_only=True):
         self._settle(sequence)
 
     def exhaust(self, sequence: int) -> None:
-        """A message was delivered as often as allowed."""
+        """Apply the last allowed delivery of a message."""
         if self.pending.pop(sequence, None) is not None:
             self.deliveries.setdefault(sequence, 1)
         self._settle(sequence)
 
     def acknowledge(self, first: int, last: int) -> None:
-        """These messages are done."""
+        """Apply acknowledgements."""
         # What was not delivered cannot be done: a record is missing.
         self._reach(last, is_gap=True)
         if last - first > len(self.pending) + len(self.deliveries):
@@ -83,11 +83,11 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             self._settle_range(first, last)
 
     def move(self, consumer: int, stream: int) -> None:
-        """Deliveries have come to here, and none of those in between is pending."""
+        """Apply a position: deliveries have come to it, and none before it is pending."""
         self.delivered_consumer, self.delivered_stream = consumer, stream
 
     def raise_floor(self, consumer: int, stream: int) -> None:
-        """Everything up to here is acknowledged."""
+        """Apply an ack floor: everything up to it is acknowledged."""
         self.floor_consumer, self.floor_stream = consumer, stream
         if stream > self.delivered_stream:
             self.delivered_consumer, self.delivered_stream = max(self.delivered_consumer, consumer), stream

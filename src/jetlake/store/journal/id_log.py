@@ -96,7 +96,7 @@ class IdLog:
         self._is_new = False
 
     def load(self) -> list[IdEntry]:
-        """Everything in the files, in the order in which it was written; a torn end is left out."""
+        """Return everything in the files, in the order in which it was written; a torn end is left out."""
         entries: list[IdEntry] = []
         for name in self._disk.names(self._folder):
             found = _NAME.fullmatch(name)
@@ -118,7 +118,7 @@ class IdLog:
         return entries
 
     def _is_own(self, data: bytes) -> bool:
-        """Whether a file begins as those of the stream do, or a crash left it before it did."""
+        """Return whether a file begins as those of the stream do, or a crash left it before it did."""
         return data.startswith(self._header) if len(data) >= _HEADER_BYTES else self._header.startswith(data)
 
     def adopt(self, entries: list[IdEntry]) -> None:
@@ -228,7 +228,7 @@ class IdLog:
         self.flush()
 
     def needs_flush(self) -> bool:
-        """Whether something was appended since the last flush."""
+        """Return whether something was appended since the last flush."""
         return bool(self._pending or self._in_doubt)
 
     def forget_before(self, time_ns: int) -> None:

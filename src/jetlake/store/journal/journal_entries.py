@@ -134,7 +134,7 @@ def _apply_entries(state: ConsumerState, data: bytes) -> None:
 
 
 def encode_state(state: ConsumerState) -> bytes:
-    """The whole state as an entry."""
+    """Return the whole state as an entry."""
     pending = state.pending
     uncertain = [sequence for pair in state.uncertain for sequence in pair]
     return b"".join(
@@ -161,7 +161,7 @@ def encode_state(state: ConsumerState) -> bytes:
 
 
 def _decode_state(data: bytes) -> ConsumerState | None:
-    """The state that an entry tells of; None when it is another kind of entry."""
+    """Return the state that an entry tells of; None when it is another kind of entry."""
     if data[:1] != bytes((_STATE,)):
         return None
     _, delivered_consumer, delivered_stream, floor_consumer, floor_stream, pending, deliveries, uncertain = (
@@ -183,7 +183,7 @@ def _decode_state(data: bytes) -> ConsumerState | None:
 
 
 def replay(records: list[bytes]) -> ConsumerState | None:
-    """The state that the records of a file tell; None when they do not begin with one, or are not as they are written.
+    """Return the state that records add up to; None when they do not begin with one, or no journal writes such.
 
     A hash that is right over entries that are too short, or over a run longer than any that is written, comes from no
     crash: such a file is not believed.

@@ -36,28 +36,28 @@ _OVERHEAD = 12
 
 
 def seed_of(key: int, number: int) -> int:
-    """The seed of a file's hashes."""
+    """Return the seed of a file's hashes."""
     return int(xxh3_64_intdigest(struct.pack("<QI", key, number)))
 
 
 def owner_tag(name: str) -> int:
-    """What a file says of whose it is: a number for a name, 0 for none."""
+    """Return what a file says of whose it is: a number for a name, 0 for none."""
     return xxh3_64_intdigest(name.encode()) % 0xFFFF + 1 if name else 0
 
 
 def owner_of(data: bytes) -> int:
-    """The owner in a header, which must be good in one of its places; 0 when it has none."""
+    """Return the owner in a header, which must be good in one of its places; 0 when it has none."""
     return max(int(_HEADER.unpack_from(data, at)[2]) for at in (0, _HEADER_COPY) if _is_good(data, at))
 
 
 def pack_header(key: int, number: int, owner: int = 0) -> bytes:
-    """What a file begins with."""
+    """Return what a file begins with."""
     body = _HEADER.pack(MAGIC, FORMAT_VERSION, owner, number, key)
     return 2 * (body + _HASH.pack(xxh3_64_intdigest(body)))
 
 
 def header_key(data: bytes, number: int) -> int | None:
-    """The journal's key from the header of file `number`; None when that is not what it is."""
+    """Return the journal's key from the header of file `number`; None when that is not what it is."""
     for at in (0, _HEADER_COPY):
         if not _is_good(data, at):
             continue
@@ -73,13 +73,13 @@ def _is_good(data: bytes, at: int) -> bool:
 
 
 def pack_record(entries: bytes, seed: int) -> bytes:
-    """One record."""
+    """Return one record."""
     body = _LENGTH.pack(len(entries) + _OVERHEAD) + entries
     return body + xxh3_64_digest(body, seed)
 
 
 def read_records(data: bytes, seed: int) -> tuple[list[bytes], int]:
-    """The entries of every whole record, and where the last of them ends; damaged ones are passed over."""
+    """Return the entries of every whole record, and where the last of them ends; damaged ones are passed over."""
     found: list[bytes] = []
     at = end = HEADER_SIZE
     while at + _OVERHEAD <= len(data):

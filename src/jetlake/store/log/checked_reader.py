@@ -34,7 +34,7 @@ class CheckedReader:
         self._messages = MessageReader(index, self._trust, self._open)
 
     def get(self, sequence: int) -> StoredMessage | None:
-        """The message of that sequence, if it is there.
+        """Return the message of that sequence, if it is there.
 
         Raises:
             StoreError: the disk does not answer.
@@ -55,7 +55,7 @@ class CheckedReader:
         max_bytes: int,
         last_sequence: int | None = None,
     ) -> Run:
-        """The next messages from `first_sequence` on that pass the filter, at least one if there is one.
+        """Return the next messages from `first_sequence` on that pass the filter, at least one if there is one.
 
         Raises:
             StoreError: the disk does not answer.

@@ -68,7 +68,7 @@ class _Draft:
             self._parts.append(part)
 
     def postings(self) -> Postings:
-        """The postings; a message that was removed since the beginning may be among them."""
+        """Return the postings; a message that was removed since the beginning may be among them."""
         numbers, counts = array("I"), array("I")
         sequences, earlier = array("Q"), array("Q")
         for part in self._parts:
@@ -158,7 +158,7 @@ class Filing:
             self._index.subjects.file_step()
 
     def _oldest_in_memory(self) -> Segment | None:
-        """The segment to be filed next: full and written."""
+        """Return the segment to be filed next: full and written."""
         blocks = self._index.blocks
         place = len(self._index.subjects.filed.blocks)
         if place + 1 >= len(blocks) or not blocks[place + 1].size:

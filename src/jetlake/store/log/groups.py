@@ -11,12 +11,12 @@ __all__ = ["incomplete_groups", "links_of"]
 
 
 def links_of(sequence: int, first: int, last: int) -> int:
-    """The marks of one member of the group between two sequences."""
+    """Return the marks of one member of the group between two sequences."""
     return (FOLLOWED if sequence < last else 0) | (PRECEDED if sequence > first else 0)
 
 
 def incomplete_groups(links: Iterable[tuple[int, int]], was_safe: Callable[[int], bool], *, above: int) -> list[Range]:
-    """What is left of groups that are not there as a whole, as (first, last).
+    """Return what is left of groups that are not there as a whole, as (first, last).
 
     Args:
         links: sequence and marks of the members whose records were found, of removed ones as well.

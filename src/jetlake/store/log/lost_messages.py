@@ -74,7 +74,7 @@ class LostMessages:
         return gone
 
     def any_between(self, first: int, last: int) -> bool:
-        """Whether a message between two sequences is lost."""
+        """Return whether a message between two sequences is lost."""
         place = bisect_left(self.sequences, first)
         return place < len(self.sequences) and self.sequences[place] <= last
 

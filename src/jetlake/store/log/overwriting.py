@@ -53,7 +53,7 @@ def write_from(segment: Segment, start: int) -> None:
 
 
 def is_grouped(segment: Segment, row: int) -> bool:
-    """Whether a row's record is one of a group.
+    """Return whether a row's record is one of a group.
 
     Raises:
         OSError: the disk refused.
@@ -82,5 +82,5 @@ def erase(segment: Segment, row: int, noise: bytes) -> None:
 
 
 def erasable(segment: Segment, row: int) -> int:
-    """How many bytes of a row's record are overwritten: all but lengths, sequence, time and hash."""
+    """Return how many bytes of a row's record are overwritten: all but lengths, sequence, time and hash."""
     return segment.sizes[row] - HEAD_SIZE - HASH_SIZE

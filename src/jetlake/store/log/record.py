@@ -105,19 +105,19 @@ class Record(msgspec.Struct, gc=False, frozen=True):
 
 
 def seed_of(key: int, segment_number: int) -> int:
-    """The seed of a segment's hashes, from the stream's own random key."""
+    """Return the seed of a segment's hashes, from the stream's own random key."""
     return int(xxh3_64_intdigest(struct.pack("<QI", key, segment_number)))
 
 
 def record_size(subject: bytes, header: bytes, payload: bytes) -> int:
-    """How long the record of a message is, which is what `state.bytes` counts."""
+    """Return how long the record of a message is, which is what `state.bytes` counts."""
     if header:
         return HEADER_OVERHEAD + len(subject) + len(header) + len(payload)
     return OVERHEAD + len(subject) + len(payload)
 
 
 def pack_message(sequence: int, time_ns: int, subject: bytes, header: bytes, payload: bytes, seed: int) -> bytes:
-    """The record of a message."""
+    """Return the record of a message."""
     subject_length = len(subject)
     if header:
         size = HEADER_OVERHEAD + subject_length + len(header) + len(payload)
@@ -162,13 +162,13 @@ def pack_run(
 
 
 def pack_tombstone(first: int, last: int, time_ns: int, seed: int, links: int = 0) -> bytes:
-    """The record that says: from `first` to `last` there is nothing, and `last` counts as used."""
+    """Return the record that says: from `first` to `last` there is nothing, and `last` counts as used."""
     payload = b"" if first == last else _SEQUENCE.pack(last)
     return pack_message(first | TOMBSTONE | links, time_ns, b"", b"", payload, seed)
 
 
 def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, seed: int) -> bytes:
-    """A record to lie over one of the same length, of which only sequence and time are left.
+    """Return a record to lie over one of the same length, of which only sequence and time are left.
 
     Args:
         noise: what takes the place of subject, header and payload: all bytes between the lengths and the hash.
@@ -179,18 +179,18 @@ def pack_erased(sequence: int, time_ns: int, subject_length: int, noise: bytes, 
 
 
 def tombstone_last(data: bytes, offset: int) -> int:
-    """The last sequence of the tombstone at that place, which has `RANGE_TOMBSTONE_SIZE`."""
+    """Return the last sequence of the tombstone at that place, which has `RANGE_TOMBSTONE_SIZE`."""
     return int(_SEQUENCE.unpack_from(data, offset + HEAD_SIZE)[0])
 
 
 def tombstone_range(record: Record) -> tuple[int, int]:
-    """The first and the last sequence that a tombstone speaks of."""
+    """Return the first and the last sequence that a tombstone speaks of."""
     first = record.sequence & SEQUENCE_MASK
     return (first, _SEQUENCE.unpack(record.payload)[0]) if len(record.payload) == 8 else (first, first)
 
 
 def unpack(data: bytes, offset: int, seed: int) -> Record | None:
-    """The record at that place, or None when what is there is none."""
+    """Return the record at that place, or None when what is there is none."""
     if offset + OVERHEAD > len(data):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data, offset)
@@ -209,7 +209,7 @@ def unpack(data: bytes, offset: int, seed: int) -> Record | None:
 
 
 def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
-    """The message whose record these bytes are; None when they are none."""
+    """Return the message whose record these bytes are; None when they are none."""
     if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):
         return None
     length, sequence, time_ns, subject_length = unpack_head(data)
@@ -232,7 +232,7 @@ def unpack_run(
     subject_ids: Iterable[int],
     names: Sequence[bytes],
 ) -> list[StoredMessage]:
-    """The messages whose records lie at these offsets and are known to be good. The hot loop of every reader.
+    """Return the messages whose records lie at these offsets and are known to be good. The hot loop of every reader.
 
     Args:
         base: the offset of the first byte of `data`.
@@ -255,12 +255,12 @@ def unpack_run(
 
 
 def links_in(head: bytes) -> int:
-    """The links of the record that begins with these bytes."""
+    """Return the links of the record that begins with these bytes."""
     return int(unpack_head(head)[1]) & (FOLLOWED | PRECEDED)
 
 
 def header_at(data: bytes, offset: int, subject_length: int) -> bytes:
-    """The header of the good record at that place; b"" when it has none."""
+    """Return the header of the good record at that place; b"" when it has none."""
     if data[offset + _FLAGS_BYTE] < 128:
         return b""
     start = offset + HEAD_SIZE + subject_length + 4
@@ -268,7 +268,7 @@ def header_at(data: bytes, offset: int, subject_length: int) -> bytes:
 
 
 def find_record(data: bytes, offset: int, seed: int, last_sequence: int) -> int:
-    """The place of the first whole record at or behind `offset`, or -1: how a reader gets past a damaged one.
+    """Return the place of the first whole record at or behind `offset`, or -1: how a reader gets past a damaged one.
 
     Args:
         last_sequence: of the last good record; far from it no sequence is worth the hash of what follows.

@@ -227,7 +227,7 @@ class _Recovery:
         return self._read_again(file, known, following)
 
     def _is_as_known(self, known: Segment) -> bool:
-        """Whether a segment is that of the snapshot, with or without more at its end, and nothing was lost since."""
+        """Return whether a segment is that of the snapshot, perhaps longer, and nothing was lost since."""
         place = bisect_left(self._lost_since, known.first)
         if place < len(self._lost_since) and self._lost_since[place] <= known.last_row_sequence:
             return False
@@ -509,7 +509,7 @@ class _Recovery:
 
 
 def _fits(segment: Segment, file: SegmentFile, key: int) -> bool:
-    """Whether a piece's segment is the one in a file."""
+    """Return whether a piece's segment is the one in a file."""
     header = file.header
     return (
         header is not None

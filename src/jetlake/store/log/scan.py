@@ -88,7 +88,7 @@ class Scan:
         self.last_time_ns = 0
 
     def only(self, places: list[int]) -> Scan:
-        """The messages at these places of the columns, without the rest."""
+        """Return the messages at these places of the columns, without the rest."""
         part = Scan(self.position, self.end)
         part.sequences = array("Q", (self.sequences[place] for place in places))
         part.offsets = array("I", (self.offsets[place] for place in places))
@@ -233,7 +233,7 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
 
 
 def _tombstone_end(data: bytes, at: int, sequence: int, length: int) -> int:
-    """The last sequence that a tombstone removes: its own, unless the tombstone covers a range."""
+    """Return the last sequence that a tombstone removes: its own, unless the tombstone covers a range."""
     if sequence & ERASED == 0 and length == RANGE_TOMBSTONE_SIZE:
         return tombstone_last(data, at)
     return sequence & SEQUENCE_MASK
@@ -256,7 +256,7 @@ def headers_in(data: bytes, seed: int, time_ns: int) -> list[tuple[int, int, byt
 
 
 def _in_order(found: Scan, start_position: int) -> Scan:
-    """The same without records that stand in the wrong place: a disk wrote a good record over another one.
+    """Return the same without records that stand in the wrong place: a disk wrote a good record over another one.
 
     As many as possible are kept, so that such a write costs the record it went over and no other.
     """
@@ -283,7 +283,7 @@ def _in_order(found: Scan, start_position: int) -> Scan:
 
 
 def _longest_rise(values: array[int], floor: int) -> list[int]:
-    """The places of as many values as possible, each greater than the one before it, and all than the floor."""
+    """Return the places of as many values as possible, each greater than the one before it, and all than the floor."""
     ends: list[int] = []  # the smallest value that ends a rise of each length
     places: list[int] = []  # where it stands
     before: list[int] = []

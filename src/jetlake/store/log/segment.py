@@ -64,7 +64,7 @@ class RowLoader(Protocol):
         ...
 
     def load_postings(self, segment: Segment) -> Postings:
-        """The postings of a segment."""
+        """Return the postings of a segment."""
         ...
 
     def hold(self, segment: Segment, part: str, size: int) -> None:
@@ -73,7 +73,7 @@ class RowLoader(Protocol):
 
 
 def pack_live(live: bytearray, live_count: int) -> bytes:
-    """Which rows live, in few bytes; none when all do."""
+    """Return which rows live, in few bytes; none when all do."""
     return b"" if live_count == len(live) else zlib.compress(live, 1)
 
 
@@ -221,7 +221,7 @@ class Segment(Block):
             self.peeks = 0
 
     def pack_filed(self) -> bytes:
-        """Which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
+        """Return which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
         return pack_live(self.live, self.live_count) if _is_set(self, "live") else self.packed_live
 
     def release_all(self, piece: PieceParts) -> None:
@@ -247,7 +247,7 @@ class Segment(Block):
         return self._postings
 
     def explains_itself(self, last: int) -> bool:
-        """Whether the file tells of everything up to this sequence that is gone from it, without other files."""
+        """Return whether the file tells of everything up to this sequence that is gone from it, without other files."""
         if not self.generation or self.dead_records:
             return False
         return last <= max(self.explained, self.last_row_sequence)
@@ -335,7 +335,7 @@ class Segment(Block):
     # Reading
 
     def bytes_between(self, start: int, end: int) -> tuple[bytes, int]:
-        """A buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.
+        """Return a buffer that holds the file's bytes from `start` to `end`, and where in the file the buffer begins.
 
         Raises:
             DamagedSegmentError: the file is shorter than it was.
@@ -363,7 +363,7 @@ class Segment(Block):
         return message
 
     def _peek(self, row: int) -> StoredMessage | None:
-        """A message of a filed segment whose columns are released, and need not be read for so few.
+        """Return a message of a filed segment whose columns are released, and need not be read for so few.
 
         A record tells by itself whether it is the right one.
         """
@@ -377,7 +377,7 @@ class Segment(Block):
         return message if message is not None and message.sequence == self.sequence_of(row) else None
 
     def _load_at(self, offset: int, size: int) -> StoredMessage | None:
-        """The message whose record is there; None when there is no good one."""
+        """Return the message whose record is there; None when there is no good one."""
         end = offset + size
         if self.file.tail.offsets or end > self.size:
             data, base = self.bytes_between(offset, end)
@@ -434,7 +434,7 @@ class Segment(Block):
         subject_ids: array[int] | list[int],
         names: list[bytes],
     ) -> list[StoredMessage]:
-        """The messages of rows that lie close together, from one buffer."""
+        """Return the messages of rows that lie close together, from one buffer."""
         try:
             data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
         except OSError:
@@ -444,7 +444,7 @@ class Segment(Block):
         return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
 
     def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
-        """The messages up to the first that the disk does not give back; that one raises when it is asked for."""
+        """Give the messages up to the first that the disk does not give back; that one raises when it is asked for."""
         messages = [self.load(self.row_of(sequences[0]), names)]
         for sequence in sequences[1:]:
             try:
@@ -467,7 +467,7 @@ def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -
 
 
 def _unpacked(first: int, packed: bytes) -> array[int] | None:
-    """The sequences of rows, from the mask of those that there are; None when none is missing."""
+    """Return the sequences of rows, from the mask of those that there are; None when none is missing."""
     if not packed:
         return None
     present = zlib.decompress(packed)

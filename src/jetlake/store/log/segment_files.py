@@ -112,7 +112,7 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
 
 
 def _is_unwritten(disk: Disk, handle: int, size: int) -> bool:
-    """Whether a file has no more than the beginning of a header, and perhaps zeros behind it."""
+    """Return whether a file has no more than the beginning of a header, and perhaps zeros behind it."""
     if size > _UNWRITTEN_BYTES_MAX:
         return False
     data = disk.read(handle, size, 0).rstrip(b"\0")
@@ -122,7 +122,7 @@ def _is_unwritten(disk: Disk, handle: int, size: int) -> bool:
 def _sort_out(
     files: list[SegmentFile], key: int, folder: Path, note: Callable[[str], None]
 ) -> tuple[dict[int, SegmentFile], list[str]]:
-    """The stream's files by number, and the names of others; a damaged header leaves it to the records to tell."""
+    """Give the stream's files by number, and the names of others; a damaged header leaves it to the records to tell."""
     own: dict[int, SegmentFile] = {}
     foreign: list[str] = []
     elsewhere: list[SegmentFile] = []

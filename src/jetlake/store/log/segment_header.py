@@ -38,7 +38,7 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
     high_water: int
 
     def pack(self) -> bytes:
-        """The bytes of the header."""
+        """Return the bytes of the header."""
         flags = _COMPACTED if self.generation else 0
         body = _HEADER.pack(
             _MAGIC,
@@ -53,18 +53,18 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
         return body + _HASH.pack(xxh3_64_intdigest(body))
 
     def at_generation(self, generation: int) -> SegmentHeader:
-        """The same header for a rewritten file."""
+        """Return the same header for a rewritten file."""
         return msgspec.structs.replace(self, generation=generation)
 
     @staticmethod
     def begins_with(data: bytes) -> bool:
-        """Whether a header may begin with these bytes, however few they are."""
+        """Return whether a header may begin with these bytes, however few they are."""
         start = _MAGIC + FORMAT_VERSION.to_bytes(2, "little")
         return data[: len(start)] == start[: len(data)]
 
     @staticmethod
     def unpack(data: bytes) -> SegmentHeader | None:
-        """The header, or None when these bytes are none of this version."""
+        """Return the header, or None when these bytes are none of this version."""
         if len(data) < HEADER_SIZE:
             return None
         body = data[: _HEADER.size]
@@ -76,12 +76,12 @@ class SegmentHeader(msgspec.Struct, gc=False, frozen=True):
 
 
 def segment_name(number: int) -> str:
-    """The file name of a segment; names sort as their numbers do."""
+    """Return the file name of a segment; names sort as their numbers do."""
     return f"{number:010d}{_SUFFIX}"
 
 
 def segment_number(name: str) -> int | None:
-    """The number in a file name, or None when it is not a segment's."""
+    """Return the number in a file name, or None when it is not a segment's."""
     stem, dot, suffix = name.partition(".")
     if dot + suffix != _SUFFIX or not stem.isascii() or not stem.isdigit() or len(stem) != 10:
         return None

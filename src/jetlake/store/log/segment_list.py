@@ -52,7 +52,7 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
     lost: list[Range]
 
     def end_of(self, number: int) -> int:
-        """The last sequence that is a segment's; 0 when it is not known."""
+        """Return the last sequence that is a segment's; 0 when it is not known."""
         following = self.segments.get(number + 1, 0)
         return self.ends.get(number) or max(following - 1, 0)
 
@@ -259,7 +259,7 @@ def _strike(number: int, segments: dict[int, int], ends: dict[int, int]) -> None
 
 
 def _sealed(body: bytes, offset: int, key: int) -> bytes:
-    """A header or an entry with its hash, which depends on where it stands and on the stream's key."""
+    """Return a header or an entry with its hash, which depends on where it stands and on the stream's key."""
     return body + _HASH.pack(xxh3_64_intdigest(body, (key + offset) % (1 << 64)))
 
 

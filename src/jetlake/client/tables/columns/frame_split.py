@@ -63,7 +63,7 @@ def split_frames(buffer: bytearray, fill: int) -> Split:
 
 
 def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
-    """The fast way, or None when the buffer holds anything but plain messages one after the other."""
+    """Split a buffer the fast way; None when it holds anything but plain messages one after the other."""
     if fill < 16:
         return None
     octets = np.frombuffer(buffer, np.uint8, fill)
@@ -121,7 +121,7 @@ def split_frames_vectorised(buffer: bytearray, fill: int) -> Split | None:
 
 
 def _numbers_before(octets: NDArray[np.uint8], position: Positions) -> tuple[Positions, Positions]:
-    """The decimal number that ends right before each position, and how many digits it has."""
+    """Return the decimal number that ends right before each position, and how many digits it has."""
     number = np.zeros(len(position), np.int64)
     digits = np.zeros(len(position), np.int64)
     active = np.ones(len(position), np.bool_)
@@ -139,7 +139,7 @@ def _numbers_before(octets: NDArray[np.uint8], position: Positions) -> tuple[Pos
 
 
 def split_frames_by_loop(buffer: bytearray, fill: int) -> Split:
-    """The plain way: line by line; understands everything that a server may send.
+    """Split a buffer line by line; understands everything that a server may send.
 
     Raises:
         ProtocolError: the bytes are not what a server sends.

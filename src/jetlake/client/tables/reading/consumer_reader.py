@@ -36,7 +36,7 @@ _INACTIVE_S = 60.0
 def read_by_consumer(
     connection: SocketConnection, partition: ReadPartition, options: ReadOptions, first: int
 ) -> Iterator[MessageColumns]:
-    """The messages of the partition from sequence `first` on.
+    """Yield the messages of the partition from sequence `first` on.
 
     Raises:
         ApiError: the server refused the consumer.
@@ -80,7 +80,7 @@ def _config(name: str, partition: ReadPartition, first: int) -> ConsumerConfig:
 def _deliveries(
     pull: _Pull, buffer: ReadBuffer, partition: ReadPartition, options: ReadOptions, consumer: str, first: int
 ) -> Iterator[MessageColumns]:
-    """What the consumer delivers, up to the end of the range."""
+    """Yield what the consumer delivers, up to the end of the range."""
     next_sequence = first
     pull.keep_going(partition.end - next_sequence)
     while True:

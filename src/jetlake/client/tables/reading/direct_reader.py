@@ -26,7 +26,7 @@ _LAG_PAUSE_S = 0.05
 def read_by_direct_get(
     connection: SocketConnection, partition: ReadPartition, options: ReadOptions, first: int
 ) -> Iterator[MessageColumns]:
-    """The messages of the partition from sequence `first` on, in order.
+    """Yield the messages of the partition from sequence `first` on, in order.
 
     Raises:
         UnsupportedStreamError: the stream is gone or does not answer direct gets any more.

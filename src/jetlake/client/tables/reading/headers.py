@@ -12,7 +12,7 @@ __all__ = ["header_maps"]
 
 
 def header_maps(blocks: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The blocks as `map<string, list<string>>`: empty, never null, for messages without headers.
+    """Return the blocks as `map<string, list<string>>`: empty, never null, for messages without headers.
 
     Null would do as well for reading, but Spark's Arrow writer slows down with the square of the rows when a map
     column holds nulls, and what is read here is often written again.
@@ -48,7 +48,7 @@ def header_maps(blocks: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _pairs(block: bytes) -> list[tuple[str, str]]:
-    """The block's pairs as valid text; a block that is none gives nothing, for publishers may send any bytes."""
+    """Return the block's pairs as valid text; a block that is none gives nothing, for publishers may send any bytes."""
     try:
         pairs = Headers(block).items()
     except BadHeaderError:

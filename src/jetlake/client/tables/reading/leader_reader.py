@@ -33,7 +33,7 @@ _WINDOW = 512
 def read_by_leader(
     connection: SocketConnection, partition: ReadPartition, options: ReadOptions, first: int
 ) -> Iterator[MessageColumns]:
-    """The messages of the partition from sequence `first` on, in order.
+    """Yield the messages of the partition from sequence `first` on, in order.
 
     Raises:
         UnsupportedStreamError: the stream is gone, or the login may not read it this way.
@@ -60,7 +60,7 @@ def read_by_leader(
 
 
 def _sequences(partition: ReadPartition, first: int) -> Iterator[int]:
-    """The partition's sequences from `first` on."""
+    """Yield the partition's sequences from `first` on."""
     for run_first, run_last in (
         partition.runs if partition.runs is not None else ((partition.first, partition.end - 1),)
     ):
@@ -68,7 +68,7 @@ def _sequences(partition: ReadPartition, first: int) -> Iterator[int]:
 
 
 def _get(connection: SocketConnection, subject: bytes, sequences: list[int], timeout_s: float) -> list[Msg]:
-    """The answers for all these sequences, in their order, asked for in one go."""
+    """Return the answers for all these sequences, in their order, asked for in one go."""
     inbox = connection.new_inbox()
     sid = connection.subscribe(inbox + b".*")
     connection.send(

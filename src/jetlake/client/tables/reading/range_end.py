@@ -13,7 +13,7 @@ __all__ = ["next_in_range"]
 
 
 def next_in_range(options: ReadOptions, partition: ReadPartition, sequence: int) -> int | None:
-    """The partition's next message from that sequence on, by the word of the stream's leader; None when there is none.
+    """Ask the stream's leader for the partition's next message from that sequence on; None when there is none.
 
     Whoever reads may have been served by a replica that lags; that nothing more came does not prove that there is
     nothing more.

@@ -34,7 +34,7 @@ _READERS = {
 def read_range(
     partition: ReadPartition, options: ReadOptions, on_lost: Callable[[int], object] | None = None
 ) -> Iterator[MessageColumns]:
-    """The partition's messages, each exactly once, in order; a connection that breaks is replaced.
+    """Yield the partition's messages, each exactly once, in order; a connection that breaks is replaced.
 
     Args:
         on_lost: called at the end with the number of messages that are lost, if there are any.

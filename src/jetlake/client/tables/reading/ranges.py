@@ -27,7 +27,7 @@ def position_range(
     now_ns: int,
     subjects: tuple[str, ...],
 ) -> tuple[SequenceRange, bool]:
-    """The sequences from one position to another, and whether they begin with whatever the stream begins with."""
+    """Give the sequences from one position to another, and whether they begin with whatever the stream begins with."""
     first = start_sequence(api, version, info, start, now_ns, subjects)
     last = end_sequence(api, version, info, end, now_ns, subjects)
     return SequenceRange(first, last), is_open(info, start, first)

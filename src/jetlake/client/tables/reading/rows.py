@@ -36,7 +36,7 @@ class RowBuilder:
         self._columns = [_MAKERS[field.name](field.type, stream) for field in schema]
 
     def build(self, messages: MessageColumns) -> pa.RecordBatch:
-        """The messages as one record batch.
+        """Return the messages as one record batch.
 
         Raises:
             BadPayloadError: a payload could not be decoded, and that is an error.

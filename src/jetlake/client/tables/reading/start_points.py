@@ -18,7 +18,7 @@ __all__ = ["end_sequence", "is_open", "sequence_at_time", "start_sequence"]
 def start_sequence(
     api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int, subjects: tuple[str, ...]
 ) -> int:
-    """The first sequence to read; `last:N` counts messages that match the filters."""
+    """Return the first sequence to read; `last:N` counts messages that match the filters."""
     first, after = max(info.state.first_seq, 1), info.state.last_seq + 1
     time_ns = position.time_ns(now_ns)
     if time_ns is not None:
@@ -35,7 +35,7 @@ def start_sequence(
 
 
 def is_open(info: StreamInfo, position: Position, sequence: int) -> bool:
-    """Whether that position, found at `sequence`, means the stream's beginning as it is when it is read.
+    """Return whether that position, found at `sequence`, means the stream's beginning as it is when it is read.
 
     Only a sequence that was named is meant as it stands; every other position means messages that are still there.
     """
@@ -45,7 +45,7 @@ def is_open(info: StreamInfo, position: Position, sequence: int) -> bool:
 def end_sequence(
     api: StreamApi, version: Version, info: StreamInfo, position: Position, now_ns: int, subjects: tuple[str, ...]
 ) -> int:
-    """The sequence behind the last to read: a sequence is meant inclusively, a time exclusively."""
+    """Return the sequence behind the last to read: a sequence is meant inclusively, a time exclusively."""
     after = info.state.last_seq + 1
     if position.kind == "sequence":
         return min(position.value + 1, after)
@@ -53,7 +53,7 @@ def end_sequence(
 
 
 def sequence_at_time(api: StreamApi, version: Version, info: StreamInfo, time_ns: int) -> int:
-    """The first sequence that was stored at that time or later; the one behind the last when there is none."""
+    """Return the first sequence that was stored at that time or later; the one behind the last when there is none."""
     name = info.config.name
     if version >= BATCH_DIRECT_GET or info.config.retention is not RetentionPolicy.LIMITS:
         message = api.message_at(name, time_ns)

@@ -31,7 +31,7 @@ def plan_pieces(
     planned: StreamOffset,
     note: str = "",
 ) -> list[ReadPartition]:
-    """The pieces of a range, which follow each other, as tasks.
+    """Return the pieces of a range, which follow each other, as tasks.
 
     Args:
         planned: the end of the batch.
@@ -72,7 +72,7 @@ def plan_pieces(
 def _counts(
     api: StreamApi, info: StreamInfo, options: ReadOptions, edges: list[int], planned: StreamOffset
 ) -> list[int] | None:
-    """How many messages match in each piece.
+    """Return how many messages match in each piece.
 
     A batch that is planned again may have fewer than it was planned with. What is missing is expected of the first
     piece, from whose beginning it went; so its task finds it missing.

@@ -65,11 +65,11 @@ class Authenticator:
         self._decoy = max(hashes, key=lambda secret: secret.reveal()[4:6], default=None)
 
     def knows(self, name: str) -> bool:
-        """Whether there is a user of this name; an unknown one may be a password typed into the wrong field."""
+        """Return whether there is a user of this name; an unknown one may be a password typed into the wrong field."""
         return name in self._users
 
     def is_slow(self, connect: ConnectOptions) -> bool:
-        """Whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
+        """Return whether `authenticate` will compute a bcrypt hash, and so belongs into a thread."""
         if _is_hash(self._token):
             return bool(connect.auth_token)
         return bool(connect.user) and self._decoy is not None
@@ -130,7 +130,7 @@ class Authenticator:
 
 
 def _is_system_only(options: Options) -> bool:
-    """Whether nothing but the system account is configured: then clients without credentials use the global one."""
+    """Return whether only the system account is configured: clients without credentials use the global one."""
     names = {*(user.account for user in options.users), *(account.name for account in options.accounts)}
     return names == {options.system_account}
 

@@ -40,7 +40,7 @@ class ConnectOptions(Struct, frozen=True, kw_only=True):
     new_account: bool = False
 
     def has_credentials(self) -> bool:
-        """Whether the client offers any credentials."""
+        """Return whether the client offers any credentials."""
         return bool(self.user or self.password or self.auth_token or self.nkey or self.sig or self.jwt)
 
     def completed_by(self, credentials: dict[str, str]) -> ConnectOptions:

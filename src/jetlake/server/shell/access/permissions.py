@@ -25,23 +25,23 @@ class SubjectRules:
         self._denied: Sublist[bytes] = _sublist(self.deny)
 
     def permits_literal(self, subject: bytes) -> bool:
-        """Whether a message on this subject is permitted."""
+        """Return whether a message on this subject is permitted."""
         if self.allow is not None and not self._allowed.match(subject):
             return False
         return not self._denied.match(subject)
 
     def denies_literal(self, subject: bytes) -> bool:
-        """Whether the deny list alone forbids this subject."""
+        """Return whether the deny list alone forbids this subject."""
         return bool(self._denied.match(subject))
 
     def permits_pattern(self, pattern: bytes, queue: bytes) -> bool:
-        """Whether a subscription on this pattern is permitted: covered by the allow list, and not by the deny list."""
+        """Return whether a subscription on this pattern is permitted: allowed, and not denied."""
         if self.allow is not None and not any(_covers(rule, pattern, queue) for rule in self.allow):
             return False
         return not any(_covers(rule, pattern, queue) for rule in self.deny)
 
     def denies_part_of(self, pattern: bytes) -> bool:
-        """Whether some of the subjects that the pattern matches are denied."""
+        """Return whether some of the subjects that the pattern matches are denied."""
         return has_wildcards(pattern) and any(overlaps(subject, pattern) for subject, queue in self.deny if not queue)
 
 
@@ -82,7 +82,7 @@ class PermissionCheck:
         self._replies: dict[bytes, tuple[int, int]] = {}  # reply -> when its message was delivered, answers so far
 
     def may_publish(self, subject: bytes) -> bool:
-        """Whether the user may publish to this subject."""
+        """Return whether the user may publish to this subject."""
         if self._publish is None:
             return True
         allowed = self._answers.get(subject)
@@ -93,7 +93,7 @@ class PermissionCheck:
         return allowed or self._may_answer(subject)
 
     def may_subscribe(self, subject: bytes, queue: bytes) -> bool:
-        """Whether the user may subscribe to this pattern, in this queue group."""
+        """Return whether the user may subscribe to this pattern, in this queue group."""
         return self._subscribe is None or self._subscribe.permits_pattern(subject, queue)
 
     def filter_for(self, pattern: bytes) -> Callable[[bytes, bytes], bool] | None:

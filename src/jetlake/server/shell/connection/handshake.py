@@ -286,7 +286,7 @@ class Handshake:
         return True
 
     def is_authenticated(self) -> bool:
-        """Whether the client may send anything: it is authenticated, or clients without credentials are let in."""
+        """Tell whether the client may send anything: it is authenticated, or clients without credentials are let in."""
         if self._session.identity is None:
             default = self._settings.authenticator.default
             return default is not None and self._bind(default)

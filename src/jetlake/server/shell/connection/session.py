@@ -60,7 +60,7 @@ class Session:
         return limit if 0 <= limit < server_max else server_max
 
     def may_publish(self, subject: bytes) -> bool:
-        """Whether the client may publish to this subject."""
+        """Return whether the client may publish to this subject."""
         if subject.startswith(RESERVED_SUBJECTS):
             return False
         return self.permissions is None or self.permissions.may_publish(subject)
@@ -73,5 +73,5 @@ class Session:
 
 
 def may_subscribe(subject: bytes, queue: bytes, permissions: PermissionCheck | None) -> bool:
-    """Whether these permissions allow the subscription."""
+    """Return whether these permissions allow the subscription."""
     return queue != _RESERVED_QUEUE and (permissions is None or permissions.may_subscribe(subject, queue))

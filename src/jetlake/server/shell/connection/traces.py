@@ -14,7 +14,7 @@ _SECRETS = re.compile(
 
 
 def describe_frame(frame: Frame, payload_max: int = 0) -> str:
-    """One line for a frame that came in; of a payload so many bytes at most, 0 = all."""
+    """Return one line for a frame that came in; of a payload so many bytes at most, 0 = all."""
     if isinstance(frame, Pub):
         verb = "HPUB" if frame.header else "PUB"
         line = _join(verb, frame.subject, frame.reply, len(frame.header) + len(frame.payload))
@@ -32,7 +32,7 @@ def describe_frame(frame: Frame, payload_max: int = 0) -> str:
 
 
 def describe_output(data: bytes) -> list[str]:
-    """One line for each frame that goes out: of messages the first line alone."""
+    """Return one line for each frame that goes out: of messages the first line alone."""
     lines = []
     position = 0
     while position < len(data):
@@ -48,7 +48,7 @@ def describe_output(data: bytes) -> list[str]:
 
 
 def redact(json: bytes) -> bytes:
-    """The text of CONNECT without what only the client should know."""
+    """Return the text of CONNECT without what only the client should know."""
     return _SECRETS.sub(rb'\1"[REDACTED]"', json)
 
 

@@ -125,7 +125,7 @@ class Monitoring:
         return f"{scheme}://[{host}]:{self.port}/" if ":" in host else f"{scheme}://{host}:{self.port}/"
 
     def make_room(self, peer: str) -> bool:
-        """Whether a new connection of this peer is accepted; where there are too many, it replaces an idle one.
+        """Return whether a new connection of this peer is accepted; where there are too many, it replaces an idle one.
 
         A client that opens many connections and sends its requests slowly does not block the others.
         """
@@ -140,7 +140,7 @@ class Monitoring:
         return True
 
     def has_room_for_body(self) -> bool:
-        """Whether another large body is received: only so many at a time, whoever sends them."""
+        """Return whether another large body is received: only so many at a time, whoever sends them."""
         receiving = sum(exchange.unread is not None and exchange.unread[1] > _REQUEST_MAX for exchange in self.sockets)
         return receiving < _LARGE_BODIES_MAX
 
@@ -152,7 +152,7 @@ class Monitoring:
         await asyncio.sleep(0)
 
     def serves(self, host: str) -> bool:
-        """Whether a request for this `Host` is answered.
+        """Return whether a request for this `Host` is answered.
 
         On the loopback interface only addresses and `localhost` are, against DNS rebinding: a page of another site
         whose name resolves to this machine must not read the reports.
@@ -169,7 +169,7 @@ class Monitoring:
         return True
 
     def knows(self, target: str) -> bool:
-        """Whether the path belongs to monitoring, and not to the further pages."""
+        """Return whether the path belongs to monitoring, and not to the further pages."""
         path = target.partition("?")[0].rstrip("/")
         return self.pages is None or path in _REPORTS or path in _LINKS
 

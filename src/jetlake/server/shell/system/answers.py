@@ -106,7 +106,7 @@ def server_answer(server: ServerView, name: str, body: bytes) -> bytes | None:
 
 
 def _is_asked(server: ServerView, query: Query) -> bool:
-    """Whether the filters of a request fit this server, which has neither cluster nor tags."""
+    """Return whether the filters of a request fit this server, which has neither cluster nor tags."""
     options = server.settings.options
     domain = options.jetstream.domain if options.jetstream is not None else ""
     own = {"server_name": server.info.name, "host": options.host, "domain": domain, "cluster": ""}

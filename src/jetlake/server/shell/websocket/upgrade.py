@@ -75,7 +75,7 @@ def forwarded_address(headers: Headers) -> str:
 
 
 def is_browser(headers: Headers) -> bool:
-    """Whether the client is a page, for which messages are cut into small frames."""
+    """Return whether the client is a page, for which messages are cut into small frames."""
     return _header(headers, "User-Agent").startswith("Mozilla/")
 
 

@@ -74,7 +74,7 @@ class Archive:
         return False
 
     def checkpoint(self, settings: PipelineSettings) -> str:
-        """Where its place is kept: inside the archive, so that the two are moved and deleted together."""
+        """Return where the checkpoint is kept: inside the archive, so that the two are moved and deleted together."""
         return settings.checkpoint or f"{self.target.rstrip('/')}/{NOTES}/checkpoint"
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
@@ -156,7 +156,7 @@ class Archive:
         return run.closing.enter_context(locked(files, self.name))
 
     def _arranged(self, frame: DataFrame) -> DataFrame:
-        """The batch with its folders' columns; a task writes one file per folder, not every task one."""
+        """Return the batch with its folders' columns; a task writes one file per folder, not every task one."""
         arranged = self.partitioning.added_to(frame)
         return arranged.sortWithinPartitions(*self.partitioning.columns, "sequence")
 
@@ -166,7 +166,7 @@ class Archive:
         return compact(run.spark, self.target, self.format, self.compact_bytes)
 
     def _claim(self, run: Run) -> str:
-        """The archive's own id, after making sure that the folder is ours to go on with.
+        """Return the archive's own id, after making sure that the folder is ours to go on with.
 
         Raises:
             ConfigError: the folder holds the archive of another stream, or was written otherwise or elsewhere.
@@ -208,6 +208,6 @@ def _holds_data(files: FileSystem) -> bool:
 
 
 def archive_facts(files: FileSystem) -> Mapping[str, Any] | None:
-    """What a folder says of itself, or None when it is no archive of ours."""
+    """Return what a folder says of itself, or None when it is no archive of ours."""
     found = files.read_json(_DESCRIPTION)
     return found if isinstance(found, dict) else None

@@ -10,7 +10,7 @@ __all__ = ["finished_end", "require_same_stream"]
 
 
 def finished_end(checkpoint: FileSystem, stream: str) -> int | None:
-    """The sequence behind the last finished batch; None when no batch is finished."""
+    """Return the sequence behind the last finished batch; None when no batch is finished."""
     names = [path.rpartition("/")[2] for path in checkpoint.files("commits")]
     batches = [int(name) for name in names if name.isdigit()]
     end = _end(checkpoint, max(batches), stream) if batches else None

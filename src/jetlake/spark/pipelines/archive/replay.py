@@ -120,11 +120,11 @@ class Replay:
         return {"source": self.source, "stream": self.target, "checkpoint": self.checkpoint(settings)}
 
     def checkpoint(self, settings: PipelineSettings) -> str:
-        """Where its place is kept until it is done."""
+        """Return where the checkpoint is kept until the replay is done."""
         return settings.checkpoint or f"{self.source.rstrip('/')}/{NOTES}/replays/{self.fingerprint()}"
 
     def fingerprint(self) -> str:
-        """The same for the same replay, whatever its pace."""
+        """Return the same for the same replay, whatever its pace."""
         parts = [self.target, list(self.selection.conditions()), list(self.subject_map)]
         return f"{self.target}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]}"
 
@@ -192,14 +192,14 @@ class Replay:
         run.facts["there already"] = duplicates
 
     def _advised(self, reason: str, target: ReplayTarget) -> str:
-        """The reason of a refused message, with what to do when the stream does not take its subject."""
+        """Return the reason of a refused message, with what to do when the stream does not take its subject."""
         if not any(words in reason for words in _WRONG_SUBJECT):
             return reason
         takes = ", ".join(target.subjects)
         return f"{reason}; stream {self.target} takes {takes}: rename subjects by --subject-map 'FROM:TO'"
 
     def _kept(self, place: FileSystem) -> Mapping[str, Any]:
-        """What an earlier run of the same replay has written down."""
+        """Return what an earlier run of the same replay has written down."""
         if self.restart:
             if not self.dry_run:
                 place.delete(_NOTE)
@@ -244,7 +244,7 @@ class Replay:
         return {**settings.connection, "stream": self.target, "messageId": "column", "ledger": "none"}
 
     def _one_stream(self, messages: DataFrame) -> str:
-        """The stream whose messages these are.
+        """Return the stream whose messages these are.
 
         Raises:
             ConfigError: they are of several, or some of them lack what every message has.
@@ -267,7 +267,7 @@ class Replay:
         return streams[0] if streams else ""
 
     def _held(self, run: Run, stream: str, target: ReplayTarget) -> DataFrame | None:
-        """The sequences that the target holds from an earlier replay of the same stream; None when there are none.
+        """Give the sequences that the target holds from an earlier replay of the same stream; None when there are none.
 
         Raises:
             ConfigError: the target is the archived stream itself and still holds what was archived.
@@ -292,7 +292,7 @@ class Replay:
         return 0 if held is None else messages.join(held, "sequence", "left_semi").count()
 
     def _plan(self, messages: DataFrame, rows_max: int) -> tuple[_Extent, list[tuple[int, int]]]:
-        """What there is to do, and in which slices of sequences."""
+        """Return what there is to do, and in which slices of sequences."""
         figures = messages.select(
             sql.count("*").alias("rows"),
             sql.min("sequence").alias("first"),

@@ -27,7 +27,7 @@ _WIDENED = {
 
 
 def archive_schema(raw_headers: bool = False) -> StructType:
-    """The columns of an archive, `ARCHIVE_COLUMNS` as Spark's own value."""
+    """Return the columns of an archive, `ARCHIVE_COLUMNS` as Spark's own value."""
     schema = StructType().add("stream", "string").add("sequence", "long").add("subject", "string")
     schema = schema.add("timestamp", "timestamp").add("headers", MapType(StringType(), ArrayType(StringType())))
     schema = schema.add("data", "binary")
@@ -35,7 +35,7 @@ def archive_schema(raw_headers: bool = False) -> StructType:
 
 
 def read_archive(spark: SparkSession, source: str, format_name: str = "", *, has_times: bool = False) -> DataFrame:
-    """The messages in a folder.
+    """Return the messages in a folder.
 
     Args:
         format_name: of the files, for a folder that no archive has written.

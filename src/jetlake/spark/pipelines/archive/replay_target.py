@@ -46,7 +46,7 @@ class ReplayTarget:
 
     @classmethod
     def of(cls, info: StreamInfo) -> ReplayTarget:
-        """The target that a server describes."""
+        """Return the target that a server describes."""
         return cls(
             name=info.config.name,
             created=info.created,
@@ -62,7 +62,7 @@ class ReplayTarget:
         return self.last_sequence - self.messages
 
     def id_suffix(self) -> str:
-        """What message ids end with, so that the stream does not know again what it no longer holds.
+        """Return what message ids end with, so that the stream does not know again what it no longer holds.
 
         A stream remembers an id for its duplicate window even when the message was purged, and would drop the message
         that is to replace it. The same suffix as long as nothing is removed, so that a repeated publish is known.
@@ -70,14 +70,14 @@ class ReplayTarget:
         return f"#{self.removed}" if self.keeps_all and self.removed else ""
 
     def note(self, kept: Mapping[str, Any], fingerprint: str, next_sequence: int) -> dict[str, Any]:
-        """What is written down when all messages below a sequence are acknowledged, beside what is known of others."""
+        """Return what is saved when all messages below a sequence are acknowledged, beside what is known of others."""
         others = {made: place for made, place in _targets(kept).items() if made != self.created}
         newest = dict(list(others.items())[-_TARGETS_MAX + 1 :])
         own = {"next": next_sequence, "last_sequence": self.last_sequence}
         return {"fingerprint": fingerprint, "targets": {**newest, self.created: own}}
 
     def resume(self, kept: Mapping[str, Any]) -> Resumption:
-        """Where to go on, by what an earlier run has written down about the same replay.
+        """Return where to go on, by what an earlier run has written down about the same replay.
 
         A stream that keeps its messages is asked itself what it holds. The note counts only for one that removes
         messages on its own, and only when it is about this very stream.
@@ -94,7 +94,7 @@ class ReplayTarget:
 
 
 def _targets(kept: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
-    """What was written down of streams, by when they were made."""
+    """Return what was written down of streams, by when they were made."""
     targets = kept.get("targets", {})
     return targets if isinstance(targets, Mapping) else {}
 

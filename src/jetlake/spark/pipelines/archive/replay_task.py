@@ -87,7 +87,7 @@ class ReplayTask:
 
 
 def renamed(*subject_map: tuple[str, str]) -> UserDefinedFunctionLike:
-    """A function that renames a column of subjects, for a replay that is written by Spark's own sink."""
+    """Return a function that renames a column of subjects, for a replay that is written by Spark's own sink."""
 
     def rename_all(subjects: pa.Array) -> pa.Array:
         rename = _renaming(subject_map)

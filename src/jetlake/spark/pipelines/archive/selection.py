@@ -41,7 +41,7 @@ class Selection:
         return self.from_time is not None or self.to_time is not None
 
     def conditions(self) -> list[str]:
-        """The limits in SQL."""
+        """Return the limits in SQL."""
         found = []
         if self.stream:
             found.append(f"stream = {_text(self.stream)}")
@@ -58,7 +58,7 @@ class Selection:
         return found
 
     def of(self, frame: DataFrame) -> DataFrame:
-        """The messages that are meant."""
+        """Return the messages that are meant."""
         for condition in self.conditions():
             frame = frame.where(condition)
         return frame
@@ -73,7 +73,7 @@ def _timestamp(time_ns: int) -> str:
 
 
 def subject_pattern(subject: str) -> str:
-    """A subject pattern as a regular expression of Java: `*` is one token, `>` the rest."""
+    """Return a subject pattern as a regular expression of Java: `*` is one token, `>` the rest."""
     special = "\\^$.|?*+()[]{}-"
     pieces = []
     for token in subject.split("."):

@@ -60,7 +60,7 @@ class Verify:
         return False
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
-        """What is compared."""
+        """Return what is compared."""
         return {"stream": self.stream, "archive": self.target}
 
     def check(self, settings: PipelineSettings) -> None:

@@ -58,7 +58,7 @@ class Death(NamedTuple):
 
 
 def message_at(connection: Mapping[str, str]) -> UserDefinedFunctionLike:
-    """A function of stream, sequence and the event's time in microseconds that gives the message that died.
+    """Return a function of stream, sequence and the event's time in microseconds that gives the message that died.
 
     One request each: dead letters are few. A function of columns, not of partitions, for those ask what columns there
     are, which declarative pipelines forbid.
@@ -82,7 +82,7 @@ def letter_rows(
     message: Callable[[str, int], StoredMessage | None],
     created_ns: Callable[[str], int | None],
 ) -> list[dict[str, Any]]:
-    """What is known of the messages that died.
+    """Return what is known of the messages that died.
 
     Args:
         message: gives the message of a stream's sequence.
@@ -130,7 +130,7 @@ def _created_ns(options: ConnectionOptions, stream: str) -> int | None:
 
 
 def message_row(message: StoredMessage | None) -> dict[str, Any]:
-    """A message as columns; they are empty when there is none."""
+    """Return a message as columns; they are empty when there is none."""
     if message is None:
         return {"subject": None, "timestamp": None, "headers": [], "data": None}
     grouped: dict[str, list[str]] = {}

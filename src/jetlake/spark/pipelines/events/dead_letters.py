@@ -49,7 +49,7 @@ DEATH_COLUMNS = ("stream", "consumer", "sequence", "reason", "description", "del
 
 
 def deaths(events: DataFrame) -> DataFrame:
-    """The events of dead messages."""
+    """Return the events of dead messages."""
     kinds = ", ".join(f"'{kind}', '{name}'" for kind, name in DEATHS.items())
     return events.select(
         sql.col("value.stream").alias("stream"),

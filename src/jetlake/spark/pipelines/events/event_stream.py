@@ -28,7 +28,7 @@ EVENT_FIELDS = (
 
 
 def events_config(*, max_age_s: float = 7 * 86_400, subjects: tuple[str, ...] = EVENT_SUBJECTS) -> dict[str, Any]:
-    """The options of the stream, for `JetStream.create_stream`."""
+    """Return the options of the stream, for `JetStream.create_stream`."""
     return {
         "description": "what the server says about streams and consumers",
         "subjects": list(subjects),

@@ -107,7 +107,7 @@ class Health(EventPipeline):
         return event_options(self.events, kinds, self.streams or ("*",))
 
     def publish_subject(self) -> str:
-        """The subject of rows that go to a stream."""
+        """Return the subject of rows that go to a stream."""
         return self.subject or f"{self.target.value}.consumers"
 
     def run(self, run: Run) -> None:

@@ -74,7 +74,7 @@ class DeltaSink:
         return True
 
     def _staged(self, staging: str) -> pa.RecordBatchReader | None:
-        """The rows that the tasks wrote, a few at a time; None when there are none."""
+        """Return the rows that the tasks wrote, a few at a time; None when there are none."""
         store, root = open_file_system(self._path)
         paths = [f"{root}/{path}" for path in self._files.files(staging) if path.endswith(".parquet")]
         filled = [path for path in paths if _open(store, path).metadata.num_rows]
@@ -119,7 +119,7 @@ def _deltalake() -> Any:
 
 
 def read_delta(spark: SparkSession, path: str, columns: StructType) -> DataFrame:
-    """The table's rows: its files are plain Parquet, of which the current version names those that count."""
+    """Return the table's rows: its files are plain Parquet, of which the current version names those that count."""
     files = _deltalake().DeltaTable(path).file_uris()
     if not files:
         return spark.createDataFrame([], columns)

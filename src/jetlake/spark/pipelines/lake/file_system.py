@@ -32,28 +32,28 @@ class FileSystem:
         self.root = str(self._root.toString())
 
     def path(self, relative: str = "") -> str:
-        """The whole path, for Spark's readers and writers."""
+        """Return the whole path, for Spark's readers and writers."""
         return f"{self.root}/{relative}" if relative else self.root
 
     def _at(self, relative: str) -> Any:
         return self._path_of(self._root, relative) if relative else self._root
 
     def exists(self, relative: str = "") -> bool:
-        """Whether there is a file or folder."""
+        """Return whether there is a file or folder."""
         return bool(self._system.exists(self._at(relative)))
 
     def is_file(self, relative: str = "") -> bool:
-        """Whether there is something, and no folder."""
+        """Return whether there is something, and no folder."""
         return self.exists(relative) and bool(self._system.getFileStatus(self._at(relative)).isFile())
 
     def modified_s(self, relative: str) -> float:
-        """When a file was last written, seconds since 1970; 0 when there is none."""
+        """Return when a file was last written, seconds since 1970; 0 when there is none."""
         if not self.exists(relative):
             return 0.0
         return int(self._system.getFileStatus(self._at(relative)).getModificationTime()) / 1000
 
     def files(self, relative: str = "") -> dict[str, int]:
-        """All files below a folder with their sizes, in order of their paths; none when it does not exist."""
+        """Return all files below a folder with their sizes, in order of their paths; none when it does not exist."""
         if not self.exists(relative):
             return {}
         found = {}
@@ -77,12 +77,12 @@ class FileSystem:
             raise SparkError(f"file {self.path(source)} could not be moved to {self.path(target)}")
 
     def read_json(self, relative: str) -> Any:
-        """The value in a file; None when there is no such file."""
+        """Return the value in a file; None when there is no such file."""
         content = self.read(relative)
         return json.loads(content) if content is not None else None
 
     def read(self, relative: str) -> bytes | None:
-        """The content of a file; None when there is no such file."""
+        """Return the content of a file; None when there is no such file."""
         if not self.exists(relative):
             return None
         stream = self._system.open(self._at(relative))

@@ -44,24 +44,24 @@ _WRITER_OPTIONS = {
 
 
 def writer_options(format_name: str) -> dict[str, str]:
-    """What Spark's writer of that format must be told so that nothing is lost."""
+    """Return what Spark's writer of that format must be told so that nothing is lost."""
     return dict(_WRITER_OPTIONS.get(format_name, {}))
 
 
 def is_data_file(path: str) -> bool:
-    """Whether a path inside the folder is a file of rows."""
+    """Return whether a path inside the folder is a file of rows."""
     return not any(part.startswith(("_", ".")) for part in PurePosixPath(path).parts)
 
 
 def file_name(path: str, batch: int, number: int) -> str:
-    """The place of a staged file: in its partition, under a name that says the batch."""
+    """Return the place of a staged file: in its partition, under a name that says the batch."""
     place = PurePosixPath(path)
     suffix = place.name.partition(".")[2]
     return str(place.with_name(f"batch-{batch:08d}-{number:05d}.{suffix}"))
 
 
 def batch_files(files: FileSystem) -> set[str]:
-    """The files of the last batch, which is repeated when Spark has not noted it as done."""
+    """Return the files of the last batch, which is repeated when Spark has not noted it as done."""
     notes = [path for path in files.files(BATCHES) if path.endswith(".json")]
     return {path for note in notes for path in files.read_json(note)["files"]}
 

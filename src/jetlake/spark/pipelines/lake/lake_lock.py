@@ -87,7 +87,7 @@ def _pid_namespace() -> str:
 
 
 def process_start(pid: int) -> str:
-    """When a process was started; empty when there is none, or the system does not say."""
+    """Return when a process was started; empty when there is none, or the system does not say."""
     # The name in brackets may hold blanks.
     words = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return words[19] if len(words) > 19 else ""
@@ -96,7 +96,7 @@ def process_start(pid: int) -> str:
 def is_alive(
     found: Mapping[str, Any], me: Writer, now_s: float, start_of: Callable[[int], str] = process_start
 ) -> bool:
-    """Whether the writer of a lock may still write: its process lives, or it was heard of lately."""
+    """Return whether the writer of a lock may still write: its process lives, or it was heard of lately."""
     if me.started and found.get("processes") == me.processes:
         return start_of(int(found.get("pid", 0))) == found.get("started")
     return now_s - float(found.get("seen", 0.0)) < _SILENT_S
@@ -135,7 +135,7 @@ class LakeLock:
         )
 
     def _holder(self) -> Mapping[str, Any]:
-        """What the lock says; of one that is not whole, when it was written; nothing when there is none."""
+        """Return what the lock says; of one that is not whole, when it was written; nothing when there is none."""
         try:
             found = self._files.read_json(_LOCK)
         except ValueError:
@@ -165,7 +165,7 @@ class LakeLock:
 
 @contextmanager
 def locked(files: FileSystem, pipeline: str) -> Iterator[LakeLock]:
-    """The folder's lock for as long as the block runs.
+    """Hold the folder's lock for as long as the block runs.
 
     Raises:
         ConfigError: somebody else writes into the folder; names who.

@@ -36,13 +36,13 @@ class Partitioning:
         return ",".join(words) or "none"
 
     def added_to(self, frame: DataFrame) -> DataFrame:
-        """The messages with these columns."""
+        """Return the messages with these columns."""
         for name in self.columns:
             frame = frame.withColumn(name, sql.expr(self.expression(name)))
         return frame
 
     def expression(self, column: str) -> str:
-        """The column in SQL."""
+        """Return the column in SQL."""
         return {
             "date": utc_date("timestamp"),
             "hour": utc_hour("timestamp"),
@@ -51,7 +51,7 @@ class Partitioning:
 
 
 def folder_text(text: str) -> str:
-    """A text in SQL as a folder's name that every file system takes in every locale.
+    """Return a text in SQL as a folder's name that every file system takes in every locale.
 
     ASCII letters, digits and `.`, `_`, `-`, `$` stay. A text with anything else is written as in a URL, with `~` for
     `%`; one that is longer than 64 characters then ends with `~~` and a hash of all of it.

@@ -70,7 +70,7 @@ class SqlPipeline:
         }
 
     def checkpoint(self, sink: SqlSink, settings: PipelineSettings) -> str:
-        """Where a sink's place is kept: inside its folder, or in a folder of the user's own."""
+        """Return where a sink's checkpoint is kept: inside its folder, or in a folder of the user's own."""
         if settings.checkpoint:
             return f"{settings.checkpoint.rstrip('/')}/{sink.name}"
         if sink.target.is_folder:
@@ -112,7 +112,7 @@ class SqlPipeline:
         run.watch(queries, told)
 
     def _checked(self, run: Run, sink: SqlSink, table: DataFrame) -> DataFrame:
-        """The rows as the sink takes them.
+        """Return the rows as the sink takes them.
 
         Raises:
             ConfigError: they do not fit; names the line.
@@ -188,7 +188,7 @@ class SqlReset:
         raise ConfigError(f"{self.spec.file} has no sink {self.sink}; there are {known}")
 
     def facts(self, settings: PipelineSettings) -> Mapping[str, Any]:
-        """Where the sink writes, and where its place is kept."""
+        """Return where the sink writes, and where its place is kept."""
         sink = self._chosen()
         return {"target": str(sink.target), "checkpoint": SqlPipeline(self.spec).checkpoint(sink, settings)}
 
@@ -213,7 +213,7 @@ class SqlReset:
 
 
 def _refusing(source: SqlSource) -> SqlSink:
-    """The sink of a source's bad rows."""
+    """Return the sink of a source's bad rows."""
     assert source.bad_target is not None
     return SqlSink(
         name=f"{source.name}-bad",
@@ -254,7 +254,7 @@ def _await_sources(query: StreamingQuery) -> None:
 
 
 def checked_tables(spark: SparkSession, spec: SqlFile, settings: PipelineSettings) -> dict[str, DataFrame]:
-    """All tables of the file by their names in small letters, registered as views for each other.
+    """Return all tables of the file by their names in small letters, registered as views for each other.
 
     Raises:
         ConfigError: a stream is missing, a schema or a query is wrong; names the line.
@@ -293,7 +293,7 @@ def _read(spark: SparkSession, source: SqlSource, settings: PipelineSettings) ->
 
 
 def with_payload(frame: DataFrame, fields: Sequence[str], drop_bad: bool) -> DataFrame:
-    """The payload's fields beside the message's own columns; of two with one name the payload's counts."""
+    """Return the payload's fields beside the message's own columns; of two with one name the payload's counts."""
     if drop_bad:
         frame = frame.where("bad_reason is null")
     taken = {field.lower() for field in fields}
@@ -347,7 +347,7 @@ def _located(spec: SqlFile, line: int, action: Callable[[], T], *, in_sql: bool 
 
 
 def _sentence(text: str) -> str:
-    """The first line of Spark's complaint, without its class, its state and the place in the text."""
+    """Return the first line of Spark's complaint, without its class, its state and the place in the text."""
     first = explain(Exception(text)) if "jetlake.errors." in text else text.strip().splitlines()[0]
     first = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", _PLACE.sub("", first))
     return re.sub(r"[.;\s]*SQLSTATE: \w+.*$", "", first).strip()

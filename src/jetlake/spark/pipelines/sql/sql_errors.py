@@ -19,7 +19,7 @@ _CHANGED = re.compile(
 
 
 def explain_failure(spec: SqlFile, sink: SqlSink, checkpoint: str, reason: str, text: str) -> str:
-    """The failure of a sink's query in one sentence for whoever wrote the file.
+    """Return the failure of a sink's query in one sentence for whoever wrote the file.
 
     Args:
         reason: what went wrong, in short.
@@ -40,7 +40,7 @@ def explain_failure(spec: SqlFile, sink: SqlSink, checkpoint: str, reason: str, 
 
 
 def _step(spec: SqlFile, text: str) -> tuple[str, int]:
-    """The step whose SQL holds the piece that failed, and its line in the file."""
+    """Return the step whose SQL holds the piece that failed, and its line in the file."""
     for found in _FRAGMENT.finditer(text):
         number, fragment = int(found[1]), found[2].strip()
         for step in spec.steps:
@@ -51,7 +51,7 @@ def _step(spec: SqlFile, text: str) -> tuple[str, int]:
 
 
 def _messages(text: str) -> str:
-    """The messages of the batch that failed."""
+    """Return the messages of the batch that failed."""
     ranges = []
     for found in _AVAILABLE.finditer(text):
         try:

@@ -87,12 +87,12 @@ class SqlFile:
     sinks: tuple[SqlSink, ...]
 
     def fail(self, line: int, text: str) -> ConfigError:
-        """The error for something wrong on that line."""
+        """Return the error for something wrong on that line."""
         return ConfigError(f"{self.file}:{line}: {text}")
 
 
 def field_names(ddl: str) -> tuple[str, ...]:
-    """The names of the outermost fields of `id bigint, tags map<string,string>`."""
+    """Return the names of the outermost fields of `id bigint, tags map<string,string>`."""
     names = []
     depth = 0
     field = ""

@@ -48,7 +48,7 @@ class Section:
         raise ConfigError(f"{self.file}:{self.line if line is None else line}: {text}")
 
     def line_of(self, key: str) -> int:
-        """The line of a key, or of the section when it is not there."""
+        """Return the line of a key, or of the section when it is not there."""
         return self._entries[key][0] if key in self._entries else self.line
 
     def __contains__(self, key: str) -> bool:
@@ -59,7 +59,7 @@ class Section:
         return self._entries[key][1] if key in self._entries else None
 
     def text(self, key: str, default: str | None = None) -> Text:
-        """A text; required without a default."""
+        """Return a text; required without a default."""
         node = self._take(key)
         if node is None:
             if default is None:
@@ -70,14 +70,14 @@ class Section:
         return _text(node)
 
     def choice(self, key: str, words: tuple[str, ...], default: str) -> str:
-        """One of these words."""
+        """Return one of these words."""
         value = self.text(key, default)
         if value not in words:
             self.fail(f"{key} is {value!r}, but must be one of {', '.join(words)}", self.line_of(key))
         return str(value)
 
     def texts(self, key: str) -> tuple[Text, ...]:
-        """A list of texts, or one text alone; none when it is not there."""
+        """Return a list of texts, or one text alone; none when it is not there."""
         node = self._take(key)
         if node is None:
             return ()
@@ -88,7 +88,7 @@ class Section:
         return tuple(_text(item) for item in nodes)
 
     def section(self, key: str) -> Section | None:
-        """A mapping inside; None when it is not there."""
+        """Return a mapping inside; None when it is not there."""
         node = self._take(key)
         if node is None:
             return None
@@ -97,7 +97,7 @@ class Section:
         return Section(self.file, node, self.line_of(key))
 
     def sections(self, key: str) -> list[Section]:
-        """A list of mappings; empty when it is not there."""
+        """Return a list of mappings; empty when it is not there."""
         node = self._take(key)
         if node is None:
             return []
@@ -112,7 +112,7 @@ class Section:
         return found
 
     def named_sections(self) -> Iterator[tuple[Text, Section]]:
-        """All entries of this mapping as sections, with their names."""
+        """Yield all entries of this mapping as sections, with their names."""
         for name, (line, node) in self._entries.items():
             self._asked.append(name)
             if not isinstance(node, yaml.MappingNode):
@@ -138,7 +138,7 @@ def _text(node: yaml.ScalarNode) -> Text:
 
 
 def read_yaml(file: str, content: str) -> Section:
-    """The file's outermost mapping.
+    """Return the file's outermost mapping.
 
     Raises:
         ConfigError: it is no YAML, or no mapping.

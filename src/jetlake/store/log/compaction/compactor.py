@@ -83,7 +83,7 @@ class Compactor:
             self._forget(segment)
 
     def waits_for_sync(self) -> bool:
-        """Whether a segment is dead and not yet struck off the list for good."""
+        """Return whether a segment is dead and not yet struck off the list for good."""
         return bool(self._log.dead) and self._segments.needs_sync()
 
     def _may_drop(self, segment: Segment) -> bool:
@@ -110,12 +110,12 @@ class Compactor:
         self._durability.forget(segment)
 
     def _is_held_back(self, segment: Segment) -> bool:
-        """Whether a removal from the segment waits for what caused it."""
+        """Return whether a removal from the segment waits for what caused it."""
         removals = self._log.removals
         return bool(removals.held_back) and removals.hold_any(segment.first, self._index.last_of(segment))
 
     def _is_needed(self, segment: Segment, first: int, last: int) -> bool:
-        """Whether an older file needs a tombstone of this segment, for records it still holds or never held.
+        """Return whether an older file needs a tombstone of this segment, for records it still holds or never held.
 
         One that was rewritten explains itself, but not what came behind it and has been dropped since.
         """
@@ -134,7 +134,7 @@ class Compactor:
     # Rewriting
 
     def is_worth_rewriting(self, segment: Segment) -> bool:
-        """Whether a full segment is mostly dead, and nothing keeps it from being rewritten."""
+        """Return whether a full segment is mostly dead, and nothing keeps it from being rewritten."""
         return (
             segment.live_bytes < segment.worth_below
             and segment.size > self._rewrite_bytes_min
@@ -182,7 +182,7 @@ class Compactor:
         return self._may_replace(segment)
 
     def _may_replace(self, segment: Segment) -> bool:
-        """Whether records of the segment may go, and none of its messages is lost: those would count as removed."""
+        """Return whether records may go and no message is lost: a lost one would count as removed."""
         return self._may_forget(segment) and not self._lost.any_between(segment.first, self._index.last_of(segment))
 
     def _put_in_place(self, rewrite: Rewrite) -> None:
@@ -193,7 +193,7 @@ class Compactor:
         self._durability.renamed()
 
     def waits_for_write(self) -> bool:
-        """Whether a rewritten segment waits to be written."""
+        """Return whether a rewritten segment waits to be written."""
         return self._rewrite is not None and self._rewrite.is_built and not self._rewrite.is_written
 
     def write(self) -> None:

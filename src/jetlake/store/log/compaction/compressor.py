@@ -43,7 +43,7 @@ class _Compression:
         return segment.size, segment.generation, segment.write_generation, segment.digest
 
     def is_outdated(self) -> bool:
-        """Whether the segment's file was changed since."""
+        """Return whether the segment's file was changed since."""
         return self._began != self._version()
 
     @property
@@ -122,7 +122,7 @@ class Compressor:
             self._log.durability.renamed()
 
     def waits_for_write(self) -> bool:
-        """Whether a compressed file waits to be written."""
+        """Return whether a compressed file waits to be written."""
         work = self._work
         return work is not None and work.content is not None and not work.is_written
 

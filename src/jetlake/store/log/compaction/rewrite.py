@@ -87,7 +87,7 @@ class Rewrite:
         self.is_built = True
 
     def _tombstones_in(self, data: bytes) -> Iterator[list[Range]]:
-        """The ranges of all tombstones in the segment's bytes, those of a bounded number of records at a time."""
+        """Yield the ranges of all tombstones in the segment's bytes, those of a bounded number of records at a time."""
         segment = self.segment
         if not segment.tombstones.low:
             return
@@ -177,7 +177,7 @@ class Rewrite:
                 self.segment.file.disk.remove(self._aside)
 
     def is_outdated(self) -> bool:
-        """Whether the segment's file was changed since the rewrite began."""
+        """Return whether the segment's file was changed since the rewrite began."""
         segment = self.segment
         return self._began != (segment.size, segment.generation, segment.write_generation)
 
@@ -217,7 +217,7 @@ class Rewrite:
         segment.explained = self._last
 
     def _live_now(self) -> bytearray:
-        """Which of the rows in the new file still live."""
+        """Return which of the rows in the new file still live."""
         segment = self.segment
         if segment.sequences is self._sequences:
             return bytearray(compress(segment.live, self._live))

@@ -83,7 +83,7 @@ class Names:
 
 
 def piece_path(segment_path: Path) -> Path:
-    """The path of a segment's piece."""
+    """Return the path of a segment's piece."""
     return segment_path.with_suffix(".idx")
 
 
@@ -179,7 +179,7 @@ def _parts(head: bytes, head_size: int) -> PieceParts:
 
 
 def read_head(disk: Disk, folder: Path, segment_name: str) -> PieceHead | None:
-    """The head of a segment's piece; None when there is none that is whole.
+    """Return the head of a segment's piece; None when there is none that is whole.
 
     Raises:
         OSError: the disk refused.
@@ -232,7 +232,7 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
 
 
 def _read(disk: Disk, path: Path, at: int, size: int, digest: int) -> bytes | None:
-    """A part of a piece; None when it is not there as it was written."""
+    """Return a part of a piece; None when it is not there as it was written."""
     try:
         handle = disk.open(path)
         try:
@@ -245,7 +245,7 @@ def _read(disk: Disk, path: Path, at: int, size: int, digest: int) -> bytes | No
 
 
 def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[array[int]] | None:
-    """The columns in a piece: sizes, subject numbers, times, offsets; None when they are not as they were written."""
+    """Return the columns in a piece: sizes, subject numbers, times, offsets; None when they are damaged."""
     data = _read(disk, path, parts.columns_at, parts.columns_size, parts.columns_hash)
     if data is None or len(data) != _ROW_BYTES * rows:
         return None
@@ -273,7 +273,7 @@ def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -
 
 
 def read_subjects(disk: Disk, path: Path, parts: PieceParts) -> tuple[Postings, bytes] | None:
-    """The postings in a piece and, for `subject_names`, the rest; None when they are not there as they were written."""
+    """Return the postings in a piece and, for `subject_names`, the rest; None when they are damaged."""
     data = _read(disk, path, parts.subjects_at, parts.subjects_size, parts.subjects_hash)
     count = parts.subject_count
     if data is None or len(data) < _SUBJECT_BYTES * count:
@@ -291,6 +291,6 @@ def read_subjects(disk: Disk, path: Path, parts: PieceParts) -> tuple[Postings, 
 
 
 def subject_names(rest: bytes, count: int) -> list[bytes]:
-    """The names of a piece's subjects, by what `read_subjects` left."""
+    """Return the names of a piece's subjects, by what `read_subjects` left."""
     lengths = read_column("I", rest[: 4 * count])
     return [rest[start:end] for start, end in pairwise(accumulate(lengths, initial=4 * count))]

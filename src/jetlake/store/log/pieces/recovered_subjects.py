@@ -78,7 +78,7 @@ class RecoveredSubjects:
         filed.add(segment, postings, last + 1)
 
     def _postings_of(self, segment: Segment) -> Postings:
-        """The living sequences of each subject in a filed segment."""
+        """Return the living sequences of each subject in a filed segment."""
         if segment.piece is None:
             return Block.postings(segment)
         found = read_subjects(self._disk, piece_path(segment.file.path), segment.piece)
@@ -102,7 +102,7 @@ class RecoveredSubjects:
         self.missing += ranges_of(map(segment.sequence_of, lost))
 
     def finish(self, segments: list[Segment]) -> SubjectIndex:
-        """The index, when all segments are taken in."""
+        """Return the index, when all segments are taken in."""
         index = self.index
         if len(index.filed.blocks) < len(segments):
             index.filed.end = segments[len(index.filed.blocks)].first

@@ -124,7 +124,7 @@ class SnapshotWriter:
 
 
 def _gather(pieces: Iterator[bytes], size: int) -> bytes:
-    """The next pieces, until they are that long."""
+    """Return the next pieces, until they are that long."""
     taken: list[bytes] = []
     for piece in pieces:
         taken.append(piece)
@@ -210,7 +210,7 @@ class _FrozenSegment:
             self._sequences = segment.sequences
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes of its part of the file."""
+        """Yield the bytes of its part of the file."""
         yield self._head
         if not self._columns:
             yield self._live
@@ -251,7 +251,7 @@ def _filed_bytes(segment: Segment, live_size: int) -> bytes:
 
 
 def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> IndexSnapshot | None:
-    """The snapshot in a store's folder; None when there is none that is whole.
+    """Return the snapshot in a store's folder; None when there is none that is whole.
 
     Args:
         log_bytes: how long the log is, to which no index is out of all proportion.

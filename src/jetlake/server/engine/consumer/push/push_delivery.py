@@ -263,7 +263,7 @@ class PushDelivery:
         outbox.append((self._subject, subject, REQUEST, b""))
 
     def _ask_for_acks(self, outbox: list[Message]) -> None:
-        """Where answers to flow control are the acknowledgements, request one while messages are pending."""
+        """Request flow control while messages are pending, where its answers are the acknowledgements."""
         flow_control, tracker = self._flow_control, self._tracker
         if flow_control is not None and not flow_control.outstanding and tracker.pending and self._flow_control_acks:
             self._ask(outbox, tracker.delivered_stream, tracker.delivered_consumer)
