@@ -25,7 +25,7 @@ class Compacted(NamedTuple):
 
 
 def plan_compaction(files: dict[str, int], target_bytes: int) -> list[list[str]]:
-    """Choose the files that become one each: neighbours of one partition that together are not much larger than the target.
+    """Choose the files that become one each: neighbours of one partition, together not much larger than the target.
 
     Args:
         files: data files with their sizes, in order of their paths.
