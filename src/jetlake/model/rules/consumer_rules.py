@@ -233,7 +233,7 @@ def _check_replicas(config: ConsumerConfig, rules: ConsumerRules) -> None:
 
 
 def _check_acks(config: ConsumerConfig) -> None:
-    """Waits for acknowledgements, and what the flow control ack policy asks for."""
+    """Check the waits for acknowledgements, and what the flow control ack policy asks for."""
     if any(wait < 0 for wait in config.backoff):
         raise api_error(10184)
     if config.ack_wait < 0:

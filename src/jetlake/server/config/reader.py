@@ -221,7 +221,7 @@ def _read_tls(section: Section) -> TlsOptions:
 
 
 def _read_handshake_first(section: Section) -> tuple[bool, float]:
-    """`true`, `false`, `auto` (fall back after 50 ms of silence), or the duration after which to fall back."""
+    """Read `true`, `false`, `auto` (fall back after 50 ms of silence), or the duration until the fallback."""
     value = section.find("handshake_first", "first", "immediate")
     if value is None or value.data is False:
         return False, 0.0

@@ -151,7 +151,7 @@ def _subject(bounds: Bounds, single: Filter) -> Bounds:
 
 
 def narrow_subjects(filters: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Filters for what matches both, the read's own filters (none means all) and the patterns.
+    """Return filters for what matches both, the read's own filters (none means all) and the patterns.
 
     None when that cannot be said exactly in filters; an empty tuple when nothing can match.
     """

@@ -103,7 +103,7 @@ class ConsumerState(msgspec.Struct, kw_only=True):
             self._settle_range(sequence, sequence)
 
     def _settle_range(self, first: int, last: int) -> None:
-        """It is known what became of these."""
+        """Take sequences out of the uncertain ones: their outcome is known."""
         left: list[tuple[int, int]] = []
         for low, high in self.uncertain:
             if high < first or low > last:

@@ -100,7 +100,7 @@ def duration_s(value: str) -> float:
 
 
 def boolean(value: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Read `true` or `false`, in any case."""
     word = value.strip().lower()
     if word not in ("true", "false"):
         raise ValueError("it is neither true nor false")

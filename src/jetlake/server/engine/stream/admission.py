@@ -76,7 +76,7 @@ class Admission:
         return overhead + len(subject) + len(header) + len(payload)
 
     def check_record(self, size: int) -> ApiError | None:
-        """Steps 2 and 3: the record is not too long, and the stream is not sealed."""
+        """Check in steps 2 and 3: the record is not too long, and the stream is not sealed."""
         if size > RECORD_BYTES_MAX:
             return api_error(10077, err="message too large")
         return api_error(10109) if self._config.sealed else None
@@ -84,7 +84,7 @@ class Admission:
     def check_control_headers(
         self, control: dict[bytes, bytes], header: bytes, subject: bytes, payload: bytes, now_ns: int
     ) -> ApiError | None:
-        """Steps 4 to 10: the control headers, before deduplication."""
+        """Check in steps 4 to 10: the control headers, before deduplication."""
         return (
             check_increment(control, payload, self._config)
             or check_stream(control, self._name)
@@ -111,7 +111,7 @@ class Admission:
         return append_pair(header, ROLLUP, b"sub")
 
     def check_replacement(self, control: dict[bytes, bytes], last_message_id: bytes) -> ApiError | None:
-        """Steps 12 and 13: the expected id of the last message, and rollup."""
+        """Check in steps 12 and 13: the expected id of the last message, and rollup."""
         return _check_last_message_id(control, last_message_id) or self.check_rollup(control)
 
     def check_rollup(self, control: dict[bytes, bytes]) -> ApiError | None:
@@ -126,7 +126,7 @@ class Admission:
         return None
 
     def check_size(self, header: bytes, payload: bytes) -> ApiError | None:
-        """Steps 15 and 16: the stream's `max_msg_size`, and the longest header block."""
+        """Check in steps 15 and 16: the stream's `max_msg_size`, and the longest header block."""
         if len(header) + len(payload) > self.largest:
             return api_error(10054)
         return api_error(10097) if len(header) > HEADER_BYTES_MAX else None

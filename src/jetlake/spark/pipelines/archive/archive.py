@@ -132,7 +132,7 @@ class Archive:
             run.facts["compacted"] = f"{compacted.files_before} files to {compacted.files_after}"
 
     def _oddity(self) -> str:
-        """Counts messages whose texts are not what was published, for their bytes are not UTF-8."""
+        """Count messages whose texts are not what was published, because their bytes are not UTF-8."""
         odd = f"contains(subject, '{_REPLACEMENT}')"
         if not self.raw_headers:
             odd = f"{odd} or (size(headers) > 0 and contains(to_json(map_entries(headers)), '{_REPLACEMENT}'))"

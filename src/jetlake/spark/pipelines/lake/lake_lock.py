@@ -51,7 +51,7 @@ class Writer:
 
 
 def this_writer(pipeline: str) -> Writer:
-    """This process."""
+    """Describe this process as a writer."""
     host = socket.gethostname()
     return Writer(
         host=host,
