@@ -13,6 +13,7 @@ from faulty_disk import FaultyDisk
 from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.scan import scan
 from jetlake.store.subject_filter import SubjectFilter
@@ -436,6 +437,22 @@ def test_a_recount_goes_on_while_messages_come_and_go(world, monkeypatch):
     assert store.subjects() == Counter(left.values())
     file_all(store)
     assert store.subjects() == Counter(left.values())
+
+
+def test_a_limit_of_subjects_takes_no_message_for_one_that_is_lost_and_still_counts(world, monkeypatch):
+    disk, _ = world
+    monkeypatch.setattr("jetlake.store.index.index._RECOUNTED_AT_ONCE", 0)
+    store = open_store(disk)
+    damaged = store._index.blocks[3]
+    lost = damaged.first + 2
+    subject = b"s.%d" % ((lost - 1) % 7)
+    damage(disk, damaged, lost)
+    assert store.get(damaged.first) is not None
+    assert not store._index.is_counted
+    left = store.read(0, SubjectFilter([subject]), 1000, 1 << 20).messages
+    for limit in (len(left), len(left) - 1):
+        store.enforce(StoreLimits(max_per_subject=limit), 0)
+        assert store.read(0, SubjectFilter([subject]), 1000, 1 << 20).messages == left[-limit:]
 
 
 @pytest.mark.parametrize("later", ["kill", "close"])

@@ -190,6 +190,7 @@ class MessageRemover(Generic[BlockType]):
     def _over_subject_limit(self, limit: int) -> list[int]:
         """The oldest messages of subjects that have more than the limit, of those that may have changed."""
         subjects = self._index.subjects
+        is_counted = self._index.is_counted
         numbers: Iterable[int]
         if limit != self._enforced_per_subject:
             numbers = subjects.ids.values()
@@ -198,6 +199,9 @@ class MessageRemover(Generic[BlockType]):
         over: list[int] = []
         for number in numbers:
             excess = subjects.count(number) - limit
+            if excess > 0 and not is_counted:
+                # Some of them may have died; those that live are all that the limit is about.
+                excess = len(subjects.from_(number, 0, excess + limit)) - limit
             if excess == 1:
                 # The usual case, which needs no postings.
                 over.append(subjects.first(number))
