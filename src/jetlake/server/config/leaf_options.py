@@ -29,6 +29,9 @@ class LeafUrl(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def __repr__(self) -> str:
+        return f"LeafUrl({self})"  # The user may be a token, which stands in no log.
+
 
 class LeafTls(Struct, frozen=True, kw_only=True):
     """TLS settings of a connection to a hub."""

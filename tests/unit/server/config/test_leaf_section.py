@@ -88,6 +88,7 @@ def test_secrets_do_not_show():
     url = parse_leaf_url("nats://me:s3cret@hub")
     assert "s3cret" not in repr(Options().with_leaf("nats://me:s3cret@hub"))
     assert "s3cret" not in str(url)
+    assert "t0ken" not in repr(Options().with_leaf("nats://t0ken@hub"))
     with pytest.raises(ConfigError) as caught:
         parse_leaf_url("nats://me:s3cret@hub:x")
     assert "s3cret" not in str(caught.value)
