@@ -76,8 +76,9 @@ async def test_secrets_are_not_in_logs_reports_or_tracebacks(start, connect):
     refused = await connect(server)
     await refused.send(b'CONNECT {"user":"ann","pass":"wr0ng-pw"}\r\n')
     await refused.rest()
+    from jetlake.server.shell.monitoring.connection_reports import connections_report
     from jetlake.server.shell.monitoring.query import Query
-    from jetlake.server.shell.monitoring.reports import connections_report, server_report
+    from jetlake.server.shell.monitoring.server_report import server_report
 
     shown = server.log + repr(server.server.options)
     shown += repr(server_report(server.server, Query(""))) + repr(

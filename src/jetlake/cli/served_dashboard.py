@@ -102,8 +102,8 @@ class _ServedDashboard:
         return collector
 
     async def _connections(self) -> dict[str, Any] | None:
+        from jetlake.server.shell.monitoring.connection_reports import connections_report
         from jetlake.server.shell.monitoring.query import Query
-        from jetlake.server.shell.monitoring.reports import connections_report
 
         return connections_report(self._server, Query("limit=1024"))
 

@@ -55,7 +55,7 @@ def test_a_server_without_jetstream_loads_no_engine(tmp_path):
         "jetlake.server.engine.engine",
         "jetlake.store.log",
         "jetlake.server.shell.monitoring.http",
-        "jetlake.server.shell.monitoring.reports",
+        "jetlake.server.shell.monitoring.server_report",
         "jetlake.server.shell.system.answers",
         "jetlake.server.shell.websocket",
         "jetlake.dashboard",

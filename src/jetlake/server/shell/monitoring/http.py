@@ -14,20 +14,14 @@ from msgspec import json
 from jetlake.errors import ConfigError
 from jetlake.server.shell.listener import TcpListener
 from jetlake.server.shell.log import Log
+from jetlake.server.shell.monitoring.account_reports import account_statistics_report, accounts_report
+from jetlake.server.shell.monitoring.connection_reports import connections_report, subscriptions_report
 from jetlake.server.shell.monitoring.jetstream_reports import health_report, jetstream_report
 from jetlake.server.shell.monitoring.leaf_report import leafs_report
 from jetlake.server.shell.monitoring.metrics import METRICS_TYPE, metrics_text
 from jetlake.server.shell.monitoring.pages import BODY_BYTES_MAX, Pages, answer_page
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
-from jetlake.server.shell.monitoring.reports import (
-    account_statistics_report,
-    accounts_report,
-    connections_report,
-    gateways_report,
-    routes_report,
-    server_report,
-    subscriptions_report,
-)
+from jetlake.server.shell.monitoring.server_report import gateways_report, routes_report, server_report
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import JETLAKE_VERSION
 from jetlake.store.steps import Steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetlake.server.shell.committer import LatencyHistogram
-from jetlake.server.shell.monitoring.reports import message_totals, resident_bytes, uptime_ns
+from jetlake.server.shell.monitoring.server_report import message_totals, resident_bytes, uptime_ns
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.store.steps import Steps, sort_in_steps
 

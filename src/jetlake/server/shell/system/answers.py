@@ -16,6 +16,13 @@ from jetlake.server.config.options import Permissions
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.monitoring.account_reports import (
+    account_detail,
+    account_row,
+    account_statistics_report,
+    accounts_report,
+)
+from jetlake.server.shell.monitoring.connection_reports import connections_report, subscriptions_report
 from jetlake.server.shell.monitoring.jetstream_reports import (
     account_report,
     health_report,
@@ -25,19 +32,13 @@ from jetlake.server.shell.monitoring.jetstream_reports import (
 )
 from jetlake.server.shell.monitoring.leaf_report import leafs_report
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
-from jetlake.server.shell.monitoring.reports import (
-    account_detail,
-    account_row,
-    account_statistics_report,
-    accounts_report,
-    connections_report,
+from jetlake.server.shell.monitoring.server_report import (
     cpu_percent,
     gateways_report,
     message_totals,
     resident_bytes,
     routes_report,
     server_report,
-    subscriptions_report,
 )
 from jetlake.server.shell.monitoring.server_view import ServerView
 

@@ -78,7 +78,7 @@ class SystemEvents:
         subjects = [f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS"]
         wanted = [subject for subject in subjects if self._is_wanted(subject)]
         if wanted and name != self._account.name:
-            from jetlake.server.shell.monitoring.reports import account_row
+            from jetlake.server.shell.monitoring.account_reports import account_row
 
             event = self._head("account_connections") | account_row(self._server, self._server.accounts[name])
             for subject in wanted:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jetlake.server import Server
 from jetlake.server.shell.monitoring.http import Monitoring, _Exchange
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
-from jetlake.server.shell.monitoring.reports import format_uptime
+from jetlake.server.shell.monitoring.server_report import format_uptime
 from jetlake.store.steps import finish
 
 

@@ -1,0 +1,82 @@
+"""The reports on accounts; none shows a secret."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetlake.model.encoding.times import format_time
+from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.monitoring.connection_reports import routing_report
+from jetlake.server.shell.monitoring.leaf_report import leaf_connections
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.server_report import report_head, sum_messages
+from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.server.shell.monitoring.sharing_report import sharing_report
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.routing.account import Account
+
+__all__ = ["account_detail", "account_row", "account_statistics_report", "accounts_report"]
+
+_NO_PEERS = {kind: {"msgs": 0, "bytes": 0} for kind in ("gateways", "routes", "leafs")}
+
+
+def accounts_report(server: ServerView, query: Query) -> dict[str, Any]:
+    """Report `/accountz`: the names of the accounts, or one account in detail."""
+    report = {**report_head(server), "system_account": server.settings.options.system_account}
+    name = query.text("acc")
+    if not name:
+        return {**report, "accounts": sorted(server.accounts)}
+    account = server.accounts.get(name)
+    if account is None:
+        raise BadQueryError(f"Account {name} does not exist")
+    return {**report, "account_detail": account_detail(server, account)}
+
+
+def account_detail(server: ServerView, account: Account) -> dict[str, Any]:
+    """Report one account."""
+    return {
+        "account_name": account.name,
+        "update_time": format_time(server.settings.loaded_ns),
+        "expired": False,
+        "complete": True,
+        "jetstream_enabled": account.js is not None,
+        "leafnode_connections": len(leaf_connections(server, account.name)),
+        "client_connections": len(_connections_of(server, account)),
+        "subscriptions": account.interest_count,
+        **sharing_report(server.settings.options, account.name),
+        "sublist_stats": routing_report([account]),
+    }
+
+
+def account_statistics_report(server: ServerView, query: Query) -> dict[str, Any]:
+    """Report `/accstatz`: messages and bytes per account that has connections, or of all with `unused`."""
+    rows = [
+        account_row(server, account)
+        for account in server.accounts.values()
+        if query.flag("unused") or _connections_of(server, account)
+    ]
+    return {**report_head(server), "account_statz": rows}
+
+
+def account_row(server: ServerView, account: Account) -> dict[str, Any]:
+    """Report the connections of one account and their messages, those of ended connections included."""
+    connections = _connections_of(server, account)
+    leaves = leaf_connections(server, account.name)
+    closed = server.statistics.closed_by_account.get(account.name)
+    totals = sum_messages([*connections, *([closed] if closed is not None else [])])
+    return {
+        "acc": account.name,
+        "name": account.name,
+        "conns": len(connections),
+        "leafnodes": len(leaves),
+        "total_conns": len(connections) + len(leaves),
+        "num_subscriptions": account.interest_count,
+        "sent": {"msgs": totals["out_msgs"], "bytes": totals["out_bytes"], **_NO_PEERS},
+        "received": {"msgs": totals["in_msgs"], "bytes": totals["in_bytes"], **_NO_PEERS},
+        "slow_consumers": 0,
+    }
+
+
+def _connections_of(server: ServerView, account: Account) -> list[Connection]:
+    return [connection for connection in server.connections.values() if connection.session.account is account]

@@ -1,0 +1,170 @@
+"""The reports on connections and their subscriptions; none shows a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jetlake.model.encoding.durations import format_duration
+from jetlake.model.encoding.times import format_time
+from jetlake.protocol.subjects import matches
+from jetlake.server.engine.routing.subscription import Subscription
+from jetlake.server.shell.connection.connection import Connection
+from jetlake.server.shell.connection.traces import readable
+from jetlake.server.shell.monitoring.query import BadQueryError, Query
+from jetlake.server.shell.monitoring.server_report import format_uptime, report_head
+from jetlake.server.shell.monitoring.server_view import ServerView
+
+if TYPE_CHECKING:
+    from jetlake.server.engine.routing.account import Account
+
+__all__ = ["connections_report", "routing_report", "subscriptions_report"]
+
+_LIMIT_DEFAULT = 1024
+
+_SORTS: dict[str, Callable[[Connection], Any]] = {
+    "": lambda connection: connection.peer.cid,
+    "cid": lambda connection: connection.peer.cid,
+    "start": lambda connection: connection.start_ns,
+    "subs": lambda connection: -len(connection.subscriptions()),
+    "pending": lambda connection: -connection.pending_bytes(),
+    "msgs_to": lambda connection: -connection.out_msgs,
+    "msgs_from": lambda connection: -connection.in_msgs,
+    "bytes_to": lambda connection: -connection.out_bytes,
+    "bytes_from": lambda connection: -connection.in_bytes,
+    "last": lambda connection: -connection.pings.last_activity_ns,
+    "idle": lambda connection: connection.pings.last_activity_ns,
+    "uptime": lambda connection: connection.start_ns,
+    "stop": lambda connection: -connection.stop_ns,
+    "reason": lambda connection: connection.close_reason,
+    "rtt": lambda connection: -connection.pings.rtt_ns,
+}
+
+
+def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
+    """Report `/connz`: the connections, filtered, sorted, one page of them."""
+    key = _SORTS.get(query.text("sort"))
+    if key is None:
+        raise BadQueryError(f"invalid sorting option: {query.text('sort')}")
+    state = query.text("state").lower() or "open"
+    if state not in ("open", "closed", "any", "all"):
+        raise BadQueryError(f"invalid connection state: {state}")
+    chosen: list[Connection] = []
+    if state != "closed":
+        chosen += server.connections.values()
+    if state != "open":
+        chosen += server.closed_connections
+    query.flag("auth")  # an invalid value is refused, also where no connection would show it
+    cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
+    chosen = [
+        connection
+        for connection in chosen
+        if (not cid or connection.peer.cid == cid)
+        and (not account or connection.session.account.name == account)
+        and (not user or (connection.session.identity is not None and connection.session.identity.user == user))
+    ]
+    chosen.sort(key=key)
+    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    page = chosen[offset : offset + limit] if limit else chosen[offset:]
+    return {
+        **report_head(server),
+        "num_connections": len(page),
+        "total": len(chosen),
+        "offset": offset,
+        "limit": limit,
+        "connections": [_connection(server, connection, query) for connection in page],
+    }
+
+
+def _connection(server: ServerView, connection: Connection, query: Query) -> dict[str, Any]:
+    now_ns = connection.stop_ns or server.clock.now_ns()
+    subscriptions = connection.subscriptions()
+    options = connection.session.options
+    report: dict[str, Any] = {
+        "cid": connection.peer.cid,
+        "kind": "Client",
+        "type": connection.peer.client_type,
+        "ip": connection.peer.host,
+        "port": connection.peer.port,
+        "start": format_time(connection.start_ns),
+        "last_activity": format_time(connection.pings.last_activity_ns),
+    }
+    if connection.stop_ns:
+        report["stop"] = format_time(connection.stop_ns)
+        report["reason"] = connection.close_reason
+    if connection.pings.rtt_ns:
+        report["rtt"] = format_duration(connection.pings.rtt_ns)
+    report |= {
+        "uptime": format_uptime(now_ns - connection.start_ns),
+        "idle": format_uptime(now_ns - connection.pings.last_activity_ns),
+        "pending_bytes": connection.pending_bytes(),
+        "in_msgs": connection.in_msgs,
+        "out_msgs": connection.out_msgs,
+        "in_bytes": connection.in_bytes,
+        "out_bytes": connection.out_bytes,
+        "subscriptions": len(subscriptions),
+    }
+    report |= {name: value for name in ("name", "lang", "version") if (value := getattr(options, name))}
+    report |= connection.handshake.tls_description
+    if query.flag("auth"):
+        report["account"] = connection.session.account.name
+        if connection.session.identity is not None and connection.session.identity.user:
+            report["authorized_user"] = connection.session.identity.user
+    wanted = query.text("subs").lower()
+    if wanted == "detail":
+        report["subscriptions_list_detail"] = [_subscription(connection, entry) for entry in subscriptions]
+    elif wanted in ("1", "true"):
+        report["subscriptions_list"] = [readable(entry.subject) for entry in subscriptions]
+    return report
+
+
+def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:
+    report: dict[str, Any] = {"subject": readable(subscription.subject)}
+    if subscription.queue:
+        report["qgroup"] = readable(subscription.queue)
+    report |= {"sid": readable(subscription.sid), "msgs": subscription.delivered}
+    if subscription.max:
+        report["max"] = subscription.max
+    return report | {"cid": connection.peer.cid}
+
+
+def subscriptions_report(server: ServerView, query: Query) -> dict[str, Any]:
+    """Report `/subsz`: the counters of routing, and the subscriptions on request."""
+    name, test = query.text("acc"), query.text("test").encode()
+    accounts = [account for account in server.accounts.values() if not name or account.name == name]
+    details: list[dict[str, Any]] = []
+    if query.flag("subs") or test:
+        for connection in server.connections.values():
+            if connection.session.account in accounts:
+                details += [
+                    {"account": connection.session.account.name, **_subscription(connection, entry)}
+                    for entry in connection.subscriptions()
+                    if not test or matches(entry.subject, test)
+                ]
+    offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    report = {
+        **report_head(server),
+        **routing_report(accounts),
+        "total": len(details),
+        "offset": offset,
+        "limit": limit,
+    }
+    if details:
+        report["subscriptions_list"] = details[offset : offset + limit]
+    return report
+
+
+def routing_report(accounts: list[Account]) -> dict[str, Any]:
+    """Report the counters of routing in these accounts."""
+    lookups = sum(account.stats.misses for account in accounts)
+    routes = [route.takers for account in accounts for route in account.known_routes()]
+    return {
+        "num_subscriptions": sum(account.interest_count for account in accounts),
+        "num_cache": len(routes),
+        "num_inserts": sum(account.stats.inserts for account in accounts),
+        "num_removes": sum(account.stats.removes for account in accounts),
+        "num_matches": lookups,
+        "cache_hit_rate": round(1 - min(lookups, len(routes)) / lookups, 3) if lookups else 0,
+        "max_fanout": max(routes, default=0),
+        "avg_fanout": sum(routes) / len(routes) if routes else 0,
+    }
