@@ -196,7 +196,7 @@ class ClientParser(GeneralParser):
 
     Args:
         message_type: what to build of a message, called with subject, sid, reply, header and payload.
-        message_runs: yield small messages of one subscription that fill a read as a `MessageRun`.
+        message_runs: yield small messages that fill a read as a `MessageRun` for each subscription in turn.
     """
 
     def __init__(
@@ -217,8 +217,8 @@ class ClientParser(GeneralParser):
         if self._runs is not None and RUN_BYTES_MIN <= size <= min(self.max_control_line, self.max_payload, lines):
             found = self._runs.read(data, position)
             if found is not None:
-                run, position = found
-                frames.append(run)
+                runs, position = found
+                frames += runs
         find = data.find
         append = frames.append
         sizes = SIZES
