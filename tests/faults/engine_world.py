@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from any_sync import AnySync
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers, find_value
 from jetlake.protocol.parser import ClientParser
-from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
@@ -260,15 +260,18 @@ class World:
         """The next piece of work of the thread that syncs."""
         commit = self.engine.commit
         if not self._begun and not self._ended:
-            self._begun = commit.begin()
+            self._begin_syncs()
         elif self._begun and self.random.random() < 0.7:
-            syncable = self._begun.pop(self.random.randrange(len(self._begun)))
-            self._ended[syncable] = sync(syncable)
+            begun = self._begun.pop(self.random.randrange(len(self._begun)))
+            self._ended[begun.syncable] = begun.run()
         elif self._ended:
             ended, self._ended = self._ended, {}
             commit.finish(ended)
         else:
-            self._begun += commit.begin()
+            self._begin_syncs()
+
+    def _begin_syncs(self):
+        self._begun += [AnySync(syncable, self.disk, self.random) for syncable in self.engine.commit.begin()]
 
     # What happens
 

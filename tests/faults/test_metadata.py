@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from any_sync import AnySync
 from faulty_disk import FaultyDisk, PowerCut
 from jetlake.protocol.frames import Msg
 from jetlake.protocol.headers import encode_headers
@@ -89,13 +90,14 @@ class Machine:
         """One step of one of the threads that sync."""
         commit = self.engine.commit
         if self.begun and self.random.random() < 0.7:
-            syncable = self.begun.pop(self.random.randrange(len(self.begun)))
-            self.ended[syncable] = sync(syncable)
+            begun = self.begun.pop(self.random.randrange(len(self.begun)))
+            self.ended[begun.syncable] = begun.run()
         elif self.ended:
             ended, self.ended = self.ended, {}
             commit.finish(ended)
         else:
-            self.begun += commit.begin(self.random.randint(1, 4))
+            begun = commit.begin(self.random.randint(1, 4))
+            self.begun += [AnySync(syncable, self.disk, self.random) for syncable in begun]
 
     def settle(self):
         while True:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from random import Random
 
+from any_sync import AnySync
 from faulty_disk import FaultyDisk
 from jetlake.protocol.frames import AckRun, Msg
 from jetlake.protocol.parser import ClientParser, ServerParser
-from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
@@ -66,7 +66,7 @@ class World:
             engine.flush()
             if engine.commit.wants_sync():
                 for syncable in engine.commit.begin():
-                    engine.commit.finish({syncable: sync(syncable)})
+                    engine.commit.finish({syncable: AnySync(syncable, self.disk, self.random).run()})
             elif not engine.has_ready():
                 return
         raise AssertionError("the engine does not come to rest")

@@ -16,6 +16,7 @@ from jetlake.store.interface import StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
 from jetlake.store.log.compaction.compressor import Compressor
+from jetlake.store.log.durability import FileSync
 from jetlake.store.log.filing import Filing
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LOST_MAX, LostMessages
@@ -68,7 +69,8 @@ class FileStore(IndexedStore[Segment]):
             only be used for the same messages: those of a mirror.
         before_write: makes a new folder before the first write, the disk being left alone until then; None for a
             folder that is there, or is made at once.
-        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
+        before_sync: called by the first sync, and after `prepare_again`, in the same thread; what it raises is the
+            sync's failure.
         is_gone: whether the folder was moved away, so that no disk has to take what was in it.
 
     Raises:
@@ -143,6 +145,7 @@ class FileStore(IndexedStore[Segment]):
         )
         self._compressor = Compressor(disk, index, log)
         self._closed = False
+        self._is_compacting = False
         self.append = log.append
         self.append_run = log.append_run
         self.begin_group = log.begin_group
@@ -241,6 +244,14 @@ class FileStore(IndexedStore[Segment]):
         self._compactor.write()
         self._compressor.write()
 
+    def prepare_again(self) -> None:
+        """Have `before_sync` called by the next sync, which otherwise only the first one does."""
+        self._log.is_prepared = False
+
+    def begin_file_sync(self) -> FileSync | None:
+        """Begin a sync for which one open file has to be synced; None when there is more to do, by `sync`."""
+        return None if self._is_compacting else self._log.begin_file_sync()
+
     def needs_sync(self) -> bool:
         return self._log.durability.needs_sync() or self._compactor.waits_for_sync() or self._waits_for_write()
 
@@ -248,6 +259,11 @@ class FileStore(IndexedStore[Segment]):
         return self._compactor.waits_for_write() or self._compressor.waits_for_write()
 
     def compact_step(self, *, sync_here: bool = True) -> bool:
+        self._is_compacting = True  # What is under way may have files to write, in a thread that syncs.
+        self._is_compacting = self._compact_step(sync_here)
+        return self._is_compacting
+
+    def _compact_step(self, sync_here: bool) -> bool:
         log = self._log
         if self.failure is not None or self._closed:
             return False

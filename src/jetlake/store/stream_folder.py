@@ -148,7 +148,8 @@ class StreamFolder(MetaFolder):
             note: logs what recovery removed, and what is not the store's.
             report: logs messages that are found to be lost.
             reuses_sequences: as `FileStore` has it.
-            before_sync: called by every sync once the folder is on disk; what it raises is the sync's failure.
+            before_sync: called by the first sync and after `FileStore.prepare_again`, once the folder is on disk; what
+                it raises is the sync's failure.
 
         Raises:
             StoreError: the folder cannot be made, or the disk does not give back what is in it.

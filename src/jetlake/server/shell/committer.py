@@ -10,15 +10,21 @@ import time
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
+from jetlake.server.shell.kernel_sync import KernelSync
+from jetlake.store.file_store import FileStore
+from jetlake.store.log.durability import FileSync
 
 __all__ = ["Committer", "LatencyHistogram"]
 
 _THREADS_MAX = 16
 """How many stores are synced at a time; the others wait for the first that is done."""
+_THREADS_FIRST = 2
+"""How many stores are synced by threads before the kernel is asked, whose own threads are slower to wake."""
 _NAMES_MAX = 4
 """How many folders are synced at a time, beside the stores: each sync is dozens of calls to the file system, after
 which a thread waits for the interpreter, and the loop behind all who wait."""
@@ -52,10 +58,14 @@ class Committer:
     all who ask at the same time, so that many syncs take little longer than one. Syncs that make, rename or remove
     files wait for each other anyway: few run at a time.
 
+    Where many stores are busy, those that are synced by syncing one file go to the kernel, if that can do it; all else
+    goes to worker threads.
+
     Args:
         commit: the engine's; touched on the loop only.
         finished: called on the loop after the waiters of one or more syncs were released.
         files_max: how many files the stores may have open; no more of them are synced at a time.
+        uses_kernel: the kernel may sync files of stores, whose handles must be the system's.
     """
 
     def __init__(
@@ -64,6 +74,8 @@ class Committer:
         loop: asyncio.AbstractEventLoop,
         finished: Callable[[], None],
         files_max: int = _THREADS_MAX,
+        *,
+        uses_kernel: bool = False,
     ) -> None:
         self.latency = LatencyHistogram()
         self._commit = commit
@@ -76,17 +88,52 @@ class Committer:
         self._busy = [0, 0]  # syncs under way: of stores and journals, and of those that change names
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
+        self._kernel: KernelSync[Syncable] | None = None
+        if uses_kernel:
+            with suppress(OSError):  # Threads do it everywhere.
+                self._kernel = KernelSync(loop, self._finish_in_kernel)
 
     def kick(self) -> None:
         """Start the syncs that are due, as many as there are free threads."""
         busy = self._busy
-        for syncable in self._commit.begin(self._threads_max - busy[False], _NAMES_MAX - busy[True]):
-            busy[syncable.changes_names] += 1
-            if sum(busy) > self._threads:
-                self._threads += 1
-                # Not a `Thread`, whose start waits until the other one runs.
-                start_new_thread(self._run, ())
-            self._work.put(syncable)
+        while True:
+            count_max = self._threads_max - busy[False]
+            begun = self._commit.begin(count_max, _NAMES_MAX - busy[True])
+            for syncable in self._start_in_kernel(begun) if self._kernel is not None else begun:
+                busy[syncable.changes_names] += 1
+                if sum(busy) > self._threads:
+                    self._threads += 1
+                    # Not a `Thread`, whose start waits until the other one runs.
+                    start_new_thread(self._run, ())
+                self._work.put(syncable)
+            if len(begun) < count_max or self._threads_max == busy[False]:
+                return
+
+    def _start_in_kernel(self, begun: list[Syncable]) -> list[Syncable]:
+        """Start those syncs in the kernel that it can carry out, and return the others."""
+        assert self._kernel is not None
+        room = self._kernel.room
+        threads = self._busy[False]
+        started: list[tuple[Syncable, FileSync]] = []
+        others: list[Syncable] = []
+        for syncable in begun:
+            file_sync = None
+            if threads >= _THREADS_FIRST and len(started) < room and isinstance(syncable, FileStore):
+                file_sync = syncable.begin_file_sync()
+            if file_sync is not None:
+                started.append((syncable, file_sync))
+            else:
+                others.append(syncable)
+                threads += not syncable.changes_names
+        if started:
+            self._kernel.start(started)
+        return others
+
+    def _finish_in_kernel(self, ended: list[tuple[Syncable, JetlakeError | None, float]]) -> None:
+        for _, _, elapsed_s in ended:
+            self.latency.observe(elapsed_s)
+        self._commit.finish({syncable: error for syncable, error, _ in ended})
+        self._finished()
 
     def _run(self) -> None:
         try:
@@ -122,8 +169,11 @@ class Committer:
 
     async def stop(self) -> None:
         """Wait for the syncs under way, release their waiters, and end the threads."""
-        while any(self._busy):
+        while any(self._busy) or (self._kernel is not None and self._kernel.is_busy):
             await asyncio.sleep(0.001)
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
         for _ in range(self._threads):
             self._work.put(None)
         for _ in range(self._threads):

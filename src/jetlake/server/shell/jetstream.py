@@ -102,7 +102,9 @@ class JetStreamService:
         engine = self._recover(server_name, options, options.jetstream)
         engine_loop = self._engine_loop
         engine_loop.engine = engine
-        engine_loop.committer = Committer(engine.commit, engine_loop.loop, engine_loop.synced, files_max())
+        engine_loop.committer = Committer(
+            engine.commit, engine_loop.loop, engine_loop.synced, files_max(), uses_kernel=True
+        )
         engine_loop.schedule()
 
     def _recover(self, server_name: str, options: Options, jetstream: JetStreamOptions) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from jetlake.errors import StoreError
@@ -13,7 +14,33 @@ from jetlake.store.log.overwriting import write_again
 from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 
-__all__ = ["Durability"]
+__all__ = ["Durability", "FileSync"]
+
+
+class FileSync:
+    """A sync of a log for which one open file has to be synced: whoever began it does that, and calls `end`.
+
+    Attributes:
+        handle: the file's.
+        has_ended: whether `end` was called.
+        wait: returns when the sync has ended; set by whoever syncs the file.
+
+    Args:
+        end: takes the error of the sync, and returns that of the log.
+    """
+
+    __slots__ = ("_end", "handle", "has_ended", "wait")
+
+    def __init__(self, handle: int, end: Callable[[OSError | None], StoreError | None]) -> None:
+        self.handle = handle
+        self.has_ended = False
+        self.wait: Callable[[FileSync], None] = lambda _sync: None
+        self._end = end
+
+    def end(self, error: OSError | None) -> StoreError | None:
+        """Take the outcome, and return the error that the log fails with."""
+        self.has_ended = True
+        return self._end(error)
 
 
 class Durability:
@@ -50,6 +77,7 @@ class Durability:
         self._sync_lock = threading.Lock()
         self._end_lock = threading.Lock()
         self._is_discarded = False
+        self._file_sync: FileSync | None = None  # under way
 
     def begin(self, last_sequence: int) -> None:
         """Begin behind the last sequence that recovery found in the log."""
@@ -113,6 +141,8 @@ class Durability:
             StoreError: the disk failed, now or before.
         """
         with self._sync_lock:
+            if self._file_sync is not None:
+                self._file_sync.wait(self._file_sync)
             with self._lock:
                 is_mending, self._may_mend = self._may_mend, False
                 if not is_mending:
@@ -132,12 +162,9 @@ class Durability:
                 if names_changed > self._names_synced:
                     self._disk.sync_folder(self._folder)
             except OSError as error:
-                if self._is_discarded or self.is_gone():
+                if (refusal := self._failed(dirty, error)) is None:
                     return
-                with self._lock:
-                    self._dirty = dict.fromkeys((*dirty, *self._dirty))
-                self.failure = StoreError.of("make the stream's log safe", error)
-                raise self.failure from error
+                raise refusal from error
             if is_mending:
                 self.failure = None
             with self._end_lock:
@@ -151,6 +178,55 @@ class Durability:
             self._names_synced = names_changed
             self.synced_sequence = last_sequence
             self.synced = flushed
+
+    def _failed(self, dirty: list[Segment], error: OSError) -> StoreError | None:
+        """Note that the disk refused to sync these segments; None when they are gone."""
+        if self._is_discarded or self.is_gone():
+            return None
+        with self._lock:
+            self._dirty = dict.fromkeys((*dirty, *self._dirty))
+        self.failure = StoreError.of("make the stream's log safe", error)
+        return self.failure
+
+    def begin_file_sync(self) -> FileSync | None:
+        """Begin a sync for which one open file has to be synced and nothing else; None when there is more to do.
+
+        A `sync` that comes before its end waits for that.
+        """
+        if not self._sync_lock.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                dirty = list(self._dirty)
+                if (
+                    len(dirty) != 1
+                    or (handle := dirty[0].file.handle) is None
+                    or self.failure is not None
+                    or self._file_sync is not None
+                    or not self.names_are_safe()
+                    or self._segments.needs_sync()
+                ):
+                    return None
+                self._dirty.clear()
+                end = partial(self._end_file_sync, dirty, self.flushed, self._last_sequence, self._end)
+                self._file_sync = FileSync(handle, end)
+                return self._file_sync
+        finally:
+            self._sync_lock.release()
+
+    def _end_file_sync(
+        self, dirty: list[Segment], flushed: int, last_sequence: int, end: tuple[int, int], error: OSError | None
+    ) -> StoreError | None:
+        self._file_sync = None
+        if error is not None:
+            return self._failed(dirty, error)
+        with self._end_lock:
+            if self._is_discarded:
+                return None
+            self._mark.synced(last_sequence, end)
+        self.synced_sequence = last_sequence
+        self.synced = flushed
+        return None
 
     def mend(self) -> None:
         """Let the next sync rewrite what a failed sync left in doubt.

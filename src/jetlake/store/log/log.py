@@ -10,7 +10,7 @@ from itertools import accumulate
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
 from jetlake.store.interface import Incoming, rising_times
-from jetlake.store.log.durability import Durability
+from jetlake.store.log.durability import Durability, FileSync
 from jetlake.store.log.groups import links_of
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.mark import MarkFile
@@ -45,13 +45,14 @@ class Log:
         taken_numbers: those that a file has which is not the store's.
         random_bytes: makes what erased messages are overwritten with.
         before_write: called before the first write.
-        before_sync: called first by every sync, in the same thread; what it raises is the sync's failure.
+        before_sync: called by the first sync, in the same thread; what it raises is the sync's failure.
 
     Attributes:
         durability: which flushes are synced.
         removals: which removals are not in the log yet.
         dead: the segments in which nothing lives any more.
         written_bytes: how much was written; whoever writes the index down sets it to 0.
+        is_prepared: whether `before_sync` has nothing to do; whoever gives it something sets it to False.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Log:
         self.removals = Removals()
         self.dead: list[Segment] = []
         self.written_bytes = 0
+        self.is_prepared = False
         self._disk = active.file.disk
         self._key = active.key
         self._index = index
@@ -480,8 +482,18 @@ class Log:
         Raises:
             StoreError: the disk failed, now or before.
         """
-        self._before_sync()
+        if not self.is_prepared:
+            self.is_prepared = True  # Before: another thread may set it back meanwhile.
+            try:
+                self._before_sync()
+            except BaseException:
+                self.is_prepared = False
+                raise
         self.durability.sync()
+
+    def begin_file_sync(self) -> FileSync | None:
+        """Begin a sync that somebody else carries out; None when only `sync` can do what there is to do."""
+        return self.durability.begin_file_sync() if self.is_prepared else None
 
     def mend(self) -> None:
         """Try again after the disk refused; the next sync decides whether all is well.

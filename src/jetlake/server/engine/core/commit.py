@@ -65,9 +65,10 @@ class _SyncQueue:
             count_max: how many of those that change no names.
             names_max: how many of those that change names.
         """
-        found: list[Syncable] = []
-        for lane, limit in zip(self._lanes, (count_max, names_max), strict=True):
-            found += islice((syncable for syncable in lane if syncable not in others), limit)
+        data, names = self._lanes
+        found = list(islice((syncable for syncable in data if syncable not in others), count_max)) if data else []
+        if names:
+            found += islice((syncable for syncable in names if syncable not in others), names_max)
         return found
 
 
@@ -376,7 +377,7 @@ class Commit:
             self._unsynced.discard(syncable)
             self._due.discard(syncable)
             self._syncing[syncable] = self._flushed.pop(syncable, [])
-        self._in_flight.update(dict.fromkeys(begun))
+            self._in_flight[syncable] = None
         for hold in self._held.values():
             if hold.first in begun:
                 hold.is_syncing = hold.is_flushed

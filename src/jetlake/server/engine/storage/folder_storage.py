@@ -124,6 +124,7 @@ class _StreamHome:
 
     def release(self) -> None:
         self._folder.release()
+        self._files.prepare_again()
 
     def load_ids(self) -> SavedIds | None:
         body = self._load(_IDS)
@@ -137,6 +138,7 @@ class _StreamHome:
         # A killed process leaves this one; the store's next sync writes one that a power cut leaves as well.
         self._save(_IDS, _NO_IDS, durable=False)
         self._are_ids_expected = True
+        self._files.prepare_again()
 
     def _sync_expected_ids(self) -> None:
         if self._are_ids_expected:
