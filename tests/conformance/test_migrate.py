@@ -388,11 +388,38 @@ async def test_what_can_not_move_is_refused_before_anything_is_done(ends):
     with pytest.raises(MigrationError, match="has a stream S already"):
         await Migration(source, target, "S").undo()
     await target.delete_stream("S")
+    await target.create_stream("T", subjects=["s.b"])
+    for options in (BULK_FIRST, WHOLE):
+        with pytest.raises(MigrationError, match="stream T of the target captures s"):
+            await Migration(source, target, "S", **options).run()
+    await target.delete_stream("T")
+    assert (await stream.info()).config.subjects == ("s.>",)
+    assert await target.stream_names() == []
     await stream.update(sealed=True)
     with pytest.raises(MigrationError, match="sealed"):
         await Migration(source, target, "S").run()
     with pytest.raises(JetlakeError):
         await Migration(source, target, "NOBODY").run()
+
+
+async def test_subjects_that_the_target_takes_during_the_copy_leave_the_source_open(ends):
+    source, target = ends
+    await fill(source)
+    migration = Migration(source, target, "S", **BULK_FIRST)
+    copy_bulk = migration._copy_bulk
+
+    async def copy_and_take(stream, copy):
+        copy = await copy_bulk(stream, copy)
+        await target.create_stream("T", subjects=["s.b"])
+        return copy
+
+    migration._copy_bulk = copy_and_take
+    with pytest.raises(MigrationError, match="stream T of the target captures s"):
+        await migration.run()
+    await source.publish("s.b", b"goes on")
+    await target.delete_stream("T")
+    await Migration(source, target, "S", **BULK_FIRST).run()
+    assert len(await content(target)) == 40
 
 
 async def test_a_move_that_is_complete_is_not_undone(ends):

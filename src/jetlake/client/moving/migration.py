@@ -118,6 +118,7 @@ class Migration:
         consumers = await durable_consumers(stream)
         features = frozenset(self._target.api.connection.info.jetlake_features)
         check_movable(unmarked(stream.config), consumers, features)
+        await self._check_subjects(stream)
         whole_because = reason_for_whole(stream.cached_info, consumers, self._whole_max_bytes)
         if not whole_because:
             copy = await self._copy_bulk(stream, copy)
@@ -153,6 +154,17 @@ class Migration:
         if fence is None or not is_closed(stream.config) or state.last_seq < stream.cached_info.state.last_seq:
             raise MigrationError(f"the target has a stream {self._name} already, which is not a copy of this one")
         return copy
+
+    async def _check_subjects(self, stream: Stream) -> None:
+        """Check that the target can be opened in the end, while the source is.
+
+        Raises:
+            MigrationError: another stream of the target captures one of the subjects.
+        """
+        for subject in unmarked(stream.config).subjects:
+            for name in await self._target.stream_names(subject):
+                if name != self._name:
+                    raise MigrationError(f"stream {name} of the target captures {subject} too: change one of the two")
 
     # The bulk
 
@@ -214,6 +226,7 @@ class Migration:
 
     async def _switch(self, stream: Stream, copy: Stream | None, whole_because: str) -> Moved:
         gate = self._gate(stream)
+        await self._check_subjects(stream)
         self._tell("pausing the consumers")
         await gate.pause_consumers(self._drain_s)
         self._tell("closing the source")
