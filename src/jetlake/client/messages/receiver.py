@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import repeat
 from typing import ClassVar
 
 from jetlake.client.messages.message import Message
@@ -56,7 +57,8 @@ class Receiver(ABC):
 
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
         """Take many messages of one read that have neither reply nor headers, if `takes_answers` says so."""
-        raise NotImplementedError
+        nothing = repeat(b"")
+        self.receive(list(map(Message, subjects, repeat(self.sid), nothing, nothing, payloads)))
 
     def ended(self, error: Exception | None) -> None:  # noqa: B027  not every receiver cares
         """End: the connection is closed (by the user when `error` is None), or the server refuses the subscription."""

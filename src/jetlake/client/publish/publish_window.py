@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heappop, heappush
-from itertools import repeat
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
@@ -274,8 +273,7 @@ class PublishWindow(Receiver):
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
         # One search for all: most answers are read only if somebody asks.
         if b'"error"' in b"".join(payloads) or b"" in payloads:
-            nothing = repeat(b"")
-            self.receive(list(map(Message, subjects, repeat(self.sid), nothing, nothing, payloads)))
+            super().receive_answers(subjects, payloads)
         else:
             self._acknowledge(subjects, payloads)
             self._wake_if_room()
