@@ -50,7 +50,7 @@ class Running:
         return status, report.get("error", "")
 
     def jsz(self):
-        return jetstream_report(self.server, Query(""))
+        return finish(jetstream_report(self.server, Query("")))
 
     def metric(self, name):
         """All values of a metric, summed."""

@@ -76,13 +76,15 @@ async def test_secrets_are_not_in_logs_reports_or_tracebacks(start, connect):
     refused = await connect(server)
     await refused.send(b'CONNECT {"user":"ann","pass":"wr0ng-pw"}\r\n')
     await refused.rest()
+    from msgspec.json import encode
+
     from jetlake.server.shell.monitoring.connection_reports import connections_report
     from jetlake.server.shell.monitoring.query import Query
     from jetlake.server.shell.monitoring.server_report import server_report
+    from jetlake.store.steps import finish
 
     shown = server.log + repr(server.server.options)
-    shown += repr(server_report(server.server, Query(""))) + repr(
-        connections_report(server.server, Query("auth=1&subs=1&state=all"))
-    )
+    connections = finish(connections_report(server.server, Query("auth=1&subs=1&state=all")))
+    shown += repr(server_report(server.server, Query(""))) + encode(connections).decode()
     assert "s3cret-pw" not in shown
     assert "wr0ng-pw" not in shown

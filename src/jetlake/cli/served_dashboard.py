@@ -104,8 +104,9 @@ class _ServedDashboard:
     async def _connections(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.connection_reports import connections_report
         from jetlake.server.shell.monitoring.query import Query
+        from jetlake.store.steps import finish
 
-        return connections_report(self._server, Query("limit=1024"))
+        return finish(connections_report(self._server, Query("limit=1024")))
 
     async def _health(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.jetstream_reports import health_report

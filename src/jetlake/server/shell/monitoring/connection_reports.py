@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+from msgspec.json import encode
 
 from jetlake.model.encoding.durations import format_duration
 from jetlake.model.encoding.times import format_time
@@ -14,6 +17,7 @@ from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import format_uptime, report_head
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.routing.account import Account
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["connections_report", "routing_report", "subscriptions_report"]
 
 _LIMIT_DEFAULT = 1024
+_SUBSCRIPTIONS_PER_STEP = 256
 
 _SORTS: dict[str, Callable[[Connection], Any]] = {
     "": lambda connection: connection.peer.cid,
@@ -41,7 +46,7 @@ _SORTS: dict[str, Callable[[Connection], Any]] = {
 }
 
 
-def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
+def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
     """Report `/connz`: the connections, filtered, sorted, one page of them."""
     key = _SORTS.get(query.text("sort"))
     if key is None:
@@ -66,17 +71,22 @@ def connections_report(server: ServerView, query: Query) -> dict[str, Any]:
     chosen.sort(key=key)
     offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
     page = chosen[offset : offset + limit] if limit else chosen[offset:]
+    rows = []
+    for connection in page:
+        row = yield from _connection(server, connection, query)
+        rows.append(row)
+        yield
     return {
         **report_head(server),
         "num_connections": len(page),
         "total": len(chosen),
         "offset": offset,
         "limit": limit,
-        "connections": [_connection(server, connection, query) for connection in page],
+        "connections": rows,
     }
 
 
-def _connection(server: ServerView, connection: Connection, query: Query) -> dict[str, Any]:
+def _connection(server: ServerView, connection: Connection, query: Query) -> Steps[dict[str, Any]]:
     now_ns = connection.stop_ns or server.clock.now_ns()
     subscriptions = connection.subscriptions()
     options = connection.session.options
@@ -112,10 +122,18 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> dic
             report["authorized_user"] = connection.session.identity.user
     wanted = query.text("subs").lower()
     if wanted == "detail":
-        report["subscriptions_list_detail"] = [_subscription(connection, entry) for entry in subscriptions]
+        report["subscriptions_list_detail"] = details = []
+        for group in _groups(subscriptions):
+            details += [_subscription(connection, entry) for entry in group]
+            yield
     elif wanted in ("1", "true"):
         report["subscriptions_list"] = [readable(entry.subject) for entry in subscriptions]
     return report
+
+
+def _groups(subscriptions: list[Subscription]) -> Iterator[list[Subscription]]:
+    for at in range(0, len(subscriptions), _SUBSCRIPTIONS_PER_STEP):
+        yield subscriptions[at : at + _SUBSCRIPTIONS_PER_STEP]
 
 
 def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:
@@ -128,29 +146,33 @@ def _subscription(connection: Connection, subscription: Subscription) -> dict[st
     return report | {"cid": connection.peer.cid}
 
 
-def subscriptions_report(server: ServerView, query: Query) -> dict[str, Any]:
+def subscriptions_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
     """Report `/subsz`: the counters of routing, and the subscriptions on request."""
     name, test = query.text("acc"), query.text("test").encode()
     accounts = [account for account in server.accounts.values() if not name or account.name == name]
-    details: list[dict[str, Any]] = []
-    if query.flag("subs") or test:
-        for connection in server.connections.values():
-            if connection.session.account in accounts:
-                details += [
-                    {"account": connection.session.account.name, **_subscription(connection, entry)}
-                    for entry in connection.subscriptions()
-                    if not test or matches(entry.subject, test)
-                ]
     offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
+    total = 0
+    details: list[Raw] = []
+    for connection in tuple(server.connections.values()) if query.flag("subs") or test else ():
+        if connection.session.account not in accounts:
+            continue
+        account = connection.session.account.name
+        for group in _groups(connection.subscriptions()):
+            for entry in group:
+                if not test or matches(entry.subject, test):
+                    if offset <= total < offset + limit:
+                        details.append(Raw(encode({"account": account, **_subscription(connection, entry)})))
+                    total += 1
+            yield
     report = {
         **report_head(server),
         **routing_report(accounts),
-        "total": len(details),
+        "total": total,
         "offset": offset,
         "limit": limit,
     }
-    if details:
-        report["subscriptions_list"] = details[offset : offset + limit]
+    if total:
+        report["subscriptions_list"] = details
     return report
 
 

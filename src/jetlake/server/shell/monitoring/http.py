@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, cast
@@ -36,10 +36,12 @@ _LARGE_BODIES_MAX = 8
 _IDLE_S = 30.0
 # A request must be complete within this time.
 _REQUEST_S = 5.0
+# A longer report is not indented, which would take longer than a turn of the loop should.
+_INDENTED_MAX = 256 * 1024
 _JSON = "application/json"
 _TEXT = "text/plain; charset=utf-8"
 
-_REPORTS: dict[str, Callable[[ServerView, Query], dict[str, Any]]] = {
+_REPORTS: dict[str, Callable[[ServerView, Query], dict[str, Any] | Steps[dict[str, Any]]]] = {
     "/varz": server_report,
     "/connz": connections_report,
     "/jsz": jetstream_report,
@@ -185,7 +187,9 @@ class Monitoring:
             report = _REPORTS.get(path)
             if report is not None:
                 self.requests[path] += 1
-                return 200, _JSON, json.format(json.encode(report(self._server, query)), indent=2)
+                made = report(self._server, query)
+                body = json.encode((yield from made) if isinstance(made, Generator) else made)
+                return 200, _JSON, json.format(body, indent=2) if len(body) <= _INDENTED_MAX else body
             if path == "/healthz":
                 self.requests[path] += 1
                 status, health = health_report(self._server, query)

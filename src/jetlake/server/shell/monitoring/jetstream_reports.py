@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import Raw, to_builtins
+from msgspec.json import encode
 
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.encoding.times import format_time
@@ -12,6 +13,7 @@ from jetlake.model.enums import StorageType
 from jetlake.server.shell.monitoring.query import Query
 from jetlake.server.shell.monitoring.server_view import ServerView
 from jetlake.server.version import API_LEVEL
+from jetlake.store.steps import Steps, sort_in_steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["account_report", "health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
 
 _LIMIT_DEFAULT = 1024
+_STREAMS_PER_STEP = 256
 
 
 def jetstream_settings(server: ServerView) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def jetstream_usage(server: ServerView) -> dict[str, Any]:
     }
 
 
-def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
+def jetstream_report(server: ServerView, query: Query) -> Steps[dict[str, Any]]:
     """Report `/jsz`: use and limits, and on request accounts, their streams and the consumers of those."""
     head = {"server_id": server.info.id, "now": format_time(server.clock.now_ns())}
     engine = server.engine_loop.engine
@@ -84,16 +87,24 @@ def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
             "bytes": 0,
             "total": 0,
         }
-    streams = [stream for jetstream in engine.jetstreams.values() for stream in jetstream.streams.values()]
+    messages, size, consumers, streams = 0, 0, 0, 0
+    everything = [stream for jetstream in engine.jetstreams.values() for stream in jetstream.streams.values()]
+    for at in range(0, len(everything), _STREAMS_PER_STEP):
+        group = everything[at : at + _STREAMS_PER_STEP]
+        streams += len(group)
+        consumers += sum(len(stream.consumers) for stream in group)
+        messages += sum(stream.store.messages for stream in group)
+        size += sum(stream.store.bytes for stream in group)
+        yield
     report: dict[str, Any] = {
         **jetstream_usage(server),
         **head,
         "config": jetstream_settings(server),
         "limits": {},
-        "streams": len(streams),
-        "consumers": sum(len(stream.consumers) for stream in streams),
-        "messages": sum(stream.store.messages for stream in streams),
-        "bytes": sum(stream.store.bytes for stream in streams),
+        "streams": streams,
+        "consumers": consumers,
+        "messages": messages,
+        "bytes": size,
     }
     if engine.storage.set_aside:
         report["set_aside"] = [
@@ -104,15 +115,16 @@ def jetstream_report(server: ServerView, query: Query) -> dict[str, Any]:
     if name or query.flag("accounts") or query.flag("streams") or query.flag("consumers"):
         chosen = sorted(each for each in engine.jetstreams if not name or each == name)
         offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
-        report["account_details"] = [
-            account_report(server, engine.jetstreams[each], query) for each in chosen[offset : offset + limit]
-        ]
+        details = {}
+        for each in chosen[offset : offset + limit]:
+            details[each] = yield from account_report(server, engine.jetstreams[each], query)
+        report["account_details"] = list(details.values())
     report["total"] = len(engine.jetstreams)
     return report
 
 
-def account_report(server: ServerView, jetstream: JetStream, query: Query) -> dict[str, Any]:
-    """Report the JetStream of one account, and on request its streams and the consumers of those."""
+def account_report(server: ServerView, jetstream: JetStream, query: Query) -> Steps[dict[str, Any]]:
+    """Report the JetStream of one account, and on request its streams and the consumers of those, encoded."""
     with_consumers, with_config = query.flag("consumers"), query.flag("config")
     info = jetstream.info()
     report: dict[str, Any] = {
@@ -127,13 +139,15 @@ def account_report(server: ServerView, jetstream: JetStream, query: Query) -> di
         "api": {"level": API_LEVEL, "total": info.api.total, "errors": info.api.errors},
     }
     if query.flag("streams") or with_consumers:
-        report["stream_detail"] = [
-            _stream(server, stream, with_consumers, with_config) for _, stream in sorted(jetstream.streams.items())
-        ]
+        report["stream_detail"] = details = []
+        for name in (yield from jetstream.stream_names.get()):
+            if (stream := jetstream.streams.get(name)) is not None:
+                details.append(Raw(encode((yield from _stream(server, stream, with_consumers, with_config)))))
+            yield
     return report
 
 
-def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_config: bool) -> dict[str, Any]:
+def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_config: bool) -> Steps[dict[str, Any]]:
     report: dict[str, Any] = {
         "name": stream.name,
         "created": format_time(stream.created_ns),
@@ -148,7 +162,11 @@ def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_
     if sources:
         report["sources"] = [to_builtins(source) for source in sources]
     if with_consumers:
-        report["consumer_detail"] = [to_builtins(consumer.info()) for _, consumer in sorted(stream.consumers.items())]
+        report["consumer_detail"] = details = []
+        for name in (yield from sort_in_steps(list(stream.consumers))):
+            if (consumer := stream.consumers.get(name)) is not None:
+                details.append(Raw(encode(consumer.info())))
+            yield
     return report
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from msgspec import DecodeError
@@ -41,6 +41,7 @@ from jetlake.server.shell.monitoring.server_report import (
     server_report,
 )
 from jetlake.server.shell.monitoring.server_view import ServerView
+from jetlake.store.steps import Steps, finish
 
 __all__ = ["ACCOUNT_REPORTS", "SERVER_REPORTS", "account_answer", "server_answer", "statistics", "user_answer"]
 
@@ -71,7 +72,7 @@ def _profile(server: ServerView, query: Query) -> _Report:
     return {"profile": None, "error": "this server has no profiles"}
 
 
-SERVER_REPORTS: dict[str, Callable[[ServerView, Query], _Report] | None] = {
+SERVER_REPORTS: dict[str, Callable[[ServerView, Query], _Report | Steps[_Report]] | None] = {
     "IDZ": None,
     "STATSZ": None,
     "VARZ": server_report,
@@ -90,6 +91,10 @@ SERVER_REPORTS: dict[str, Callable[[ServerView, Query], _Report] | None] = {
 }
 
 
+def _whole(report: _Report | Steps[_Report]) -> _Report:
+    return finish(report) if isinstance(report, Generator) else report
+
+
 def server_answer(server: ServerView, name: str, body: bytes) -> bytes | None:
     """Encode the answer to a request for a report about the server; None when another server is asked."""
     if name == "IDZ":
@@ -101,7 +106,7 @@ def server_answer(server: ServerView, name: str, body: bytes) -> bytes | None:
         report = SERVER_REPORTS[name]
         if report is None:
             return encode({"server": server.info.describe_sender(), "statsz": statistics(server)})
-        return _encode_data(server, report(server, query))
+        return _encode_data(server, _whole(report(server, query)))
     except BadQueryError as error:
         return _encode_error(server, 400, str(error))
 
@@ -155,15 +160,15 @@ def _account_info(server: ServerView, name: str, query: Query) -> _Report:
     return account_detail(server, _account(server, name))
 
 
-def _account_connections(server: ServerView, name: str, query: Query) -> _Report:
+def _account_connections(server: ServerView, name: str, query: Query) -> Steps[_Report]:
     return connections_report(server, query if name == "PING" else query.narrowed(acc=name))
 
 
-def _account_subscriptions(server: ServerView, name: str, query: Query) -> _Report:
+def _account_subscriptions(server: ServerView, name: str, query: Query) -> Steps[_Report]:
     return subscriptions_report(server, query.narrowed(acc=name, subs="1"))
 
 
-def _account_jetstream(server: ServerView, name: str, query: Query) -> _Report:
+def _account_jetstream(server: ServerView, name: str, query: Query) -> Steps[_Report]:
     engine = server.engine_loop.engine
     jetstream = engine.jetstreams.get(name) if engine is not None else None
     if jetstream is None:
@@ -175,7 +180,7 @@ def _account_leafs(server: ServerView, name: str, query: Query) -> _Report:
     return leafs_report(server, query.narrowed(acc=name))
 
 
-ACCOUNT_REPORTS: dict[str, Callable[[ServerView, str, Query], _Report] | None] = {
+ACCOUNT_REPORTS: dict[str, Callable[[ServerView, str, Query], _Report | Steps[_Report]] | None] = {
     "INFO": _account_info,
     "CONNZ": _account_connections,
     "SUBSZ": _account_subscriptions,
@@ -198,7 +203,7 @@ def account_answer(server: ServerView, name: str, report: str, body: bytes) -> b
             return _connections_event(server, name)
         make = ACCOUNT_REPORTS[report]
         assert make is not None
-        return _encode_data(server, make(server, name, query))
+        return _encode_data(server, _whole(make(server, name, query)))
     except BadQueryError as error:
         return _encode_error(server, 400, str(error))
     except _UnknownAccountError as error:

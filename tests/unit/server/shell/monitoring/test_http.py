@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jetlake.server import Server
+from jetlake.server.shell.monitoring import connection_reports, http
 from jetlake.server.shell.monitoring.http import Monitoring, _Exchange
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import format_uptime
@@ -217,6 +218,60 @@ async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_wa
         (_, page), (_, health) = answers(wire.written)
         assert page.count(b"\njetlake_consumer_waiting{") == 20
         assert json.loads(health) == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("target", "rows"),
+    [
+        (b"/jsz?streams=1", 40),
+        (b"/jsz?consumers=1", 60),
+        (b"/connz?subs=detail", 20),
+        (b"/subsz?subs=1", 20),
+    ],
+)
+async def test_a_report_of_many_rows_takes_many_turns(target, rows, tmp_path, exchange, monkeypatch):
+    monkeypatch.setattr(connection_reports, "_SUBSCRIPTIONS_PER_STEP", 1)
+    async with Server(tmp_path) as server:
+        js = server.global_account.js
+        for number in range(40):
+            config = b'{"name":"S%d","subjects":["s%d"],"storage":"memory"}' % (number, number)
+            js.receive(b"$JS.API.STREAM.CREATE.S%d" % number, b"", b"", config, None)
+        for number in range(20):
+            config = b'{"stream_name":"S1","config":{"name":"c%d","mem_storage":true}}' % number
+            js.receive(b"$JS.API.CONSUMER.CREATE.S1.c%d" % number, b"", b"", config, None)
+        client = await asyncio.open_connection("127.0.0.1", server.port)
+        client[1].write(b"CONNECT {}\r\n" + b"".join(b"SUB a.%d %d\r\n" % (n, n) for n in range(20)) + b"PING\r\n")
+        while await client[0].readline() != b"PONG\r\n":
+            pass
+        server.engine_loop.work.slice_ns = 0
+        web, wire = exchange(server)
+        web.data_received(b"GET " + target + b" HTTP/1.1\r\n\r\n")
+        turns = 0
+        while not wire.written:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= rows
+        ((_, body),) = answers(wire.written)
+        report = json.loads(body)
+        if b"/jsz" in target:
+            (account,) = report["account_details"]
+            assert [stream["name"] for stream in account["stream_detail"]] == sorted(f"S{n}" for n in range(40))
+            consumers = [stream.get("consumer_detail", []) for stream in account["stream_detail"]]
+            assert sum(map(len, consumers)) == rows - 40
+        elif b"/connz" in target:
+            assert len(report["connections"][0]["subscriptions_list_detail"]) == 20
+        else:
+            assert report["total"] == len(report["subscriptions_list"]) == 20
+        client[1].close()
+
+
+async def test_a_long_report_is_not_indented(tmp_path, exchange, monkeypatch):
+    async with Server(tmp_path) as server:
+        _, _, short = finish(monitor(server).answer("/jsz"))
+        monkeypatch.setattr(http, "_INDENTED_MAX", 100)
+        _, _, long = finish(monitor(server).answer("/jsz"))
+        assert b"\n" in short and b"\n" not in long
+        assert json.loads(short).keys() == json.loads(long).keys()
 
 
 async def test_a_disk_that_fails_is_told_to_who_watches_until_the_stream_is_deleted(tmp_path, monkeypatch, caplog):
