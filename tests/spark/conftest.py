@@ -19,14 +19,24 @@ import pytest
 
 BIN = Path(sys.executable).parent
 
+# A Java that lives for some seconds is quicker without its second compiler and without the threads of its collector.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# Every process that a test starts inherits these: they reach the driver, the launcher before it, masters and workers.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(variable, QUICK_JAVA)
+
 SESSION_CONFIG = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.streaming.pollingDelay": "10ms",
+    # Spark's default starts a process for every file of a checkpoint that it renames; processes of their own keep it.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     "spark.sql.session.timeZone": "UTC",
 }
 
@@ -202,6 +212,15 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     process = ServerProcess(request.param)
     yield process
     process.remove()
+
+
+@pytest.fixture
+def both_servers() -> Iterator[list[ServerProcess]]:
+    """One server of each kind, of a test's own."""
+    processes = [ServerProcess(kind) for kind in KINDS]
+    yield processes
+    for process in processes:
+        process.remove()
 
 
 @pytest.fixture(params=KINDS)

@@ -13,6 +13,9 @@ from pyspark.errors import PySparkException
 
 pytestmark = pytest.mark.spark
 
+# What happens here does not depend on the server: tests without Spark ask both of them the same.
+on_one_server = pytest.mark.parametrize("server", ["nats-server"], indirect=True)
+
 
 @pytest.fixture
 def read(spark, server):
@@ -77,6 +80,7 @@ def test_positions(read, admin, stream):
     assert sequences(startingPosition="seq:50") == []
 
 
+@on_one_server
 def test_variants_are_read_and_written(spark, read, server, admin, stream):
     admin.create_stream(stream)
     admin.publish(
@@ -116,6 +120,7 @@ def test_reading_a_work_queue_takes_nothing(read, admin, stream):
     assert admin.state(stream)["consumer_count"] == 0
 
 
+@on_one_server
 def test_sql(spark, server, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 7)
@@ -143,6 +148,7 @@ CONDITIONS = [
 ]
 
 
+@on_one_server
 def test_filters_mean_the_same_with_and_without_push_down(spark, read, admin, stream):
     admin.create_stream(stream)
     admin.fill(stream, 12)
@@ -165,6 +171,7 @@ def test_filters_mean_the_same_with_and_without_push_down(spark, read, admin, st
     assert without[2] == [2, 5, 8, 11]
 
 
+@on_one_server
 def test_json_payloads(read, admin, stream):
     admin.create_stream(stream)
     admin.publish(
@@ -189,6 +196,7 @@ def test_json_payloads(read, admin, stream):
     assert narrow.first().value.id == 1
 
 
+@on_one_server
 def test_avro_payloads(read, admin, stream):
     schema = {
         "type": "record",

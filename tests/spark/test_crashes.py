@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -87,6 +88,7 @@ def test_a_task_that_dies_in_every_batch(spark, server, admin, stream, tmp_path,
 DRIVER = """
     import os, signal, sys, json, time
     from pathlib import Path
+from typing import Any, NamedTuple
     from pyspark.sql import SparkSession
     from jetlake.spark import JetStream
     from jetlake.spark.sink.writer import StreamWriter
@@ -123,14 +125,14 @@ DRIVER = """
     settings["jvm"] = spark._jvm.java.lang.ProcessHandle.current().pid()
     spark.dataSource.register(Dying)
     queries = []
-    for source, target in settings["pairs"]:
-        frame = spark.readStream.format("jetstream").options(servers=settings["url"], maxMessagesPerTrigger=400)
+    for url, source, target in settings["pairs"]:
+        frame = spark.readStream.format("jetstream").options(servers=url, maxMessagesPerTrigger=400)
         frame = frame.load(source).select("data")
         queries.append(
-            frame.writeStream.format("dying").options(servers=settings["url"], subject=f"{target}.x")
+            frame.writeStream.format("dying").options(servers=url, subject=f"{target}.x")
             .option("checkpointLocation", str(folder / source)).start()
         )
-        # One after the other: a machine with much to do starts one query's processes in time, and not three.
+        # One after the other: a machine with much to do starts one query's processes in time, and not six.
         while not (folder / f"reached-{target}.x").exists() and queries[-1].isActive:
             time.sleep(0.1)
     for query in queries:
@@ -138,48 +140,71 @@ DRIVER = """
 """
 
 
-def test_a_driver_that_dies_between_sink_and_commit(spark, session_config, server, admin, stream, tmp_path):
-    """All three retention policies at once: one driver, killed while each of its queries is in the sink's commit."""
-    pairs = []
-    for retention in RETENTIONS:
-        source, target = f"{stream}-{retention}", f"{stream}-{retention}-OUT"
-        admin.create_stream(source, retention=retention)
-        # The stream forgets ids at once: what keeps the batch from being written twice is the ledger.
-        admin.create_stream(target, duplicate_window=100_000_000)
-        if retention == "interest":
-            # Somebody else's interest keeps the messages until the query's own consumer is there.
-            config = {"name": "other", "durable_name": "other", "ack_policy": "explicit"}
-            admin.api(f"CONSUMER.CREATE.{source}.other", {"stream_name": source, "config": config})
-        admin.fill(source, 1000)
-        pairs.append((source, target))
-    settings = {"folder": str(tmp_path), "url": server.url, "pairs": pairs, "config": session_config}
+def test_a_driver_that_dies_between_sink_and_commit(spark, session_config, both_servers, stream, tmp_path):
+    """All retention policies on both servers: one driver, killed while each of its queries is in the sink's commit."""
+    copies = [
+        Copy(server, server.admin(), f"{stream}-{server.kind}-{retention}", retention)
+        for server in both_servers
+        for retention in RETENTIONS
+    ]
+    for copy in copies:
+        copy.prepare()
+    pairs = [(copy.server.url, copy.source, copy.target) for copy in copies]
+    settings = {"folder": str(tmp_path), "pairs": pairs, "config": session_config}
     script = tmp_path / "driver.py"
     script.write_text(textwrap.dedent(DRIVER))
     died = subprocess.run(
         [sys.executable, str(script), json.dumps(settings)], capture_output=True, timeout=400, check=False
     )
     assert died.returncode != 0
-    assert len(list(tmp_path.glob("reached-*"))) == 3, died.stderr.decode()[-2000:]
-    for source, target in pairs:
-        assert not (tmp_path / source / "commits" / "1").exists()
-        assert numbers(admin, target) == list(range(800))
-        assert admin.state(source)["last_seq"] == 1000
-        assert {message["seq"] for message in admin.messages(source)} >= set(range(401, 1001))
-    for source, target in pairs:
+    assert len(list(tmp_path.glob("reached-*"))) == len(copies), died.stderr.decode()[-2000:]
+    for copy in copies:
+        assert not (tmp_path / copy.source / "commits" / "1").exists()
+        assert numbers(copy.admin, copy.target) == list(range(800))
+        assert copy.admin.state(copy.source)["last_seq"] == 1000
+        assert {message["seq"] for message in copy.admin.messages(copy.source)} >= set(range(401, 1001))
+    for copy in copies:
+        copy.go_on(spark, tmp_path / copy.source)
+        assert numbers(copy.admin, copy.target) == list(range(1000)), copy.source
+        if copy.retention == "interest":
+            assert copy.admin.api(f"CONSUMER.INFO.{copy.source}.other")["num_pending"] == 1000
+        else:
+            left = copy.admin.state(copy.source)["messages"]
+            assert left == (1000 if copy.retention == "limits" else 0), copy.source
+
+
+class Copy(NamedTuple):
+    """A query that copies a stream of some retention policy."""
+
+    server: Any
+    admin: Any
+    source: str
+    retention: str
+
+    @property
+    def target(self):
+        return f"{self.source}-OUT"
+
+    def prepare(self):
+        self.admin.create_stream(self.source, retention=self.retention)
+        # The stream forgets ids at once: what keeps the batch from being written twice is the ledger.
+        self.admin.create_stream(self.target, duplicate_window=100_000_000)
+        if self.retention == "interest":
+            # Somebody else's interest keeps the messages until the query's own consumer is there.
+            config = {"name": "other", "durable_name": "other", "ack_policy": "explicit"}
+            self.admin.api(f"CONSUMER.CREATE.{self.source}.other", {"stream_name": self.source, "config": config})
+        self.admin.fill(self.source, 1000)
+
+    def go_on(self, spark, checkpoint):
         query = (
             spark.readStream.format("jetstream")
-            .options(servers=server.url, maxMessagesPerTrigger=400)
-            .load(source)
+            .options(servers=self.server.url, maxMessagesPerTrigger=400)
+            .load(self.source)
             .select("data")
             .writeStream.format("jetstream")
-            .options(servers=server.url, subject=f"{target}.x")
-            .option("checkpointLocation", str(tmp_path / source))
+            .options(servers=self.server.url, subject=f"{self.target}.x")
+            .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination(120)
-        assert numbers(admin, target) == list(range(1000)), source
-    left = {source: admin.state(source)["messages"] for source, _ in pairs}
-    assert left[pairs[0][0]] == 1000
-    assert left[pairs[1][0]] == 0
-    assert admin.api(f"CONSUMER.INFO.{pairs[2][0]}.other")["num_pending"] == 1000

@@ -8,6 +8,9 @@ from pyspark.errors import PySparkException
 
 pytestmark = pytest.mark.spark
 
+# What happens here does not depend on the server: tests without Spark ask both of them the same.
+on_one_server = pytest.mark.parametrize("server", ["embedded"], indirect=True)
+
 
 def payloads(admin, stream):
     return [base64.b64decode(message.get("data", "")) for message in admin.messages(stream)]
@@ -30,6 +33,7 @@ def test_rows_become_messages(spark, server, admin, stream):
     assert all("Kind: a\r\nKind: b\r\n" in headers(message) for message in messages)
 
 
+@on_one_server
 def test_all_columns_as_json(spark, server, admin, stream):
     admin.create_stream(stream)
     frame = spark.sql(
@@ -51,6 +55,7 @@ def test_all_columns_as_json(spark, server, admin, stream):
     ]
 
 
+@on_one_server
 def test_a_copied_stream_is_the_same(spark, server, admin, stream, tmp_path):
     admin.create_stream(stream)
     admin.create_stream(stream + "C")

@@ -13,6 +13,9 @@ from jetlake.spark import lag, lost
 
 pytestmark = pytest.mark.spark
 
+# What happens here does not depend on the server: tests without Spark ask both of them the same.
+on_one_server = pytest.mark.parametrize("server", ["nats-server"], indirect=True)
+
 RESOURCES = Path(__file__).parent / "resources"
 
 
@@ -51,6 +54,7 @@ def test_a_queue_is_empty_when_the_query_is_done(spark, admin, stream, run, tmp_
     assert [bytes(row.data) for row in rows] == [b"%d" % number for number in range(600)]
 
 
+@on_one_server
 def test_a_continuous_query_takes_what_comes(spark, server, admin, stream, tmp_path):
     admin.create_stream(stream)
     frame = spark.readStream.format("jetstream").options(servers=server.url, startingPosition="latest").load(stream)
@@ -66,6 +70,7 @@ def test_a_continuous_query_takes_what_comes(spark, server, admin, stream, tmp_p
         query.stop()
 
 
+@on_one_server
 def test_lost_messages_fail_the_query_with_advice(spark, admin, stream, run, tmp_path):
     admin.create_stream(stream)
     admin.fill(stream, 10)
@@ -80,6 +85,7 @@ def test_lost_messages_fail_the_query_with_advice(spark, admin, stream, run, tmp
     assert sequences == [*range(1, 11), *range(15, 21)]
 
 
+@on_one_server
 def test_a_checkpoint_of_the_first_release(spark, server, admin, stream, tmp_path):
     """The checkpoint is of two streams, read up to 30 and 10; its last batch is not committed and comes again."""
     names = {"ORDERS": stream + "ORDERS", "AUDIT": stream + "AUDIT", "COPY": stream + "COPY"}
@@ -112,6 +118,7 @@ def test_a_checkpoint_of_the_first_release(spark, server, admin, stream, tmp_pat
     assert str(query.id) == "643c6bb6-d3bf-494e-83bc-a30625d6529d"
 
 
+@on_one_server
 def test_the_ledger_skips_a_batch_that_was_written(spark, server, admin, stream, tmp_path):
     """Spark lost its commit log, the stream has forgotten the ids: the batch still is not written again."""
     admin.create_stream(stream)

@@ -7,7 +7,11 @@ from pyspark.errors import PySparkException
 
 pytestmark = pytest.mark.spark
 
+# What happens here does not depend on the server: tests without Spark ask both of them the same.
+on_one_server = pytest.mark.parametrize("server", ["embedded"], indirect=True)
 
+
+@on_one_server
 def test_a_table_is_created_written_read_and_followed(spark, server, admin, stream, tmp_path):
     admin.create_stream(stream)
     spark.sql(

@@ -53,8 +53,7 @@ def test_ctrl_c_finishes_the_batch_and_sigterm_ends_what_has_not_begun(server_of
     admin.create_stream("ORDERS", subjects=["orders.>"])
     admin.publish([("orders.new", b"%d" % number) for number in range(10)])
     lake = tmp_path / "lake"
-    quick = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    words = ["archive", "ORDERS", str(lake), "--master", "local[1]", "--conf", quick, "--follow", "--every", "100ms"]
+    words = ["archive", "ORDERS", str(lake), "--master", "local[1]", "--follow", "--every", "100ms"]
     command = ["-s", server.url, "pipeline", *words]
 
     early = Terminal(*command)
