@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from faulty_disk import FaultyDisk, PowerCut
+from jetlake.errors import StoreError
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.log_file import LogFile
@@ -46,7 +49,7 @@ def tidy(store: FileStore) -> None:
         pass
 
 
-def check(store: FileStore, sequences: range) -> None:
+def check(store: FileStore, sequences: Sequence[int]) -> None:
     """Everything is there, message by message, in runs, and by subject."""
     run = store.read(sequences[0], None, 10 * COUNT, 1 << 30)
     found = list(run.messages)
@@ -301,3 +304,46 @@ def test_what_is_written_to_a_compressed_file_and_synced_is_safe(seed: int) -> N
     disk.sync(file.open())
     disk.cut_power()
     assert LogFile(disk, path).read(4, size) == b"more"
+
+
+def refuse(disk: FaultyDisk, *operations: str) -> None:
+    def fault(operation: str, path: Path) -> None:
+        if operation in operations and path.suffix in (".seg", ".idx"):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+
+
+def test_a_file_whose_table_could_not_be_read_is_still_compressed() -> None:
+    disk = new_disk()
+    store = open_store(disk)
+    fill(store)
+    tidy(store)
+    store._log.close_files()
+    refuse(disk, "read")
+    with pytest.raises(StoreError):
+        store.get(1)
+    disk.fault = None
+    for sequence in range(1, 400):
+        if sequence % 10:
+            store.remove(sequence)
+    tidy(store)
+    assert store._index.blocks[0].generation == 1, "it was rewritten"
+    check(store, [*range(10, 400, 10), *range(400, COUNT + 1)])
+
+
+def test_a_disk_that_answers_nothing_loses_nothing() -> None:
+    """A block that is in memory tells nothing of the others."""
+    disk = new_disk()
+    store = open_store(disk)
+    store._compressor.block_bytes = SEGMENT_BYTES // 2
+    fill(store)
+    tidy(store)
+    assert store.get(1) is not None
+    refuse(disk, "read")
+    for piece in [path for path in disk.files() if path.suffix == ".idx"]:
+        disk.put(piece, b"")
+    with pytest.raises(StoreError):
+        store.read(1, None, 10, 1 << 20)
+    disk.fault = None
+    check(store, range(1, COUNT + 1))

@@ -18,8 +18,8 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(rewrite, "_RECORDS_PER_STEP", 3)
 
 
-def open_store(disk):
-    return FileStore(disk, FOLDER, segment_bytes=2000, tail_bytes=500, random_bytes=Random(1).randbytes)
+def open_store(disk, segment_bytes=2000):
+    return FileStore(disk, FOLDER, segment_bytes=segment_bytes, tail_bytes=500, random_bytes=Random(1).randbytes)
 
 
 def fill(store, count=60):
@@ -172,3 +172,43 @@ def test_what_is_removed_from_a_rewritten_segment_needs_its_tombstone(moment):
         if path.name == "index":
             disk.remove(path)
     assert content(open_store(disk)) == expected
+
+
+@pytest.mark.parametrize("has_digest", [True, False])
+@pytest.mark.parametrize("fault", ["flipped", "unreadable"])
+def test_a_record_that_went_bad_is_lost_and_not_copied(fault, has_digest):
+    disk = FaultyDisk(Random(1))
+    store = open_store(disk, 20_000)
+    fill(store, 400)
+    for sequence in range(1, 300):
+        if sequence % 5:
+            store.remove(sequence, erase=sequence == 1 and not has_digest)
+    store.flush()
+    store.sync()
+    segment = store._index.blocks[0]
+    assert (segment.digest is not None) == has_digest
+    offset = segment.offsets[segment.row_of(10)] + 30
+    if fault == "flipped":
+        disk.flip(segment.file.path, offset)
+    else:
+        disk.bad_sectors.add((segment.file.path, offset // 512))
+    for _ in range(500):
+        if not store.compact_step():
+            break
+    else:
+        raise AssertionError("house-keeping does not come to an end")
+    assert 10 in store.lost
+    assert store.get(10) is None
+    kept = {message.sequence: message.payload for message in store.read(1, None, 1000, 1 << 20).messages}
+    left = {*range(5, 300, 5), *range(300, 401)}.difference(store.lost)
+    assert kept == {sequence: b"%d" % (sequence - 1) * 10 for sequence in left}
+
+
+def test_a_read_ends_where_a_record_and_a_digest_contradict_each_other():
+    store = open_store(FaultyDisk(Random(1)))
+    fill(store)
+    segment = store._index.blocks[0]
+    segment.offsets[4] += 1
+    assert store.get(5) is None
+    assert store.lost == [5]
+    assert store.get(6) is not None

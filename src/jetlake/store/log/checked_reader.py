@@ -39,11 +39,12 @@ class CheckedReader:
         Raises:
             StoreError: the disk does not answer.
         """
+        checked = None
         while True:
             try:
                 return self._messages.get(sequence)
             except DamagedSegmentError as damage:
-                self.check(damage.segment)
+                checked = self._look_again(damage.segment, checked)
             except OSError as error:
                 raise StoreError.of(f"read message {sequence}", error) from error
 
@@ -60,11 +61,12 @@ class CheckedReader:
         Raises:
             StoreError: the disk does not answer.
         """
+        checked = None
         while True:
             try:
                 return self._messages.read(first_sequence, subject_filter, max_messages, max_bytes, last_sequence)
             except DamagedSegmentError as damage:
-                self.check(damage.segment)
+                checked = self._look_again(damage.segment, checked)
             except OSError as error:
                 raise StoreError.of(f"read messages from {first_sequence} on", error) from error
 
@@ -106,11 +108,28 @@ class CheckedReader:
             return False
         return segment.verified or self.check(segment)
 
-    def check(self, segment: Segment) -> bool:
-        """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows."""
+    def _look_again(self, segment: Segment, checked: Segment | None) -> Segment:
+        """Look at the records of a segment after one was found to be damaged; the segment is returned.
+
+        Args:
+            checked: the segment that was looked at before, for the same read.
+
+        Raises:
+            StoreError: nothing is wrong with the segment, for the second time: the disk gives back now this, now that.
+        """
+        if self.check(segment, by_records=True) and segment is checked:
+            raise StoreError(f"read segment {segment.number}", "the disk does not give back the same bytes every time")
+        return segment
+
+    def check(self, segment: Segment, *, by_records: bool = False) -> bool:
+        """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows.
+
+        Args:
+            by_records: look at every record, whatever the segment's digest says.
+        """
         data = self._read_segment(segment)
         segment.verified = True
-        if matches_digest(segment, data):
+        if not by_records and matches_digest(segment, data):
             return True
         segment.bring_back()
         content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)

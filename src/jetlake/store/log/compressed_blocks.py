@@ -67,6 +67,10 @@ class CompressedBlocks:
             offset += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def forget(self) -> None:
+        """Drop the block that was read last."""
+        self._cached, self._cached_number = b"", -1
+
     def _block(self, disk: Disk, handle: int, number: int) -> bytes:
         if number == self._cached_number:
             return self._cached

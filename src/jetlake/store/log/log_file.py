@@ -106,8 +106,14 @@ class LogFile:
     def open(self) -> int:
         """Open the file, unless it is open, and return its handle."""
         if self.handle is None:
-            self.handle = self.disk.open(self.path)
-            self.blocks = table_of(self.disk, self.handle)
+            handle = self.disk.open(self.path)
+            try:
+                self.blocks = table_of(self.disk, handle)
+            except OSError:
+                # A compressed file must not be taken for one that is not.
+                self.disk.close(handle)
+                raise
+            self.handle = handle
         return self.handle
 
     def close(self) -> None:
@@ -162,7 +168,7 @@ class LogFile:
         """Write a compressed file anew as it was, for good: what is written to it next may be acknowledged."""
         if self.blocks is None:
             return
-        content = self.read_all(self.blocks.size)
+        content = self.read(self.blocks.size, 0)
         aside = self.path.with_name(self.path.name + SECOND_ASIDE_SUFFIX)
         handle = self.disk.open(aside, create=True)
         try:
@@ -197,6 +203,9 @@ class LogFile:
         except OSError as error:
             pieces = []
             is_readable = False
+            if self.blocks is not None:
+                # What is in memory says nothing of the disk.
+                self.blocks.forget()
             for offset in range(start, start + size, _PIECE):
                 length = min(_PIECE, start + size - offset)
                 try:

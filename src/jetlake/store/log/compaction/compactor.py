@@ -13,7 +13,7 @@ from jetlake.store.log.filing import Filing
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.open_files import OpenFiles
-from jetlake.store.log.segment import Segment
+from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.steps import Steps
@@ -170,6 +170,10 @@ class Compactor:
             elif not rewrite.is_built:
                 self._log.use((segment,))
                 next(self._steps, None)
+        except DamagedSegmentError:
+            # House-keeping looks at the segment again, and tells what is lost.
+            segment.verified = False
+            self.cancel()
         except OSError as error:
             self.cancel()
             raise StoreError.of(f"rewrite segment {segment.number}", error) from error

@@ -11,8 +11,9 @@ from itertools import chain, compress
 from xxhash import xxh3_64_intdigest
 
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX
-from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack
-from jetlake.store.log.segment import Segment
+from jetlake.store.log.overwriting import matches_digest
+from jetlake.store.log.record import find_record, pack_tombstone, tombstone_range, unpack, unpack_message
+from jetlake.store.log.segment import DamagedSegmentError, Segment
 from jetlake.store.log.segment_header import HEADER_SIZE
 from jetlake.store.sequence_ranges import Range
 from jetlake.store.steps import Steps
@@ -67,16 +68,18 @@ class Rewrite:
 
         Raises:
             OSError: the disk refused.
+            DamagedSegmentError: a living record is not there as it was written.
         """
         segment = self.segment
         data = segment.file.read_all(segment.size)
+        is_sound = matches_digest(segment, data)
         yield
         for group in self._tombstones_in(data):
             kept = [found for found in group if self._is_needed(*found)]
             self.drops_tombstones |= len(kept) < len(group)
             self._foreign += kept
             yield
-        yield from self._copy_living(data)
+        yield from self._copy_living(data, is_sound=is_sound)
         parts, seed = self._parts, segment.seed
         for at in range(0, len(self._foreign), _RECORDS_PER_STEP):
             group = self._foreign[at : at + _RECORDS_PER_STEP]
@@ -117,8 +120,12 @@ class Rewrite:
                 group = []
         yield group
 
-    def _copy_living(self, data: bytes) -> Steps[None]:
-        """Copy the records that live, with a tombstone in the place of each gap between them."""
+    def _copy_living(self, data: bytes, *, is_sound: bool) -> Steps[None]:
+        """Copy the records that live, with a tombstone in the place of each gap between them.
+
+        Args:
+            is_sound: no record has to be looked at by itself.
+        """
         segment, offsets, sizes = self.segment, self._offsets, self._sizes
         parts = self._parts = [b""]
         at = HEADER_SIZE
@@ -130,7 +137,10 @@ class Rewrite:
                 tombstone = pack_tombstone(before + 1, sequence - 1, self._time_ns, segment.seed)
                 parts.append(tombstone)
                 at += len(tombstone)
-            parts.append(data[offsets[row] : offsets[row] + sizes[row]])
+            record = data[offsets[row] : offsets[row] + sizes[row]]
+            if not is_sound and unpack_message(record, segment.seed) is None:
+                raise DamagedSegmentError(segment)
+            parts.append(record)
             self._new_offsets.append(at)
             self._new_sequences.append(sequence)
             at += sizes[row]
