@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
+from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import BlockType, Index
 from jetlake.store.interface import BULK_REMOVAL, StoreLimits
@@ -101,6 +103,10 @@ class MessageRemover(Generic[BlockType]):
     ) -> Steps[int]:
         """Purge about `step` messages at a time; what is appended meanwhile stays."""
         index = self._index
+        if step < sys.maxsize:
+            # The sequences of appends that are undone between two steps go to other messages.
+            with suppress(StoreError):
+                self._flush()
         if not follows_append:
             self._log.settle_groups(index.last_sequence)
         end = index.last_sequence + 1
