@@ -15,7 +15,8 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.pending_ack import PendingAck
-from jetlake.client.publish.stream_search import ELECTION_S, StreamSearch, is_in_process
+from jetlake.client.publish.stream_search import StreamSearch
+from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
 from jetlake.errors import (
     ApiError,
     ConnectionClosedError,
@@ -32,9 +33,6 @@ from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["PublishWindow"]
 
-_RETRY_WAIT_S = 0.25
-# A message without a timeout of its own waits so long for a cluster that elects its stream's leader.
-_ELECTION_ATTEMPTS = int(ELECTION_S / _RETRY_WAIT_S)
 _FAILURES_KEPT_MAX = 10_000
 _BLOCK_BYTES = 64 * 1024
 
@@ -56,7 +54,6 @@ class PublishWindow(Receiver):
     __slots__ = (
         "_connection",
         "_denied",
-        "_doubts",
         "_failures",
         "_freed_bytes",
         "_half_timeout_s",
@@ -68,9 +65,6 @@ class PublishWindow(Receiver):
         "_prefix",
         "_prefix_length",
         "_put_bytes",
-        "_retry_timer",
-        "_search",
-        "_searching",
         "_send",
         "_time",
         "_timer",
@@ -81,7 +75,6 @@ class PublishWindow(Receiver):
         "bytes_max",
         "loop",
         "messages_max",
-        "retries",
     )
 
     def __init__(
@@ -105,7 +98,6 @@ class PublishWindow(Receiver):
         self.bytes_max = bytes_max
         self.ack_timeout_s = ack_timeout_s
         self._half_timeout_s = ack_timeout_s / 2
-        self.retries = retries
         self._pending: dict[bytes, PendingAck] = {}
         self._put_bytes = 0
         self._freed_bytes = 0
@@ -117,12 +109,14 @@ class PublishWindow(Receiver):
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._own_deadlines: list[tuple[float, bytes]] = []
-        # Messages that found no stream, which are sent again together.
-        self._unheard: dict[bytes, None] = {}
-        self._retry_timer: asyncio.TimerHandle | None = None
-        self._search = search
-        self._doubts: dict[bytes, None] = {}
-        self._searching: asyncio.Task[None] | None = None
+        self._unheard = UnheardMessages(
+            self.loop,
+            self._pending,
+            retries=retries,
+            search=search,
+            send_again=self._send_again,
+            give_up=self._take_out,
+        )
         self._failures: list[PendingAck] = []
         connection.subscribe(self)
 
@@ -314,44 +308,22 @@ class PublishWindow(Receiver):
         Each attempt has the whole timeout, unless the publisher has set one for the message.
         """
         pending = self._pending[reply]
-        if not _is_passing(pending, error):
+        if not is_passing(pending, error):
             return False
         pending._attempts += 1
         if pending._retries is not None or pending._timeout_s is None:
             self._pending[reply] = self._pending.pop(reply)
             self._restart_wait(reply, pending)
-        self._unheard[reply] = None
-        if self._retry_timer is None:
-            self._retry_timer = self.loop.call_later(_RETRY_WAIT_S, self._send_unheard)
-        if self._is_doubtful(pending, pending.raw_subject):
-            self._doubts[pending.raw_subject] = None
-            if self._searching is None:
-                self._searching = self.loop.create_task(self._find_streams())
+        self._unheard.add(reply, pending)
         return True
 
-    def _send_unheard(self) -> None:
-        self._retry_timer = None
-        replies, self._unheard = self._unheard, {}
-        if not self._is_connected or self._connection.is_closed:
-            return  # The next connection gets everything that is under way.
-        for reply in sorted(replies, key=self._number):
-            pending = self._pending.get(reply)
-            if pending is not None:
-                self._connection.send(pending._frame)
-
-    async def _find_streams(self) -> None:
-        """Give up what no stream will ever take; what only waits for a leader goes on being sent."""
-        try:
-            while self._doubts:
-                subject, _ = self._doubts.popitem()
-                if await self._search.finds(subject) is False:
-                    lost = [reply for reply, pending in self._pending.items() if self._is_doubtful(pending, subject)]
-                    self._take_out(lost, NoRespondersError(subject.decode("utf-8", "replace")))
-        finally:
-            self._searching = None
-
-    def _is_doubtful(self, pending: PendingAck, subject: bytes) -> bool:
-        return pending.raw_subject == subject and pending._retries is None and pending._attempts > self.retries
+    def _send_again(self, replies: list[bytes]) -> None:
+        """Send messages again in the order of publishing; without a connection the next one gets all of them."""
+        if self._is_connected and not self._connection.is_closed:
+            for reply in sorted(replies, key=self._number):
+                pending = self._pending.get(reply)
+                if pending is not None:
+                    self._connection.send(pending._frame)
 
     # Time and connection
 
@@ -419,8 +391,8 @@ class PublishWindow(Receiver):
         self._own_deadlines.clear()
         self._unheard.clear()
         # In the order of publishing, which later attempts have changed.
-        self._pending = {reply: self._pending[reply] for reply in sorted(self._pending, key=self._number)}
-        for reply, pending in self._pending.items():
+        for reply in sorted(self._pending, key=self._number):
+            self._pending[reply] = pending = self._pending.pop(reply)
             self._restart_wait(reply, pending)
             self._connection.send(pending._frame)
         if self._pending and self._timer is None:
@@ -437,8 +409,7 @@ class PublishWindow(Receiver):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._searching is not None:
-            self._searching.cancel()
+        self._unheard.stop_search()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
         )
@@ -476,13 +447,6 @@ def _release(pending: PendingAck) -> None:
     waiter = pending._waiter
     if waiter is not None and not waiter.done():
         waiter.set_result(None)
-
-
-def _is_passing(pending: PendingAck, error: Exception) -> bool:
-    """Return whether a message that was refused may be taken later."""
-    if isinstance(error, NoRespondersError):
-        return pending._attempts < (_ELECTION_ATTEMPTS if pending._retries is None else pending._retries)
-    return pending._has_id and is_in_process(error)
 
 
 def _refusal(subject: str, message: Message) -> Exception | None:
