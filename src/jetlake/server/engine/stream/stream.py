@@ -88,7 +88,7 @@ class Stream(Generic[ConsumerType]):
         self.caught_up: set[StreamConsumer] = set()
         self.copying: Copying = NoCopying()
         self.is_closed = False
-        self.is_purging = False
+        self.is_purging = self._is_recounting = False
         self._captured = captured
         self._captures: dict[str, Capture] = {}
         self._usage = usage
@@ -351,15 +351,32 @@ class Stream(Generic[ConsumerType]):
         self.store.flush()
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
         self.is_purging = True
+        is_recounted = False
         try:
-            return (yield from self._remove_in_steps(self.store.in_steps.purge(subject_filter, below=below, keep=keep)))
+            steps = self.store.in_steps.purge(subject_filter, below=below, keep=keep)
+            purged = yield from self._remove_in_steps(steps)
+            yield from self._recount_in_steps()
+            is_recounted = self._is_recounting
+            return purged
         finally:
-            self.is_purging = False
+            self.is_purging = self._is_recounting = False
             self.wake(tuple(self.caught_up))
             self.store.hooks.on_purged = self._on_purged
             self._listen_for_removals()
-            self._on_purged()
+            if not is_recounted:
+                self._on_purged()
             self._removed_on_request()
+
+    def _recount_in_steps(self) -> Steps[None]:
+        """Let one consumer after the other continue behind a purge, each with its journal behind the log."""
+        self._is_recounting = True  # Until messages are undone, after which all is counted anew.
+        self._listen_for_removals()
+        for consumer in tuple(self.consumers.values()):
+            if self.consumers.get(consumer.name) is consumer:
+                consumer.on_purged()
+                if self.store.durable:
+                    consumer.write_after(self.store)
+            yield
 
     def _remove_in_steps(self, steps: Steps[int]) -> Steps[int]:
         """Run a purge, flushing the log after each step rather than all of it at the end."""
@@ -410,12 +427,14 @@ class Stream(Generic[ConsumerType]):
         self.lifetimes.forget_from(first_undone)
         self.schedules.forget_from(first_undone)
         self._usage.set_used(self.store.bytes)
+        self._is_recounting = False
         if not self.is_purging:
             self._on_purged()
 
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report messages that the limits remove one by one.
-        self.store.hooks.on_removed = self._on_removed if self.consumers and not self.is_purging else None
+        listens = self.consumers and (not self.is_purging or self._is_recounting)
+        self.store.hooks.on_removed = self._on_removed if listens else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
         for consumer in self.retention.interested(subject):

@@ -9,6 +9,7 @@ from jetlake.model.encoding.codec import encode
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.files.disk import RealDisk
 from jetlake.store.store_folder import StoreFolder
+from jetlake.store.subject_filter import SubjectFilter
 
 MESSAGES = 60
 
@@ -215,6 +216,27 @@ def test_consumers_wait_for_a_purge_and_go_on_behind_it(sliced):
     assert delivered == [b"%d" % number for number in range(MESSAGES - 7, MESSAGES)]
     info = sliced.api("CONSUMER.INFO.S.c")
     assert (info["num_pending"], info["num_ack_pending"]) == (0, 7)
+
+
+def test_consumers_recount_one_after_the_other_behind_a_purge(sliced):
+    sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": MESSAGES})
+    for number in range(30):
+        config = {"name": f"c{number}", "ack_policy": "explicit", "filter_subject": "s.*.x"}
+        sliced.api(f"CONSUMER.CREATE.S.c{number}", {"stream_name": "S", "config": config})
+    stream = sliced.jetstream.streams["S"]
+    send(sliced, "STREAM.PURGE.S", {"seq": 20})
+    turns = 0
+    while sliced.engine.long_work.waiting:
+        # Each of these may push the oldest message out, before or after a consumer has counted it.
+        for number in range(3):
+            sliced.publish(f"s.{number}.x")
+        sliced.engine.flush()
+        turns += 1
+    assert turns >= 30
+    sliced.turn()
+    pending = stream.store.count(0, SubjectFilter.of([b"s.*.x"]))
+    assert stream.store.first_sequence > 20
+    assert {consumer.info().num_pending for consumer in stream.consumers.values()} == {pending}
 
 
 def test_consumers_of_a_deleted_stream_deliver_nothing_while_they_wait_to_be_closed(sliced):
