@@ -16,6 +16,7 @@ from jetlake.store.files.disk import RealDisk
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.scan import scan
+from jetlake.store.steps import finish
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/data/msgs")
@@ -515,3 +516,19 @@ def test_a_get_finds_out_that_a_message_is_lost(world):
     assert store.get(segment.first + 2) is None
     assert (store.lost, store.messages) == ([segment.first + 2], expected[5] - 1)
     assert store.get(segment.first + 3) is not None
+
+
+def test_a_purge_that_keeps_some_passes_by_segments_that_go_between_its_steps(world):
+    disk, expected = world
+    store = open_store(disk)
+    purge = store.in_steps.purge(SubjectFilter([b"s.3"]), keep=200)
+    last = store._index.subjects.filed.blocks[-1].first
+    while store._index.subjects.filed.blocks[-1]._postings is None:
+        next(purge)
+    for sequence in range(1, last):
+        store.remove(sequence)
+    for _ in range(30):
+        store.flush()
+        store.sync()
+    assert len(store._index.blocks) < 5, "the files are gone"
+    assert finish(purge) == 0

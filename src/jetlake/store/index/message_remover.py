@@ -252,6 +252,9 @@ class MessageRemover(Generic[BlockType]):
         for block in reversed(filed.blocks_with(numbers)):
             if len(newest) >= keep and block.last_row_sequence < newest[-keep]:
                 break
+            if not block.live_count:
+                # It was emptied meanwhile, and may have no file any more.
+                continue
             found = filed.sequences_in(block, numbers, end)
             # A block that was filed meanwhile has sequences that were found before it was.
             overlaps = found and newest and found[-1] >= newest[0]
