@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from jetlake.client.messages.message import Message
+from jetlake.client.objects.catalog import ObjectCatalog
 from jetlake.client.objects.content import ObjectContent, is_repeatable
 from jetlake.client.objects.download import ObjectTarget, download
 from jetlake.client.objects.info import ObjectHeaders, ObjectInfo, ObjectLink, check_info, decode_info, header_lists
-from jetlake.client.objects.names import STREAM_PREFIX, check_name, chunk_subject, info_subject
+from jetlake.client.objects.names import STREAM_PREFIX, check_name, info_subject
 from jetlake.client.objects.orphans import purge_orphans
 from jetlake.client.objects.reader import FoundObject, ObjectReader
 from jetlake.client.objects.status import ObjectStoreStatus, read_status
@@ -24,16 +24,10 @@ from jetlake.client.publish.stream_search import ELECTION_S
 from jetlake.client.streams.buckets import check_bucket
 from jetlake.client.streams.stream import Stream
 from jetlake.errors import (
-    DisconnectedError,
     InvalidOptionError,
-    JetlakeError,
-    MessageNotFoundError,
     NoRespondersError,
     ObjectError,
-    ObjectExistsError,
     ObjectNotFoundError,
-    RequestTimeoutError,
-    WrongLastSequenceError,
 )
 from jetlake.model.encoding.durations import Seconds, nanoseconds
 from jetlake.protocol.nuid import next_nuid
@@ -44,8 +38,6 @@ _CHUNK_BYTES = 128 * 1024
 # What the header of a chunk may add to its message.
 _HEADER_BYTES = 256
 _LINKS_MAX = 8
-_CHANGES_MAX = 64
-_LOST_ANSWERS_MAX = 3
 _CLEANUP_S = 5.0
 _ELECTION_WAIT_S = 0.5
 _ORPHANS_S = 60 * 60.0
@@ -62,13 +54,14 @@ class ObjectStore:
         stream: the stream that holds it.
     """
 
-    __slots__ = ("_open_bucket", "_publisher", "bucket", "stream")
+    __slots__ = ("_catalog", "_open_bucket", "_publisher", "bucket", "stream")
 
     def __init__(
         self, publisher: Publisher, stream: Stream, open_bucket: Callable[[str], Awaitable[ObjectStore]]
     ) -> None:
         self._publisher = publisher
         self._open_bucket = open_bucket
+        self._catalog = ObjectCatalog(publisher, stream)
         self.stream = stream
         self.bucket = stream.name.removeprefix(STREAM_PREFIX)
 
@@ -87,7 +80,7 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: no object has the name.
         """
-        found = await self._last(name)
+        found = await self._catalog.last(name)
         if found is None or (found.is_deleted and not include_deleted):
             raise ObjectNotFoundError(self.bucket, name)
         return found
@@ -247,7 +240,7 @@ class ObjectStore:
         elections = ELECTION_S / _ELECTION_WAIT_S if self._publisher.is_clustered and is_repeatable(content) else 0
         while True:
             try:
-                return await self._store(await self._upload(info, content, progress))
+                return await self._catalog.make_visible(await self._upload(info, content, progress))
             except NoRespondersError:
                 # Chunks are never sent again behind others, so a content that meets an election begins anew.
                 elections -= 1
@@ -263,7 +256,7 @@ class ObjectStore:
             await upload.send(content, info.chunk_size, progress)
         except BaseException:
             if await upload.settle(_CLEANUP_S):
-                await self._purge_chunks(info)
+                await self._catalog.purge_chunks(info)
             raise
         return msgspec.structs.replace(info, size=upload.size, chunks=upload.chunks, digest=upload.digest)
 
@@ -274,60 +267,6 @@ class ObjectStore:
         if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or not 1 <= chunk_size <= room:
             raise InvalidOptionError(f"chunk_size is 1 to {room} bytes, what the server takes, not {chunk_size!r}")
         return chunk_size
-
-    async def _store(self, info: ObjectInfo) -> ObjectInfo:
-        """Make a new content, which is stored, the object of its name; the old content is purged."""
-        lost_answers = 0
-        for _ in range(_CHANGES_MAX):
-            try:
-                old = await self._last(info.name, direct=False)
-                if old is not None and old.nuid == info.nuid:
-                    return old  # The answer to the publish was lost, its message was not.
-                stored = await self._publish_info(info, old)
-            except WrongLastSequenceError:
-                continue  # Somebody else has stored the object meanwhile, and this is the newer one.
-            except (DisconnectedError, RequestTimeoutError):
-                # Whether the object is visible is not known, so its chunks stay.
-                lost_answers += 1
-                if lost_answers > _LOST_ANSWERS_MAX:
-                    raise
-                continue
-            except JetlakeError:
-                await self._purge_chunks(info)
-                raise
-            if old is not None and not old.is_deleted:
-                await self._purge_chunks(old)
-            return stored
-        await self._purge_chunks(info)
-        raise ObjectError(f"object {info.name!r} of {self.bucket!r} is changed by others all the time; put it again")
-
-    async def _publish_info(self, info: ObjectInfo, old: ObjectInfo | None) -> ObjectInfo:
-        """Publish the message that describes an object, if its name has nothing newer than what was seen."""
-        ack = await self._publisher.publish(
-            info_subject(self.bucket, info.name),
-            check_info(info),
-            {
-                "headers": {"Nats-Rollup": "sub"},
-                "expected_last_subject_sequence": 0 if old is None else old.revision,
-            },
-        )
-        return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
-
-    async def _last(self, name: str, *, direct: bool | None = None) -> ObjectInfo | None:
-        """Return the object or marker of a name, from the stream's leader unless `direct` allows any copy."""
-        try:
-            message = await self.stream.get(last_by_subject=info_subject(self.bucket, name), direct=direct)
-        except MessageNotFoundError:
-            return None
-        return decode_info(self.bucket, message.payload, revision=message.sequence, time_ns=message.time_ns)
-
-    async def _purge_chunks(self, info: ObjectInfo) -> None:
-        """Purge a content that no object has any more; what cannot be purged now is left to `purge_orphans`."""
-        if info.nuid and info.link is None:
-            try:
-                await self.stream.purge(subject=chunk_subject(self.bucket, info.nuid))
-            except JetlakeError:
-                pass
 
     async def update_meta(
         self,
@@ -352,7 +291,7 @@ class ObjectStore:
             ObjectExistsError: another one has the new name.
             WrongLastSequenceError: somebody else has changed the object meanwhile.
         """
-        old = await self._live(name)
+        old = await self._catalog.live(name)
         changed = msgspec.structs.replace(
             old,
             name=old.name if rename is None else check_name(rename),
@@ -361,24 +300,10 @@ class ObjectStore:
             metadata=old.metadata if metadata is None else dict(metadata),
         )
         if changed.name == name:
-            return await self._publish_info(changed, old)
-        stored = await self._publish_info(changed, await self._vacant(changed.name))
+            return await self._catalog.publish(changed, old)
+        stored = await self._catalog.publish(changed, await self._catalog.vacant(changed.name))
         await self.stream.purge(subject=info_subject(self.bucket, name))
         return stored
-
-    async def _live(self, name: str) -> ObjectInfo:
-        """Return the object that is to be changed."""
-        found = await self._last(name, direct=False)
-        if found is None or found.is_deleted:
-            raise ObjectNotFoundError(self.bucket, name)
-        return found
-
-    async def _vacant(self, name: str, *, is_link_replaced: bool = False) -> ObjectInfo | None:
-        """Return what is left of an object under a name that is free, if anything is."""
-        found = await self._last(name, direct=False)
-        if found is None or found.is_deleted or (is_link_replaced and found.link is not None):
-            return found
-        raise ObjectExistsError(self.bucket, name)
 
     async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
         """Make a link to an object, which `get` follows.
@@ -411,8 +336,8 @@ class ObjectStore:
         return await self._link(name, ObjectLink(bucket=check_bucket(target)))
 
     async def _link(self, name: str, link: ObjectLink) -> ObjectInfo:
-        old = await self._vacant(name, is_link_replaced=True)
-        return await self._publish_info(ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link), old)
+        old = await self._catalog.vacant(name, is_link_replaced=True)
+        return await self._catalog.publish(ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link), old)
 
     async def delete(self, name: str) -> None:
         """Delete an object or link; a marker stays, so that watchers see it.
@@ -421,10 +346,10 @@ class ObjectStore:
             ObjectNotFoundError: no object has the name.
             WrongLastSequenceError: somebody else has changed the object meanwhile.
         """
-        old = await self._live(name)
+        old = await self._catalog.live(name)
         marker = msgspec.structs.replace(old, size=0, chunks=0, digest="", link=None, is_deleted=True)
-        await self._publish_info(marker, old)
-        await self._purge_chunks(old)
+        await self._catalog.publish(marker, old)
+        await self._catalog.purge_chunks(old)
 
     async def seal(self) -> None:
         """Allow no more changes, for good."""

@@ -1,0 +1,119 @@
+"""The catalog of an object store: the messages that describe its objects, one for each name."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from jetlake.client.objects.info import ObjectInfo, check_info, decode_info
+from jetlake.client.objects.names import STREAM_PREFIX, chunk_subject, info_subject
+from jetlake.client.publish.publisher import Publisher
+from jetlake.client.streams.stream import Stream
+from jetlake.errors import (
+    DisconnectedError,
+    JetlakeError,
+    MessageNotFoundError,
+    ObjectError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    RequestTimeoutError,
+    WrongLastSequenceError,
+)
+
+__all__ = ["ObjectCatalog"]
+
+_CHANGES_MAX = 64
+_LOST_ANSWERS_MAX = 3
+
+
+class ObjectCatalog:
+    """Finds, publishes and replaces the descriptions of objects.
+
+    Args:
+        publisher: publishes to the stream.
+        stream: holds the object store.
+    """
+
+    __slots__ = ("_bucket", "_publisher", "_stream")
+
+    def __init__(self, publisher: Publisher, stream: Stream) -> None:
+        self._publisher = publisher
+        self._stream = stream
+        self._bucket = stream.name.removeprefix(STREAM_PREFIX)
+
+    async def make_visible(self, info: ObjectInfo) -> ObjectInfo:
+        """Make a new content, which is stored, the object of its name; the old content is purged."""
+        lost_answers = 0
+        for _ in range(_CHANGES_MAX):
+            try:
+                old = await self.last(info.name, direct=False)
+                if old is not None and old.nuid == info.nuid:
+                    return old  # The answer to the publish was lost, its message was not.
+                stored = await self.publish(info, old)
+            except WrongLastSequenceError:
+                continue  # Somebody else has stored the object meanwhile, and this is the newer one.
+            except (DisconnectedError, RequestTimeoutError):
+                # Whether the object is visible is not known, so its chunks stay.
+                lost_answers += 1
+                if lost_answers > _LOST_ANSWERS_MAX:
+                    raise
+                continue
+            except JetlakeError:
+                await self.purge_chunks(info)
+                raise
+            if old is not None and not old.is_deleted:
+                await self.purge_chunks(old)
+            return stored
+        await self.purge_chunks(info)
+        raise ObjectError(f"object {info.name!r} of {self._bucket!r} is changed by others all the time; put it again")
+
+    async def publish(self, info: ObjectInfo, old: ObjectInfo | None) -> ObjectInfo:
+        """Publish the message that describes an object, if its name has nothing newer than what was seen."""
+        ack = await self._publisher.publish(
+            info_subject(self._bucket, info.name),
+            check_info(info),
+            {
+                "headers": {"Nats-Rollup": "sub"},
+                "expected_last_subject_sequence": 0 if old is None else old.revision,
+            },
+        )
+        return msgspec.structs.replace(info, revision=ack.seq, modified_ns=time.time_ns())
+
+    async def last(self, name: str, *, direct: bool | None = None) -> ObjectInfo | None:
+        """Return the object or marker of a name, from the stream's leader unless `direct` allows any copy."""
+        try:
+            message = await self._stream.get(last_by_subject=info_subject(self._bucket, name), direct=direct)
+        except MessageNotFoundError:
+            return None
+        return decode_info(self._bucket, message.payload, revision=message.sequence, time_ns=message.time_ns)
+
+    async def purge_chunks(self, info: ObjectInfo) -> None:
+        """Purge a content that no object has any more; what cannot be purged now is left to `purge_orphans`."""
+        if info.nuid and info.link is None:
+            try:
+                await self._stream.purge(subject=chunk_subject(self._bucket, info.nuid))
+            except JetlakeError:
+                pass
+
+    async def live(self, name: str) -> ObjectInfo:
+        """Return the object that is to be changed.
+
+        Raises:
+            ObjectNotFoundError: no object has the name.
+        """
+        found = await self.last(name, direct=False)
+        if found is None or found.is_deleted:
+            raise ObjectNotFoundError(self._bucket, name)
+        return found
+
+    async def vacant(self, name: str, *, is_link_replaced: bool = False) -> ObjectInfo | None:
+        """Return what is left of an object under a name that is free, if anything is.
+
+        Raises:
+            ObjectExistsError: the name is taken.
+        """
+        found = await self.last(name, direct=False)
+        if found is None or found.is_deleted or (is_link_replaced and found.link is not None):
+            return found
+        raise ObjectExistsError(self._bucket, name)
