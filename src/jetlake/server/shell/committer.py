@@ -111,14 +111,14 @@ class Committer:
 
     def _start_in_kernel(self, begun: list[Syncable]) -> list[Syncable]:
         """Start those syncs in the kernel that it can carry out, and return the others."""
-        assert self._kernel is not None
-        room = self._kernel.room
+        kernel = self._kernel
+        assert kernel is not None
         threads = self._busy[False]
         started: list[tuple[Syncable, FileSync]] = []
         others: list[Syncable] = []
         for syncable in begun:
             file_sync = None
-            if threads >= _THREADS_FIRST and len(started) < room and isinstance(syncable, FileStore):
+            if threads >= _THREADS_FIRST and len(started) < kernel.room and isinstance(syncable, FileStore):
                 file_sync = syncable.begin_file_sync()
             if file_sync is not None:
                 started.append((syncable, file_sync))
@@ -126,7 +126,7 @@ class Committer:
                 others.append(syncable)
                 threads += not syncable.changes_names
         if started:
-            self._kernel.start(started)
+            kernel.start(started)
         return others
 
     def _finish_in_kernel(self, ended: list[tuple[Syncable, JetlakeError | None, float]]) -> None:
