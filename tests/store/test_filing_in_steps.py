@@ -176,3 +176,37 @@ def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
             world.reopen()
             world.check()
     assert world.half_filed or world.names == 3
+
+
+def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole() -> None:
+    world = World(1)
+    world.names = 30
+    while len(world.store._index.blocks) < 5:
+        world.publish()
+        world.flush()
+    store = world.store
+    segment = store._index.blocks[0]
+    for sequence in range(segment.first, segment.first + segment.row_count // 2 + 2):
+        store.remove(sequence)
+        del world.subjects[sequence]
+    world.flush()
+    assert store._filing.go_on()
+    draft = store._filing._draft
+    assert draft is not None
+    assert draft.segment is segment
+    # The disk has refused another piece: until more is written, rewrites go on and filing does not.
+    store._filing._refused_at = store._log.written_bytes
+    while not segment.generation:
+        store._filing._refused_at = store._log.written_bytes
+        store.compact_step()
+    store._filing._refused_at = -1
+    while store.compact_step():
+        pass
+    assert segment.piece is not None
+    world.check()
+    store.close()
+    world.disk.remove(FOLDER / "index")
+    world.disk.kill()
+    world.store = world.open()
+    for _ in range(20):
+        world.check()
