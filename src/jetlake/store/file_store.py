@@ -302,7 +302,7 @@ class FileStore(IndexedStore[Segment]):
         return False
 
     def _snapshot(self) -> IndexSnapshot:
-        """How things stand; nothing may be waiting."""
+        """Return a snapshot of the index; no write may be pending."""
         snapshot = IndexSnapshot()
         snapshot.key = self.key
         snapshot.last_sequence = self._index.last_sequence
@@ -370,7 +370,7 @@ def _recover(
     is_new: bool,
     reuses_sequences: bool,
 ) -> Recovered:
-    """What the folder holds, with at least one segment; it is made when it is not there, unless it is a new one."""
+    """Recover what the folder holds, with at least one segment; a missing folder is made, unless it is new."""
 
     def new_key() -> int:
         return int.from_bytes(random_bytes(8), "little") | 1

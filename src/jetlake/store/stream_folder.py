@@ -55,7 +55,7 @@ class ConsumerFolder(MetaFolder):
         self._make_stream = make_stream
 
     def open_journal(self, note: Callable[[str], None] = ignore) -> FileJournal:
-        """The consumer's journal.
+        """Return the consumer's journal.
 
         Args:
             note: told when there are files and none tells where the consumer stood.
@@ -142,7 +142,7 @@ class StreamFolder(MetaFolder):
         reuses_sequences: bool = False,
         before_sync: Callable[[], None] = lambda: None,
     ) -> FileStore:
-        """The stream's messages, recovered if there are any.
+        """Return the stream's messages, recovered if there are any.
 
         Args:
             note: logs what recovery removed, and what is not the store's.
@@ -176,12 +176,12 @@ class StreamFolder(MetaFolder):
         )
 
     def consumer(self, name: str) -> ConsumerFolder:
-        """The place of a consumer, which may not be there yet."""
+        """Return the place of a consumer, which may not be there yet."""
         path = self.path / CONSUMERS_NAME / folder_name(name)
         return ConsumerFolder(self.disk, path, self.names, self.is_gone, self.make)
 
     def consumers(self, note: Callable[[str], None] = ignore) -> list[ConsumerFolder]:
-        """The places of all consumers; what a crash left half removed goes.
+        """Return the places of all consumers; what a crash left half removed goes.
 
         Args:
             note: logs what was removed, and what is not the store's.

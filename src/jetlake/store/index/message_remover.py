@@ -194,7 +194,7 @@ class MessageRemover(Generic[BlockType]):
         return self._remove_many(sorted(aged), True)
 
     def _over_subject_limit(self, limit: int) -> list[int]:
-        """The oldest messages of subjects that have more than the limit, of those that may have changed."""
+        """Return the oldest messages of subjects that have more than the limit, of those that may have changed."""
         subjects = self._index.subjects
         is_counted = self._index.is_counted
         numbers: Iterable[int]
@@ -246,7 +246,7 @@ class MessageRemover(Generic[BlockType]):
         return count
 
     def _oldest_kept(self, numbers: set[int], end: int, keep: int) -> Steps[int]:
-        """The oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
+        """Find the oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
         filed = self._index.subjects.filed
         newest = yield from self._matching_here(numbers, end)
         for block in reversed(filed.blocks_with(numbers)):
@@ -263,7 +263,7 @@ class MessageRemover(Generic[BlockType]):
         return newest[-keep] if len(newest) >= keep else 0
 
     def _matching_here(self, numbers: set[int], below: int) -> Steps[list[int]]:
-        """The sequences of these subjects below a sequence that are not in filed blocks, ascending."""
+        """Return the sequences of these subjects below a sequence that are not in filed blocks, ascending."""
         subjects = self._index.subjects
         found: list[int] = []
         for group in in_groups(numbers, _STEP_SUBJECTS):

@@ -329,7 +329,7 @@ class Log:
     # Flush
 
     def needs_flush(self) -> bool:
-        """Whether `flush` would write something."""
+        """Return whether `flush` would write something."""
         removals = self.removals
         if self._unflushed or not (removals.asked or removals.held_back):
             return bool(self._unflushed)
@@ -448,7 +448,7 @@ class Log:
             index.take_back_last()
 
     def _goes_on_in_previous(self, target: int) -> bool:
-        """Whether the segment before the newest can take the message after `target`: rows follow each other there."""
+        """Return whether the segment before the newest can take the message after `target`: its rows are dense."""
         if len(self._index.blocks) < 2:
             return False
         previous = self._index.blocks[-2]
@@ -504,7 +504,7 @@ class Log:
         try:
             if self.durability.failure is not None:
                 self.durability.mend()
-            # Nothing may be waiting to be written: see for oneself.
+            # Nothing may be waiting to be written: write a probe.
             path = self.folder / _PROBE_NAME
             handle = self._disk.open(path, create=True)
             try:
