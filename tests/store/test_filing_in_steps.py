@@ -11,6 +11,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.interface import StoreLimits
+from jetlake.store.log.filing import _Draft
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -178,22 +179,23 @@ def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
     assert world.half_filed or world.names == 3
 
 
-def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole() -> None:
+@pytest.mark.parametrize("steps", [1, 5, 10, 40])
+def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: int) -> None:
     world = World(1)
-    world.names = 30
+    world.names = 5
     while len(world.store._index.blocks) < 5:
         world.publish()
         world.flush()
     store = world.store
     segment = store._index.blocks[0]
-    for sequence in range(segment.first, segment.first + segment.row_count // 2 + 2):
-        store.remove(sequence)
-        del world.subjects[sequence]
+    store._filing._draft = draft = _Draft(segment, store._index)
+    for _ in range(steps):
+        draft.go_on()
+    for sequence in range(segment.first, segment.first + segment.row_count):
+        if sequence % 4:
+            store.remove(sequence)
+            del world.subjects[sequence]
     world.flush()
-    assert store._filing.go_on()
-    draft = store._filing._draft
-    assert draft is not None
-    assert draft.segment is segment
     # The disk has refused another piece: until more is written, rewrites go on and filing does not.
     store._filing._refused_at = store._log.written_bytes
     while not segment.generation:
@@ -203,10 +205,11 @@ def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole() -> No
     while store.compact_step():
         pass
     assert segment.piece is not None
-    world.check()
+    for _ in range(10):
+        world.check()
     store.close()
     world.disk.remove(FOLDER / "index")
     world.disk.kill()
     world.store = world.open()
-    for _ in range(20):
+    for _ in range(10):
         world.check()

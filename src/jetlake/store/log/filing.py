@@ -41,8 +41,17 @@ class _Draft:
         self.segment = segment
         self.names = Names()
         self.mask = bytearray(MASK_BYTES)
+        self._generation = segment.generation
         self._parts: list[Postings] = []
         self._steps = self._gather(index)
+
+    def holds(self, segment: Segment) -> bool:
+        """Return whether the draft is of this segment, as it is now.
+
+        A rewrite moves rows, and takes dead ones away that the postings may have. Without a living row nobody knows
+        whether the subjects still have their numbers.
+        """
+        return self.segment is segment and self._generation == segment.generation and segment.live_count > 0
 
     def go_on(self) -> bool:
         """Take a step; True when all is gathered."""
@@ -50,12 +59,10 @@ class _Draft:
 
     def _gather(self, index: Index[Segment]) -> Iterator[None]:
         segment = self.segment
-        # The columns of now: a rewrite of the segment would put others in their place.
-        subject_ids, live = segment.subject_ids, segment.live
         found: set[int] = set()
-        for start in range(0, len(live), _ROWS_PER_STEP):
+        for start in range(0, segment.row_count, _ROWS_PER_STEP):
             end = start + _ROWS_PER_STEP
-            found.update(compress(subject_ids[start:end], live[start:end]))
+            found.update(compress(segment.subject_ids[start:end], segment.live[start:end]))
             if len(found) > _SUBJECTS_PER_STEP:
                 yield
         numbers = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(list(found)))
@@ -134,8 +141,7 @@ class Filing:
         if oldest is None:
             self._draft = None
             return False
-        if self._draft is None or self._draft.segment is not oldest or not oldest.live_count:
-            # Without a living row nobody knows whether the subjects still have their numbers.
+        if self._draft is None or not self._draft.holds(oldest):
             self._draft = _Draft(oldest, self._index)
         if self._draft.go_on():
             if self._is_held_back(oldest):
