@@ -10,6 +10,7 @@ import pytest
 from engine_world import World, run_crashes, run_faults
 
 from faulty_disk import PowerCut
+from jetlake.protocol.headers import encode_headers
 from jetlake.server.engine.core.options import EngineOptions
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.routing.account import Account
@@ -328,3 +329,39 @@ def test_what_a_removal_left_when_the_power_went_is_delivered(verb, body, sync_i
             world.settle()
         world.crash(power=True)
         world.check()
+
+
+def refuse_reads(disk):
+    def fault(operation, path):
+        if operation == "read" and path.suffix in (".seg", ".idx"):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+
+
+@pytest.mark.parametrize(("limit", "first"), [({"max_bytes": 18_735}, 2), ({"max_age": 10**10}, 181)])
+def test_a_message_that_is_stored_is_acknowledged_though_the_limits_can_not_be_told(world, limit, first):
+    world.ask("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"], **limit})
+    for number in range(180):
+        publish(world, b"l.%d" % (number % 90), b"x" * 70)
+        world.clock.advance(0.01)
+    world.settle()
+    store = world.jetstream.streams["L"].store
+    while store.compact_step():
+        pass
+    store._filing._cache.bytes_max = 0
+    refuse_reads(world.disk)
+    world.clock.advance(9)
+    answers = []
+    header = encode_headers([("Nats-Msg-Id", "once")])
+    for _ in range(3):
+        world.send(b"l.0", b"y" * 70, answers.append, header)
+        world.settle()
+    assert [(answer["seq"], "duplicate" in answer) for answer in says(answers)] == [
+        (181, False),
+        (181, True),
+        (181, True),
+    ]
+    world.disk.fault = None
+    wait_for_retry(world)
+    assert world.ask("STREAM.INFO.L")["state"]["first_seq"] == first

@@ -64,6 +64,7 @@ class Limits:
         self._cleanup = cleanup
         self._max_age = 0
         self._timer: Timer | None = None
+        self._is_refused = False
 
     def configure(self, config: StreamConfig) -> None:
         """Apply the stream's configuration, new or changed; `enforce` follows."""
@@ -74,11 +75,21 @@ class Limits:
         self.close()  # A shorter age comes due sooner.
 
     def enforce(self, now_ns: int) -> None:
-        """Remove what is over the limits, oldest first, and set the timer for the next message to expire."""
-        if self.store_limits is None:
+        """Remove what is over the limits, oldest first; where the disk does not tell what that is, try again later."""
+        if self.store_limits is None or self._is_refused:
             return
+        try:
+            self._enforce(self.store_limits, now_ns)
+        except StoreError as error:
+            self._services.report(f"JetStream - {error}")
+            self.close()
+            self._is_refused = True
+            self._timer = self._services.timers.schedule(now_ns + _RETRY_NS, self._remove_expired)
+
+    def _enforce(self, limits: StoreLimits, now_ns: int) -> None:
+        """Remove what is over the limits, and set the timer for the next message to expire."""
         self._markers.expect_aged(now_ns)
-        if self._store.enforce(self.store_limits, now_ns, self._lifetimes.ageless):
+        if self._store.enforce(limits, now_ns, self._lifetimes.ageless):
             self._cleanup.schedule()
         if self._max_age and self._timer is None and (oldest_ns := self._store.aging_time_ns):
             deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS)
@@ -86,11 +97,8 @@ class Limits:
 
     def _remove_expired(self, now_ns: int) -> None:
         self._timer = None
-        try:
-            self.enforce(now_ns)
-        except StoreError as error:
-            self._services.report(f"JetStream - {error}")
-            self._timer = self._services.timers.schedule(now_ns + _RETRY_NS, self._remove_expired)
+        self._is_refused = False
+        self.enforce(now_ns)
         self._cleanup.after_removal()
         self._markers.publish_expected()
 
@@ -98,3 +106,4 @@ class Limits:
         """Cancel the timer."""
         self._services.timers.cancel(self._timer)
         self._timer = None
+        self._is_refused = False

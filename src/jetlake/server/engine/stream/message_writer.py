@@ -137,7 +137,12 @@ class MessageWriter:
         batch.announced = len(batch.subjects)
 
     def settle(self, batch: Batch, now_ns: int) -> None:
-        """Enforce the stream's limits after the messages stored so far."""
+        """Enforce the stream's limits after the messages stored so far.
+
+        Raises:
+            StoreError: the messages could not be written.
+        """
         self.announce(batch)
         if self._limits.store_limits is not None:
+            self._store.flush()
             self._limits.enforce(now_ns)

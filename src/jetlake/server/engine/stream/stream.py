@@ -170,8 +170,7 @@ class Stream(Generic[ConsumerType]):
             self.schedules.recover()
         self._usage.set_reserved(self.config.max_bytes)
         self._capture(self.config.subjects)
-        with self.services.report_store_errors(f"applying the limits of stream {self.name}"):
-            self.limits.enforce(now_ns)
+        self.limits.enforce(now_ns)
         self._usage.set_used(self.store.bytes)
         self.copying.configure(self.config)
 
