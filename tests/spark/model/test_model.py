@@ -64,7 +64,7 @@ def test_a_history_on_a_real_server(world, seed):
 
 def test_a_loss_that_is_not_told_is_noticed(monkeypatch):
     monkeypatch.setattr(RangeAccount, "_lose", lambda *_: None)
-    assert_broken("as lost, and these are")
+    assert_broken("as lost, and these are", 69)
 
 
 def test_a_range_that_is_read_again_is_noticed(monkeypatch):
@@ -72,12 +72,12 @@ def test_a_range_that_is_read_again_is_noticed(monkeypatch):
     monkeypatch.setattr(
         StreamOffset, "range_after", lambda end, _: (end.batch.first if end.batch else end.next, end.next)
     )
-    assert_broken("was read twice")
+    assert_broken("was read twice", 4)
 
 
-def assert_broken(promise):
-    """One of the histories breaks the promise; others may fail before by what follows from the same defect."""
-    for seed in range(1, 300):
+def assert_broken(promise, first_seed):
+    """The history breaks the promise, or one behind it; others may fail before by what follows from the same defect."""
+    for seed in range(first_seed, 300):
         try:
             play(seed)
         except AssertionError as error:
