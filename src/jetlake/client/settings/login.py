@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from pathlib import Path
@@ -41,8 +40,10 @@ async def answered(option: str, value: R | Callable[[], R | Awaitable[R]], timeo
     """
     if not callable(value):
         return value
+    from asyncio import timeout  # Loaded where somebody is asked: a process of Spark's has no loop, and never asks.
+
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             given = value()
             return await given if isawaitable(given) else given
     except JetlakeError:

@@ -11,13 +11,15 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, Any
 
 from jetlake.client.tables.plan.offsets import StreamOffset, logged_offset
 from jetlake.errors import ConfigError, OffsetError, UnsupportedStreamError
 from jetlake.protocol.subjects import is_subset
+
+if TYPE_CHECKING:
+    # Loaded with the first archive: to import it takes longer than most of what a task without one imports.
+    from pyarrow import fs
 
 __all__ = ["NOTES", "Lake", "open_file_system", "open_lake"]
 
@@ -80,7 +82,7 @@ def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) 
     """The last batch in the commit log, and its end."""
     if "://" in checkpoint:
         system, checkpoint = open_file_system(checkpoint)
-    commits = system.get_file_info(fs.FileSelector(f"{checkpoint}/commits", allow_not_found=True))
+    commits = _listing(system, f"{checkpoint}/commits", allow_not_found=True)
     batches = [int(info.base_name) for info in commits if info.base_name.isdigit()]
     if not batches:
         return -1, None
@@ -99,11 +101,11 @@ def _files(path: str, system: fs.FileSystem, root: str, batch: int) -> dict[str,
     journal = f"{root}/{NOTES}/compaction.json"
     before: dict[str, int] | None = None
     for _ in range(_LISTINGS_MAX):
-        compacting = system.get_file_info(journal).type != fs.FileType.NotFound
+        compacting = system.get_file_info(journal).is_file
         found = {
             info.path: info.size
-            for info in system.get_file_info(fs.FileSelector(root, recursive=True))
-            if info.type == fs.FileType.File and _is_of(info.path[len(root) + 1 :], batch)
+            for info in _listing(system, root, recursive=True)
+            if info.is_file and _is_of(info.path[len(root) + 1 :], batch)
         }
         if found == before and not compacting:
             return found
@@ -134,6 +136,8 @@ def _delta_files(path: str) -> dict[str, int]:
 
 def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
     """The file system of a path, and the path there; a plain one is local."""
+    from pyarrow import fs
+
     try:
         system, place = fs.FileSystem.from_uri(path if "://" in path else str(Path(path).absolute()))
     except (OSError, ValueError) as error:
@@ -141,8 +145,16 @@ def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
     return system, place.rstrip("/")
 
 
+def _listing(system: fs.FileSystem, folder: str, **options: bool) -> list[fs.FileInfo]:
+    """What lies in a folder."""
+    from pyarrow import fs
+
+    found: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, **options))
+    return found
+
+
 def _read_json(system: fs.FileSystem, path: str) -> dict[str, Any] | None:
-    if system.get_file_info(path).type == fs.FileType.NotFound:
+    if not system.get_file_info(path).is_file:
         return None
     with system.open_input_stream(path) as file:
         found = json.loads(file.read())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 import tempfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 from jetlake.client.tables.options.option_values import boolean, duration_s, names, text
@@ -17,6 +16,9 @@ from jetlake.model.api import api_prefix
 from jetlake.spark.options.connection_pool import leased
 from jetlake.spark.options.option_names import consumer_name
 from jetlake.spark.options.option_table import build, known_options, option, refuse_unknown, without_path
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ConnectionOptions", "build_with_connection", "open_connection"]
 
@@ -162,6 +164,8 @@ def open_connection(options: ConnectionOptions) -> SocketConnection:
 def _tls(options: ConnectionOptions) -> ssl.SSLContext | bool | None:
     if not (options.tls_ca or options.tls_cert):
         return True if options.tls else None
+    import ssl  # Loaded only where TLS is used.
+
     try:
         context = ssl.create_default_context()
         if options.tls_ca:

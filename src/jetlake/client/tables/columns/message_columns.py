@@ -302,5 +302,6 @@ def _subset(split: Split, chosen: NDArray[np.bool_]) -> Split:
 
 _NO_POSITIONS = np.empty(0, np.int64)
 _EMPTY = Split(_NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, _NO_POSITIONS, [], 0)
-_NO_BYTES = pa.nulls(0, pa.binary())
+# Not `pa.nulls`, whose first call loads all that Arrow can compute.
+_NO_BYTES = pa.Array.from_buffers(pa.binary(), 0, [None, pa.py_buffer(np.zeros(1, np.int32)), pa.py_buffer(b"")])
 NO_COLUMNS = MessageColumns(_NO_POSITIONS, _NO_POSITIONS, _NO_BYTES, _NO_BYTES, _NO_BYTES)
