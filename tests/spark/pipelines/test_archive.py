@@ -145,7 +145,8 @@ def test_a_folder_has_one_writer_and_says_who_it_is(spark, server_of, run_on, tm
     assert spark.read.parquet(str(lake)).count() == 10
 
 
-def test_an_archive_is_compared_with_its_stream(spark, own_server, run_on, tmp_path):
+def test_an_archive_is_compared_with_its_stream(spark, server_of, run_on, tmp_path):
+    own_server = server_of("embedded")
     admin = own_server.admin()
     admin.create_stream("A")
     admin.publish([(f"A.{number % 3}", b"%d" % number, {"K": f"v{number}", "Q": "1"}) for number in range(30)])

@@ -25,6 +25,7 @@ async def run_cells(cells: list[str]) -> dict[str, object]:
     return names
 
 
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
 def test_the_notebook_runs_from_its_first_cell_to_its_last(spark, server, monkeypatch):
     import matplotlib
     from matplotlib import pyplot

@@ -49,7 +49,8 @@ def test_a_stopped_replay_goes_on(spark, server_of, run_on, tmp_path):
     assert payloads(admin, "B") == [b"%d" % number for number in range(350)]
 
 
-def test_a_target_that_was_purged_or_made_again_gets_every_message(spark, own_server, run_on, tmp_path):
+def test_a_target_that_was_purged_or_made_again_gets_every_message(spark, server_of, run_on, tmp_path):
+    own_server = server_of("embedded")
     admin = own_server.admin()
     admin.create_stream("B", subjects=["B.>"])
     replay = Replay(archived(spark, tmp_path / "lake", "parquet", 300), "B", "parquet", subject_map=(("A.>", "B.>"),))

@@ -45,7 +45,8 @@ def order(number):
     return json.dumps({"id": number, "country": "defr"[number % 2 * 2 :][:2], "cents": number % 20}).encode()
 
 
-def test_results_are_right_after_a_stop_and_a_killed_server(spark, own_server, run_on, tmp_path):
+def test_results_are_right_after_a_stop_and_a_killed_server(spark, server_of, run_on, tmp_path):
+    own_server = server_of("embedded")
     admin = own_server.admin()
     admin.create_stream("ORDERS", subjects=["orders.>"])
     admin.publish([("orders.x", order(number)) for number in range(400)])
@@ -161,6 +162,7 @@ def test_bad_and_late_rows_are_kept_or_counted_and_a_sink_begins_anew(spark, ser
         run_on(server, file(figure="max(1 / number)"))
 
 
+@pytest.mark.parametrize("server", ["nats-server"], indirect=True)
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

@@ -111,8 +111,7 @@ import sys
 from jetlake.cli.app import app
 
 url, folder = sys.argv[1:]
-quick = ["--master", "local[1]", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-         "--conf", "spark.sql.session.timeZone=Asia/Kolkata"]
+there = ["--master", "local[1]", "--conf", "spark.sql.session.timeZone=Asia/Kolkata"]
 for line in [
     ["archive", "ORDERS", folder + "/größe", "--format", "json"],
     ["verify", "ORDERS", folder + "/größe"],
@@ -122,7 +121,7 @@ for line in [
     ["sql", folder + "/file.yml", "--checkpoint", folder + "/sql"],
 ]:
     print("running", line[0], flush=True)
-    app(["-s", url, "pipeline", *line, *quick], standalone_mode=False)
+    app(["-s", url, "pipeline", *line, *there], standalone_mode=False)
 app(["-s", url, "pipeline", "requeue", "DEAD", "--dry-run"], standalone_mode=False)
 """
 
