@@ -24,6 +24,8 @@ __all__ = ["DeleteMarkers"]
 _REASON = b"Nats-Marker-Reason"
 _OPERATION = b"KV-Operation"
 
+# The markers of so many messages are published at once; older messages are kept for the next time.
+_AGED_MAX = 128
 # Expiring messages are read in pieces of this size.
 _READ_MESSAGES = 1024
 _READ_BYTES = 4 * 1024 * 1024
@@ -58,6 +60,7 @@ class DeleteMarkers:
         self._keeps_one = False
         self._expired: dict[bytes, bool] = {}  # subject -> whether its newest expired message leaves a marker
         self._timer: Timer | None = None
+        self._is_publishing = False
         self._is_closed = False
 
     def configure(self, config: StreamConfig) -> None:
@@ -76,15 +79,34 @@ class DeleteMarkers:
             return header
         return append_pair(remove_key(header, TTL), TTL, b"%d" % (self.life_ns // NANOSECONDS_PER_SECOND))
 
-    def expect_aged(self, now_ns: int) -> None:
-        """Note the subjects of messages that `max_age` is about to remove; unreadable messages leave no marker."""
+    def expect_aged(self, now_ns: int) -> int:
+        """Note the subjects of messages that `max_age` is about to remove; unreadable messages leave no marker.
+
+        Returns:
+            The time for which messages may be removed now: earlier than `now_ns` where too many would need markers.
+        """
         store = self._store
         if not self.life_ns or not self._max_age or not 0 < store.aging_time_ns <= now_ns - self._max_age:
-            return
+            return now_ns
+        if self._is_publishing or len(self._expired) >= _AGED_MAX:
+            return store.aging_time_ns + self._max_age - 1
+        last = store.first_at_or_after(now_ns - self._max_age + 1) - 1
         with suppress(StoreError):
-            self._read(store.aging_sequence, store.first_at_or_after(now_ns - self._max_age + 1) - 1)
+            if last - store.aging_sequence > _AGED_MAX:
+                now_ns = self._time_of_some(now_ns)
+                last = store.first_at_or_after(now_ns - self._max_age + 1) - 1
+            self._read(store.aging_sequence, last)
         if self._expired and self._timer is None:
             self._timer = self._timers.schedule(now_ns, self._on_timer)
+        return now_ns
+
+    def _time_of_some(self, now_ns: int) -> int:
+        """Return the latest time for which only some of the oldest messages, and those of one time, are too old."""
+        store = self._store
+        following = store.read(store.aging_sequence + _AGED_MAX, None, 1, 1).messages
+        if not following:
+            return now_ns
+        return min(max(following[0].time_ns - 1, store.aging_time_ns) + self._max_age, now_ns)
 
     def expect(self, sequence: int) -> None:
         """Note the subject of a message whose TTL is over."""
@@ -118,9 +140,16 @@ class DeleteMarkers:
         """Publish a marker for every noted subject that has no message left."""
         if not self._expired or self._is_closed:
             return
-        expired, self._expired = self._expired, {}
         # A marker rolls up its subject: messages that are not stored yet must come before it.
         self._store_received()
+        expired, self._expired = self._expired, {}
+        self._is_publishing = True
+        try:
+            self._publish_of(expired)
+        finally:
+            self._is_publishing = False
+
+    def _publish_of(self, expired: dict[bytes, bool]) -> None:
         life = format_duration(self.life_ns).encode()
         header = b"NATS/1.0\r\n%b: MaxAge\r\n%b: %b\r\nNats-Rollup: sub\r\n\r\n" % (_REASON, TTL, life)
         for subject, is_marked in expired.items():

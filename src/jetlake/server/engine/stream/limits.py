@@ -88,11 +88,12 @@ class Limits:
 
     def _enforce(self, limits: StoreLimits, now_ns: int) -> None:
         """Remove what is over the limits, and set the timer for the next message to expire."""
-        self._markers.expect_aged(now_ns)
-        if self._store.enforce(limits, now_ns, self._lifetimes.ageless):
+        until_ns = self._markers.expect_aged(now_ns)
+        if self._store.enforce(limits, until_ns, self._lifetimes.ageless):
             self._cleanup.schedule()
         if self._max_age and self._timer is None and (oldest_ns := self._store.aging_time_ns):
-            deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS)
+            # What markers hold up follows in the next turn.
+            deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS if until_ns == now_ns else now_ns)
             self._timer = self._services.timers.schedule(deadline_ns, self._remove_expired)
 
     def _remove_expired(self, now_ns: int) -> None:

@@ -24,6 +24,9 @@ TTL = b"Nats-TTL"
 _PAUSE_NS = 10_000_000
 _DISK_PAUSE_NS = NANOSECONDS_PER_SECOND
 
+# So many are removed in one turn.
+_REMOVE_MAX = 128
+
 # When the list of ageless messages has grown to this length, removed ones are dropped from it.
 _AGELESS_MIN = 4096
 
@@ -154,10 +157,14 @@ class MessageLifetimes:
         self._timer = None
         pause_ns = _PAUSE_NS
         try:
-            while self._heap and self._heap[0][0] <= now_ns:
+            for _ in range(_REMOVE_MAX):
+                if not self._heap or self._heap[0][0] > now_ns:
+                    break
                 self._before_removal(self._heap[0][1])
                 self._store.remove(self._heap[0][1])
                 heappop(self._heap)
+            else:
+                pause_ns = 0  # The rest follows in the next turn.
         except StoreError:
             pause_ns = _DISK_PAUSE_NS
         self._after_removal()

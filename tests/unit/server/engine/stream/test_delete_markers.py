@@ -161,3 +161,25 @@ def test_what_ended_while_the_server_was_away_leaves_its_marker(make_harness):
     again = start()
     again.advance(4000)
     assert [message[1:] for message in held(again)] == [(b"s.b", MARKER), (b"s.a", MARKER)]
+
+
+def test_many_markers_come_in_several_turns(harness):
+    stream = create(harness, max_age=10 * SECOND)
+    for number in range(400):
+        harness.store(f"s.{number}", b"")
+        harness.clock.advance(0.001)
+    harness.clock.advance(11)
+    harness.engine.run_timers()
+    assert 0 < stream.store.first_sequence - 1 <= 130
+    for _ in range(10):
+        harness.advance(0.02)
+    assert stream.store.messages == 400
+    assert {payload for _, _, payload in held(harness)} == {MARKER}
+
+
+def test_many_messages_of_one_time_go_together(harness):
+    create(harness, max_age=10 * SECOND)
+    for number in range(400):
+        harness.store(f"s.{number}", b"")
+    harness.advance(11)
+    assert {payload for _, _, payload in held(harness)} == {MARKER}

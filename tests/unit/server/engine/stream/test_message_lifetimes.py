@@ -247,3 +247,16 @@ def test_a_lifetime_that_begins_after_the_clock_was_set_back_ends_by_the_new_tim
     assert held(harness) == [1, 2]
     harness.advance(6)
     assert held(harness) == [1]
+
+
+def test_many_messages_expire_in_several_turns(harness):
+    harness.create(allow_msg_ttl=True)
+    for _ in range(400):
+        harness.store("s.a", b"", {"Nats-TTL": "5s"})
+    harness.clock.advance(6)
+    harness.engine.run_timers()
+    assert 0 < len(held(harness)) < 400
+    for _ in range(10):
+        harness.engine.run_timers()
+        harness.turn()
+    assert held(harness) == []
