@@ -532,3 +532,42 @@ def test_a_purge_that_keeps_some_passes_by_segments_that_go_between_its_steps(wo
         store.sync()
     assert len(store._index.blocks) < 5, "the files are gone"
     assert finish(purge) == 0
+
+
+def refuse_reads(disk):
+    def fault(operation, path):
+        if operation in ("open", "read") and path.suffix in (".seg", ".idx"):
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+
+
+def test_a_segment_is_emptied_once_though_the_disk_did_not_tell_all_of_its_rows(world, monkeypatch):
+    monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
+    disk, _ = world
+    store = open_store(disk)
+    refuse_reads(disk)
+    assert store.remove(2)
+    assert store._index.unread
+    store.purge()
+    disk.fault = None
+    fill(store, 1)
+    for _ in range(30):
+        store.flush()
+        store.sync()
+    assert [message.sequence for message in store.read(0, None, 10, 1 << 20).messages] == [301]
+    assert len(store._index.blocks) < 5, "the files are gone"
+
+
+def test_a_limit_of_bytes_counts_no_message_that_was_removed_while_the_disk_did_not_tell_its_size(world):
+    disk, expected = world
+    store = open_store(disk)
+    sizes = store._index.blocks[0].sizes
+    refuse_reads(disk)
+    for row in (1, 3, 4):
+        assert store.remove(row + 1)
+    assert store._index.unread
+    disk.fault = None
+    left = expected[6] - sizes[1] - sizes[3] - sizes[4]
+    assert store.enforce(StoreLimits(max_bytes=left), 0) == 0
+    assert store.bytes == left

@@ -194,9 +194,12 @@ class Index(Generic[BlockType]):
             if block.live_bytes < excess:
                 excess -= block.live_bytes
                 continue
+            counted, sizes = block.live_bytes, block.sizes
+            # Reading the sizes may settle rows that were taken out unread.
+            excess -= counted - block.live_bytes
             row = block.next_live(0)
             while row >= 0 and excess > 0:
-                excess -= block.sizes[row]
+                excess -= sizes[row]
                 row = block.next_live(row + 1)
             if row >= 0:
                 return block.sequence_of(row)
@@ -400,9 +403,10 @@ class Index(Generic[BlockType]):
         """Count nothing more of what was taken out unread: nothing else is there any more."""
         unread, self.unread = self.unread, {}
         for block in unread:
-            self.bytes -= block.live_bytes
-            block.live_bytes = 0
-            self.on_emptied(block)
+            if block.live_bytes:  # otherwise it was emptied with its other rows
+                self.bytes -= block.live_bytes
+                block.live_bytes = 0
+                self.on_emptied(block)
 
     def settle_unread(self, block: BlockType) -> None:
         """Count sizes and subjects of messages no more that were taken out while the disk did not tell them."""
