@@ -85,7 +85,11 @@ async def test_whatever_a_handler_raises_the_next_message_follows(js, kind):
             raise kind
         await message.ack()
 
-    async with consumer.consume(handle, retries=1, backoff=0.01, dead_letter="dead", on_error=reported.append):
+    def report(error):
+        reported.append(error)
+        raise Outcome
+
+    async with consumer.consume(handle, retries=1, backoff=0.01, dead_letter="dead", on_error=report):
         await settled(consumer, 2)
     (letter,) = await letters_of(js)
     assert letter.headers["Dead-Letter-Description"].startswith(

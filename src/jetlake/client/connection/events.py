@@ -32,7 +32,9 @@ class Events:
             return
         try:
             result = callback(*arguments)
-        except Exception:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # also of what is no Exception, as pytest's outcomes: whoever reports goes on
             logger.exception("an event callback failed")
             return
         if isawaitable(result):
