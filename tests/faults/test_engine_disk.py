@@ -365,3 +365,26 @@ def test_a_message_that_is_stored_is_acknowledged_though_the_limits_can_not_be_t
     world.disk.fault = None
     wait_for_retry(world)
     assert world.ask("STREAM.INFO.L")["state"]["first_seq"] == first
+
+
+def test_an_expectation_that_can_not_be_read_refuses_no_other_message(world):
+    world.ask("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"]})
+    for number in range(180):
+        publish(world, b"l.%d" % (number % 90), b"x" * 70)
+    world.settle()
+    store = world.jetstream.streams["L"].store
+    while store.compact_step():
+        pass
+    world.ask("STREAM.MSG.DELETE.L", {"seq": 92})
+    store._filing._cache.bytes_max = 0
+    refuse_reads(world.disk)
+    answers = []
+    world.send(b"l.5", b"y", answers.append)
+    world.send(b"l.1", b"z", answers.append, encode_headers([("Nats-Expected-Last-Subject-Sequence", "2")]))
+    world.settle()
+    world.disk.fault = None
+    assert [(answer["seq"], answer.get("error", {}).get("err_code")) for answer in says(answers)] == [
+        (181, None),
+        (0, 10077),
+    ]
+    assert world.ask("STREAM.INFO.L")["state"]["last_seq"] == 181

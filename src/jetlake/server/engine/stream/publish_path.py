@@ -357,7 +357,11 @@ class PublishPath:
             if batch.subjects and self._limits.store_limits is not None:
                 # Neither an expectation nor a rollup may meet messages that the limits would have removed by now.
                 self._writer.settle(batch, now_ns)
-            error = self._admission.check_control_headers(control, header, subject, payload, now_ns)
+            try:
+                error = self._admission.check_control_headers(control, header, subject, payload, now_ns)
+            except StoreError as unread:
+                # Nothing was undone: what was stored before this message stays, and is acknowledged.
+                error = api_error(10077, err=str(unread))
             if error is not None:
                 return error, 0
         if message_id and (sequence := self._ids.window.find(message_id, now_ns)):
