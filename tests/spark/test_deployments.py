@@ -33,16 +33,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.own_process]
 
 BIN = Path(sys.executable).parent
 
-ENVIRONMENT = {
-    **os.environ,
+SETTINGS = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
     "SPARK_DAEMON_MEMORY": "256m",
-    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 COPY = """
-    import sys
+    import os, sys
     from pyspark.sql import SparkSession
 
     url, source, target, checkpoint = sys.argv[1:5]
@@ -70,8 +68,7 @@ CONFIG = """
         "spark.executor.cores": "1",
         "spark.cores.max": "2",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     }.items():
         builder = builder.config(key, value)
 """
@@ -81,7 +78,7 @@ SCRIPT = """
     import sys
     import jetlake.spark
 
-    spark = jetlake.spark.session("local[2]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    spark = jetlake.spark.session("local[2]")
     assert jetlake.spark.session() is spark
     options = {"servers": sys.argv[1], "messagesPerPartition": "1"}
     rows = spark.read.format("jetstream").options(**options).load(sys.argv[2])
@@ -127,7 +124,7 @@ _TOO_BUSY = b"Python worker failed to connect back"
 
 
 def run(command, home, python=sys.executable, **options):
-    environment = {**ENVIRONMENT, "SPARK_HOME": home, "PYSPARK_PYTHON": python}
+    environment = {**os.environ, **SETTINGS, "SPARK_HOME": home, "PYSPARK_PYTHON": python}
     for _ in range(_STARTS_MAX):
         done = subprocess.run(command, capture_output=True, timeout=400, check=False, env=environment, **options)
         output = done.stdout + done.stderr
@@ -152,16 +149,6 @@ on_nats_server = pytest.mark.parametrize("server", ["nats-server"], indirect=Tru
 on_embedded_server = pytest.mark.parametrize("server", ["embedded"], indirect=True)
 
 
-@on_embedded_server
-def test_local_cluster(server, admin, streams, tmp_path):
-    """With Spark as it is installed; the others start quicker with its Python side unpacked."""
-    build = 'builder = builder.master("local-cluster[2,1,1024]")\n' + textwrap.dedent(CONFIG)
-    program = script(tmp_path / "job.py", build)
-    installed = str(Path(pyspark.__file__).parent)
-    run([sys.executable, program, server.url, *streams, str(tmp_path / "check")], installed)
-    assert numbers(admin, streams[1]) == list(range(300))
-
-
 # A packed environment in little: its interpreter finds the package nowhere but beside itself.
 PACKED_PYTHON = """#!/bin/sh
 PYTHONPATH="$(dirname "$0")/../lib:{packages}:$PYTHONPATH" exec {interpreter} "$@"
@@ -174,8 +161,11 @@ WHERE = """
 
 
 @on_embedded_server
-def test_a_packed_environment_by_archives(spark_home, server, admin, streams, tmp_path):
-    """Executors unpack it by themselves; the driver's own Python processes find it unpacked beside the program."""
+def test_local_cluster_with_a_packed_environment(server, admin, streams, tmp_path):
+    """Executors unpack it by themselves; the driver's own Python processes find it unpacked beside the program.
+
+    With Spark as it is installed; the others start quicker with its Python side unpacked.
+    """
     environment = tmp_path / "environment"
     (environment / "bin").mkdir(parents=True)
     python = environment / "bin" / "python"
@@ -193,31 +183,27 @@ def test_a_packed_environment_by_archives(spark_home, server, admin, streams, tm
     text = Path(program).read_text()
     Path(program).write_text(text.replace("options = {", textwrap.dedent(WHERE).strip() + "\noptions = {", 1))
     command = [sys.executable, program, server.url, *streams, str(tmp_path / "check")]
-    run(command, spark_home, cwd=tmp_path, python="./environment/bin/python")
+    run(command, str(Path(pyspark.__file__).parent), cwd=tmp_path, python="./environment/bin/python")
     assert numbers(admin, streams[1]) == list(range(300))
 
 
 @pytest.fixture
 def standalone(spark_home, tmp_path, free_port):
-    """A master and two workers on loopback."""
+    """A master on loopback, and a worker that has room for two executors."""
     port = free_port()
     spark_class = str(Path(spark_home) / "bin" / "spark-class")
     host = ["--host", "127.0.0.1"]
     master = ["org.apache.spark.deploy.master.Master", *host, "--port", str(port), "--webui-port", str(free_port())]
-    worker = ["org.apache.spark.deploy.worker.Worker", f"spark://127.0.0.1:{port}", *host, "--cores", "1"]
-    commands = [[spark_class, *master]]
-    for number in (1, 2):
-        folder = str(tmp_path / f"worker{number}")
-        commands.append([spark_class, *worker, "--memory", "1g", "--webui-port", str(free_port()), "-d", folder])
+    worker = ["org.apache.spark.deploy.worker.Worker", f"spark://127.0.0.1:{port}", *host, "--cores", "2"]
+    worker += ["--memory", "2g", "--webui-port", str(free_port()), "-d", str(tmp_path / "worker")]
+    environment = {**os.environ, **SETTINGS, "SPARK_HOME": spark_home}
     log = (tmp_path / "cluster.log").open("wb")
     processes = [
-        subprocess.Popen(
-            command, env={**ENVIRONMENT, "SPARK_HOME": spark_home}, stdout=log, stderr=log, start_new_session=True
-        )
-        for command in commands
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        for command in ([spark_class, *master], [spark_class, *worker])
     ]
     deadline = time.monotonic() + 120
-    while (tmp_path / "cluster.log").read_bytes().count(b"Successfully registered with master") < 2:
+    while b"Successfully registered with master" not in (tmp_path / "cluster.log").read_bytes():
         assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()[-3000:]
         time.sleep(0.2)
     yield f"spark://127.0.0.1:{port}"
