@@ -20,8 +20,6 @@ __all__ = [
     "ack_prefix_v2",
     "consumer_sequence",
     "delivery_count",
-    "format_v1",
-    "format_v2",
     "parse_ack_subject",
 ]
 
@@ -121,30 +119,10 @@ def ack_prefix_v2(stream: str, consumer: str, hash_: str, domain: str | None = N
     return f"$JS.ACK.{domain or NO_DOMAIN}.{hash_}.{stream}.{consumer}.".encode()
 
 
-def format_v1(ack: AckSubject) -> bytes:
-    """Return the subject in version 1; domain and account are left out."""
-    return ack_prefix_v1(ack.stream, ack.consumer) + _numbers(ack)
-
-
-def format_v2(ack: AckSubject) -> bytes:
-    """Return the subject in version 2.
-
-    Raises:
-        ValueError: the account's hash is missing.
-    """
-    if not ack.account_hash:
-        raise ValueError("version 2 of the ack subject needs the account's hash")
-    return ack_prefix_v2(ack.stream, ack.consumer, ack.account_hash, ack.domain) + _numbers(ack)
-
-
 def account_hash(account: str) -> str:
     """Return the eight characters that stand for an account's name in version 2."""
     digest = sha256(account.encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:_HASH_LENGTH])
-
-
-def _numbers(ack: AckSubject) -> bytes:
-    return b"%d.%d.%d.%d.%d" % (ack.delivered, ack.stream_seq, ack.consumer_seq, ack.timestamp_ns, ack.pending)
 
 
 def consumer_sequence(reply: bytes) -> int:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from jetlake.errors import DecodeError
-from jetlake.model.encoding.codec import decode
 from jetlake.model.encoding.fields import Count, Int64, Nanoseconds, Sequence, Timestamp, Value, always
 from jetlake.model.encoding.times import ZERO_TIME
 from jetlake.model.enums import ActionKind, UnpinReason
@@ -33,7 +27,6 @@ __all__ = [
     "SnapshotComplete",
     "SnapshotCreate",
     "StreamActionAdvisory",
-    "decode_event",
     "event_subject",
 ]
 
@@ -343,24 +336,6 @@ _EVENTS: tuple[type[Event], ...] = (
 
 EVENT_TYPES: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in _EVENTS}
 """The class of every event by the `type` on the wire."""
-
-
-class _Typed(msgspec.Struct):
-    type: str = ""
-
-
-def decode_event(data: bytes) -> Event:
-    """Read an advisory or metric of any known type.
-
-    Raises:
-        DecodeError: not JSON, or a type that is not known.
-    """
-    name = decode(_Typed, data).type
-    kind: type[Any] | None = EVENT_TYPES.get(name)
-    if kind is None:
-        raise DecodeError(f"unknown event type {name[:100]!r}")
-    event: Event = decode(kind, data)
-    return event
 
 
 def event_subject(kind: str, *names: str) -> bytes:

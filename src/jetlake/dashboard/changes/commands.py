@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["DURATIONS", "consumer_options", "jetlake", "stream_options"]
+import msgspec
+
+__all__ = ["DURATIONS", "consumer_options", "jetlake", "or_file", "stream_options"]
 
 DURATIONS = {
     "max_age",
@@ -73,6 +75,13 @@ def stream_options(options: Mapping[str, Any]) -> list[str] | None:
 def consumer_options(options: Mapping[str, Any]) -> list[str] | None:
     """Return the options of `consumer add` and `consumer edit`; None when something has no option and needs a file."""
     return _options(options, _CONSUMER_FLAGS, _CONSUMER_SWITCHES)
+
+
+def or_file(words: list[str] | None, file: str, config: msgspec.Struct) -> tuple[list[str], str]:
+    """Return the options of a command, or an option that reads a file, and the file's content."""
+    if words is not None:
+        return words, ""
+    return ["--config", file], msgspec.json.format(msgspec.json.encode(config)).decode()
 
 
 def _options(

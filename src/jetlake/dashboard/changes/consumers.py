@@ -8,7 +8,7 @@ import msgspec
 
 from jetlake.client.api.config_options import configured, merged
 from jetlake.client.pull.consumer import Consumer
-from jetlake.dashboard.changes.commands import consumer_options, jetlake
+from jetlake.dashboard.changes.commands import consumer_options, jetlake, or_file
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments, differences
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.errors import InvalidOptionError
@@ -55,7 +55,7 @@ async def _create(api: ServerApi, given: dict[str, Any]) -> Prepared:
         await api.jetstream.create_consumer(stream, config)
         return Done(f"Consumer {name} of {stream} was created.")
 
-    words, file = _options(wanted.options, config)
+    words, file = or_file(consumer_options(wanted.options), "consumer.json", config)
     return Prepared(
         f"Create consumer {name} on {stream}",
         jetlake("consumer", "add", stream, name, *words, "--defaults"),
@@ -82,7 +82,7 @@ async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
         return Done(f"Consumer {consumer.name} of {consumer.stream_name} was changed.")
 
     changed = {name: value for name, value in wanted.options.items() if getattr(before, name) != getattr(after, name)}
-    words, file = _options(changed, after)
+    words, file = or_file(consumer_options(changed), "consumer.json", after)
     return Prepared(
         f"Edit consumer {consumer.name} of {consumer.stream_name}",
         jetlake("consumer", "edit", consumer.stream_name, consumer.name, *words),
@@ -90,14 +90,6 @@ async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
         changes,
         file=file,
     )
-
-
-def _options(options: dict[str, Any], config: ConsumerConfig) -> tuple[list[str], str]:
-    """Return the options of the command, or a file for what has no option."""
-    words = consumer_options(options)
-    if words is not None:
-        return words, ""
-    return ["--config", "consumer.json"], msgspec.json.format(msgspec.json.encode(config)).decode()
 
 
 async def _pause(api: ServerApi, given: dict[str, Any]) -> Prepared:

@@ -14,7 +14,7 @@ import msgspec
 
 from jetlake.client.api.config_options import configured, merged
 from jetlake.client.streams.stream import Stream
-from jetlake.dashboard.changes.commands import jetlake, stream_options
+from jetlake.dashboard.changes.commands import jetlake, or_file, stream_options
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments, differences
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
 from jetlake.errors import InvalidOptionError
@@ -48,7 +48,7 @@ async def _create(api: ServerApi, given: dict[str, Any]) -> Prepared:
         await api.jetstream.create_stream(config)
         return Done(f"Stream {name} was created.")
 
-    words, file = _options(wanted.options, config)
+    words, file = or_file(stream_options(wanted.options), "stream.json", config)
     return Prepared(
         f"Create stream {name}",
         jetlake("stream", "add", name, *words, "--defaults"),
@@ -74,18 +74,10 @@ async def _edit(api: ServerApi, given: dict[str, Any]) -> Prepared:
         return Done(f"Stream {stream.name} was changed.")
 
     changed = {name: value for name, value in wanted.options.items() if getattr(before, name) != getattr(after, name)}
-    words, file = _options(changed, after)
+    words, file = or_file(stream_options(changed), "stream.json", after)
     return Prepared(
         f"Edit stream {stream.name}", jetlake("stream", "edit", stream.name, *words, "--force"), run, changes, file=file
     )
-
-
-def _options(options: dict[str, Any], config: StreamConfig) -> tuple[list[str], str]:
-    """Return the options of the command, or a file for what has no option."""
-    words = stream_options(options)
-    if words is not None:
-        return words, ""
-    return ["--config", "stream.json"], msgspec.json.format(msgspec.json.encode(config)).decode()
 
 
 async def _purge(api: ServerApi, given: dict[str, Any]) -> Prepared:
