@@ -88,7 +88,6 @@ def test_a_task_that_dies_in_every_batch(spark, server, admin, stream, tmp_path,
 DRIVER = """
     import os, signal, sys, json, time
     from pathlib import Path
-from typing import Any, NamedTuple
     from pyspark.sql import SparkSession
     from jetlake.spark import JetStream
     from jetlake.spark.sink.writer import StreamWriter
@@ -143,8 +142,8 @@ from typing import Any, NamedTuple
 def test_a_driver_that_dies_between_sink_and_commit(spark, session_config, both_servers, stream, tmp_path):
     """All retention policies on both servers: one driver, killed while each of its queries is in the sink's commit."""
     copies = [
-        Copy(server, server.admin(), f"{stream}-{server.kind}-{retention}", retention)
-        for server in both_servers
+        Copy(server, admin, f"{stream}-{server.kind}-{retention}", retention)
+        for server, admin in [(server, server.admin()) for server in both_servers]
         for retention in RETENTIONS
     ]
     for copy in copies:
