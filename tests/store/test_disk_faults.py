@@ -365,3 +365,36 @@ def test_a_failing_compaction_changes_nothing(disk: FaultyDisk) -> None:
     store.close()
     assert state(open_store(disk, 2000)) == before
     assert disk.open_handles() < 20
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_segment_that_was_damaged_before_keeps_nothing_from_being_mended(disk: FaultyDisk, is_closed: bool) -> None:
+    store = open_store(disk)
+    for number in range(10):
+        store.append(b"s", b"", b"payload %d" % number, 1)
+    store.remove(3)
+    store.flush()
+    segment = store._index.active
+    tombstone = segment.offsets[9] + segment.sizes[9]
+    store.append(b"s", b"", b"payload 10", 1)
+    store.flush()
+    store.sync()
+    disk.kill()
+    disk.flip(segment.file.path, tombstone + 10)
+    store = open_store(disk)
+    assert store.lost_bytes
+    if is_closed:
+        store.close()
+        store = open_store(disk)
+    before = sequences(store)
+    store.append(b"s", b"", b"new", 2)
+    store.flush()
+    disk.fault = failing(errno.EIO, "sync")
+    with pytest.raises(StoreError):
+        store.sync()
+    disk.fault = None
+    store.mend()
+    store.sync()
+    assert store.failure is None
+    disk.cut_power()
+    assert sequences(open_store(disk)) == [*before, 12]

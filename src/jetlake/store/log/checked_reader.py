@@ -133,6 +133,7 @@ class CheckedReader:
             return True
         segment.bring_back()
         content = scan(data, HEADER_SIZE, segment.seed, segment.first - 1)
+        segment.damaged_bytes = content.damaged_bytes
         good = dict(zip(content.sequences, content.offsets, strict=True))
         damaged = [
             row

@@ -115,6 +115,7 @@ class Log:
         elif (
             active.filed is not None
             or active.sequences is not None
+            or active.is_damaged
             or active.first + len(active.live) <= index.last_sequence
         ):
             self._roll()

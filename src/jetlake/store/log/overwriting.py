@@ -30,7 +30,9 @@ def write_again(segment: Segment) -> None:
     if segment.size:
         data = segment.file.read_all(segment.size)
         content = scan(data, HEADER_SIZE, segment.seed, None)
-        if len(data) < segment.size or content.end != segment.size or content.damaged_bytes:
+        # What was damaged before is told as lost, and keeps nothing else from being safe.
+        is_as_known = content.end == segment.size and content.damaged_bytes <= segment.damaged_bytes
+        if len(data) < segment.size or not is_as_known:
             raise OSError(errno.EIO, "it does not hold what was written", str(segment.file.path))
         segment.file.write(data, 0)
     segment.file.truncate(segment.size)

@@ -412,7 +412,8 @@ class _Recovery:
     def _note(self, segment: Segment, content: Scan, following: SegmentFile | None) -> None:
         found = self._found
         found.tombstones += content.tombstones
-        segment.is_damaged = bool(content.missing or content.damaged_bytes)
+        segment.is_damaged |= bool(content.missing or content.damaged_bytes)
+        segment.damaged_bytes = content.damaged_bytes
         if not segment.generation:
             self._links += content.links
         for first, last in content.tombstones:

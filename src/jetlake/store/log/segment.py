@@ -108,6 +108,7 @@ class Segment(Block):
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
         peeks: how many single messages were read since the columns were released.
         is_damaged: messages were lost from it, so that only the log itself tells all about it.
+        damaged_bytes: how many of its bytes were found not to be understood, since the store was opened.
         write_generation: the store's flush that wrote to it last.
         birth_generation: the store's flush that made the file; 0 while there is none.
         is_settled: compressed, or known not to be worth it.
@@ -117,6 +118,7 @@ class Segment(Block):
     __slots__ = (
         "_postings",
         "birth_generation",
+        "damaged_bytes",
         "dead_records",
         "digest",
         "end",
@@ -166,6 +168,7 @@ class Segment(Block):
         self.worth_below = -1
         self.is_settled = False
         self.is_damaged = False
+        self.damaged_bytes = 0
         self.peeks = 0
         self.tombstones = SegmentTombstones()
         self.piece: PieceParts | None = None
