@@ -571,3 +571,26 @@ def test_a_limit_of_bytes_counts_no_message_that_was_removed_while_the_disk_did_
     left = expected[6] - sizes[1] - sizes[3] - sizes[4]
     assert store.enforce(StoreLimits(max_bytes=left), 0) == 0
     assert store.bytes == left
+
+
+def test_a_removal_that_only_a_piece_tells_of_is_written_to_the_log(disk):
+    store = open_store(disk)
+    fill(store, 300)
+    active = store._index.active
+    size = active.size
+    assert store.remove(3)
+    store.flush()
+    assert store._index.active is active
+    file_all(store)
+    disk.kill()
+    # As a power cut leaves it that takes what was not synced, but for the piece.
+    disk.cut(active.file.path, size)
+    store = open_store(disk)
+    assert not store.has(3)
+    store.close()
+    disk.remove(FOLDER / "index")
+    for piece in pieces(disk):
+        disk.remove(piece)
+    store = open_store(disk)
+    assert not store.has(3)
+    assert store.lost == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,10 @@ class FileStore(IndexedStore[Segment]):
         if found.dropped is not None:
             removals.add(*found.dropped)
         for first, last in found.incomplete:
+            removals.add(first, last)
+        # A power cut may take a tombstone and leave the piece that was written after it.
+        dead = [each for segment in found.by_piece for each in segment.dead_ranges()]
+        for first, last in ranges_of(without(dead, gone, sys.maxsize)):
             removals.add(first, last)
         self._log.resume()
 

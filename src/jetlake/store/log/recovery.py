@@ -52,6 +52,7 @@ class Recovered:
         last_sequence: the highest one that was ever used.
         next_number: the number of the next segment, unless a file has it that is not the stream's.
         taken_numbers: the numbers that files have, whosever they are.
+        by_piece: the segments that were taken in by their index pieces, which tell of removals too.
         unsynced: the segments whose bytes may not be safe yet.
         safe_end: a segment's number and how many of its bytes are safe, as all segments before it are.
     """
@@ -70,6 +71,7 @@ class Recovered:
         self.last_time_ns = 0
         self.next_number = 1
         self.taken_numbers: set[int] = set()
+        self.by_piece: list[Segment] = []
         self.unsynced: list[Segment] = []
         self.safe_end = (0, 0)
 
@@ -254,6 +256,7 @@ class _Recovery:
         found.last_sequence = max(found.last_sequence, head.last)
         self._torn_bytes = self._open_damage = 0
         self._position = max(self._position, head.last)
+        found.by_piece.append(head.segment)
         return head.segment
 
     def _find_heads(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from array import array
 from bisect import bisect_right
 from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +22,7 @@ from jetlake.store.log.record import seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
+from jetlake.store.sequence_ranges import Range, ranges_of
 
 __all__ = ["COLUMNS", "LIVE", "POSTINGS", "DamagedSegmentError", "PieceParts", "RowLoader", "Segment", "pack_live"]
 
@@ -226,6 +229,16 @@ class Segment(Block):
     def pack_filed(self) -> bytes:
         """Return which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
         return pack_live(self.live, self.live_count) if _is_set(self, "live") else self.packed_live
+
+    def dead_ranges(self) -> list[Range]:
+        """The sequences of a filed segment's rows that have died, without bringing anything back."""
+        packed = self.pack_filed()
+        if not packed:
+            return []
+        live = zlib.decompress(packed)
+        if (sequences := _unpacked(self.first, self.packed_sequences)) is not None:
+            return ranges_of(compress(sequences, map(not_, live)))
+        return [(self.first + run.start(), self.first + run.end() - 1) for run in re.finditer(rb"\0+", live)]
 
     def release_all(self, piece: PieceParts) -> None:
         """Release whatever a piece has that has just been written."""
