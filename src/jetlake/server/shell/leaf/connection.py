@@ -226,6 +226,8 @@ class LeafConnection(PeerConnection):
         try:
             loop = self._engine_loop.loop
             context, name = await loop.run_in_executor(None, self._tls)
+            if self.closed:
+                return  # TLS on a transport that is closed never begins, and never ends.
             self._reader.detach()  # nothing that came in the clear is continued by what comes over TLS
             secured = await loop.start_tls(transport, self, context, server_hostname=name)
         except (OSError, JetlakeError) as error:  # Errors of TLS are OSErrors.

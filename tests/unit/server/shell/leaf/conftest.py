@@ -7,6 +7,7 @@ import pytest
 from shell_support import Transport
 
 from jetlake.server.config.leaf_options import LeafRemote, parse_leaf_url
+from jetlake.server.shell.access.tls import client_context
 from jetlake.server.shell.leaf.announcements import Announcements
 from jetlake.server.shell.leaf.connection import LeafConnection
 from jetlake.server.shell.leaf.link import LeafLink
@@ -30,7 +31,7 @@ class Hub:
             9,
             first_info_timeout_s=1.0,
             tls_timeout_s=2.0,
-            tls=lambda: None,
+            tls=lambda: (client_context(options.tls), "hub"),
             wants_tls=False,
             make_connect=lambda info: b'{"to":"%b"}' % info.server_name.encode(),
             link=self.link,
@@ -67,6 +68,8 @@ def hub(make_server):
     """A function that connects a server to a hub: `hub(deny_exports=…)`."""
 
     def connect(domain="edge", server=None, **remote):
-        return Hub(server or make_server(), domain=domain, **remote)
+        server = server or make_server()
+        server.engine_loop.ticks = lambda: 0.0  # However slow the machine is, what was sent is read in one turn.
+        return Hub(server, domain=domain, **remote)
 
     return connect

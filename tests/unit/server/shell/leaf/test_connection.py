@@ -1,9 +1,13 @@
 """A leaf connection: the handshake, what is announced, and how it ends."""
 
+import asyncio
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shell_support import Client
+
+from jetlake.server.config.leaf_options import LeafTls
 
 
 def loop_subject(hub):
@@ -51,6 +55,15 @@ async def test_a_hub_that_says_nothing_is_left(hub, clock):
     assert "waits for INFO" in silent.connection.reason
     clock.advance(1)
     assert "waits for the answer to CONNECT" in half.connection.reason
+
+
+async def test_tls_does_not_begin_on_a_connection_that_is_closed_meanwhile(hub):
+    end = hub(tls=LeafTls(insecure=True))
+    end.send_info(tls_required=True)
+    end.connection.drop("gone")
+    # The task ends without touching the transport, which takes no TLS.
+    await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+    assert end.connection.reason == "gone"
 
 
 async def test_a_loop_is_told_and_ends_the_connection(hub):
