@@ -159,6 +159,19 @@ async def test_what_is_stuck_is_told_first_and_until_it_moves(js, open_page, mon
     await until(page, SEES, "Nothing is stuck")
 
 
+async def test_what_was_sent_for_the_page_before_is_not_drawn(js, open_page):
+    await (await make_stream(js, "ORDERS", messages=3)).create_consumer("worker")
+    page = await open_page()
+    # The pages change at every moment after the question: before, while and after the answer comes.
+    await page.evaluate("""async () => {
+        for (let wait = 0; wait < 60; wait += 1) {
+            location.hash = wait % 2 ? "#/streams/ORDERS/consumers/worker" : "#/consumers";
+            await new Promise((done) => setTimeout(done, wait));
+        }
+    }""")
+    await until(page, SEES, "Ack floor")
+
+
 async def test_a_server_that_is_away_is_told_with_the_time_of_the_numbers(js, client, open_page):
     stream = await make_stream(js, "ORDERS", messages=3)
     collector = Collector(ServerApi(client))

@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from jetlake.errors import JetlakeError
 from jetlake.server.engine.core.commit import Commit, Syncable, sync
 from jetlake.server.shell.kernel_sync import KernelSync
-from jetlake.store.file_store import FileStore
-from jetlake.store.log.durability import FileSync
+
+if TYPE_CHECKING:
+    from jetlake.store.log.durability import FileSync
 
 __all__ = ["Committer", "LatencyHistogram"]
 
@@ -65,7 +67,8 @@ class Committer:
         commit: the engine's; touched on the loop only.
         finished: called on the loop after the waiters of one or more syncs were released.
         files_max: how many files the stores may have open; no more of them are synced at a time.
-        uses_kernel: the kernel may sync files of stores, whose handles must be the system's.
+        begin_file_sync: begins a sync for which the kernel may sync one file, and returns None where there is more to
+            do; the handles must be the system's. None leaves everything to threads.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Committer:
         finished: Callable[[], None],
         files_max: int = _THREADS_MAX,
         *,
-        uses_kernel: bool = False,
+        begin_file_sync: Callable[[Syncable], FileSync | None] | None = None,
     ) -> None:
         self.latency = LatencyHistogram()
         self._commit = commit
@@ -89,7 +92,8 @@ class Committer:
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._kernel: KernelSync[Syncable] | None = None
-        if uses_kernel:
+        if begin_file_sync is not None:
+            self._begin_file_sync = begin_file_sync
             with suppress(OSError):  # Threads do it everywhere.
                 self._kernel = KernelSync(loop, self._finish_in_kernel)
 
@@ -118,8 +122,8 @@ class Committer:
         others: list[Syncable] = []
         for syncable in begun:
             file_sync = None
-            if threads >= _THREADS_FIRST and len(started) < kernel.room and isinstance(syncable, FileStore):
-                file_sync = syncable.begin_file_sync()
+            if threads >= _THREADS_FIRST and len(started) < kernel.room and not syncable.changes_names:
+                file_sync = self._begin_file_sync(syncable)
             if file_sync is not None:
                 started.append((syncable, file_sync))
             else:

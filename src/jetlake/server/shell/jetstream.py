@@ -15,6 +15,7 @@ from jetlake.model.rules.limits import ServerLimits
 from jetlake.server.config.options import GLOBAL_ACCOUNT, JetStreamLimits, JetStreamOptions, Options
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.options import EngineOptions
+from jetlake.server.engine.core.syncable import Syncable
 from jetlake.server.engine.engine import Engine
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.server.shell.account_table import AccountTable
@@ -22,7 +23,9 @@ from jetlake.server.shell.committer import Committer
 from jetlake.server.shell.engine_loop import EngineLoop
 from jetlake.server.shell.log import Log
 from jetlake.server.version import API_LEVEL
+from jetlake.store.file_store import FileStore
 from jetlake.store.files.disk import RealDisk
+from jetlake.store.log.durability import FileSync
 from jetlake.store.log.open_files import files_max
 from jetlake.store.store_folder import StoreFolder
 
@@ -103,7 +106,7 @@ class JetStreamService:
         engine_loop = self._engine_loop
         engine_loop.engine = engine
         engine_loop.committer = Committer(
-            engine.commit, engine_loop.loop, engine_loop.synced, files_max(), uses_kernel=True
+            engine.commit, engine_loop.loop, engine_loop.synced, files_max(), begin_file_sync=_begin_file_sync
         )
         engine_loop.schedule()
 
@@ -173,6 +176,10 @@ def _account_limits(limits: JetStreamLimits) -> AccountLimits:
 
 def _machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _begin_file_sync(syncable: Syncable) -> FileSync | None:
+    return syncable.begin_file_sync() if isinstance(syncable, FileStore) else None
 
 
 def _free_space(folder: str) -> int:

@@ -17,10 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jetlake.errors import JetlakeError
-from jetlake.store.log.durability import FileSync
+
+if TYPE_CHECKING:
+    from jetlake.store.log.durability import FileSync
 
 __all__ = ["KernelSync"]
 

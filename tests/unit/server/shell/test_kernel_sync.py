@@ -103,7 +103,7 @@ async def test_a_store_is_synced_by_the_kernel_or_where_there_is_none_by_threads
     if not has_kernel:
         monkeypatch.setattr(kernel_sync, "_CALLS", {})
     commit = Commit(always=True)
-    committer = Committer(commit, asyncio.get_running_loop(), lambda: None, uses_kernel=True)
+    committer = Committer(commit, asyncio.get_running_loop(), lambda: None, begin_file_sync=FileStore.begin_file_sync)
     store = FileStore(RealDisk(), tmp_path)
     syncs = []
     monkeypatch.setattr(store, "sync", lambda sync=store.sync: syncs.append(1) or sync())
@@ -116,7 +116,9 @@ async def test_a_store_is_synced_by_the_kernel_or_where_there_is_none_by_threads
 
 async def test_many_stores_are_synced_at_once_two_of_them_by_threads(tmp_path):
     commit = Commit(always=True)
-    committer = Committer(commit, asyncio.get_running_loop(), lambda: None, 4, uses_kernel=True)
+    committer = Committer(
+        commit, asyncio.get_running_loop(), lambda: None, 4, begin_file_sync=FileStore.begin_file_sync
+    )
     stores = [FileStore(RealDisk(), tmp_path / str(number)) for number in range(20)]
     for store in stores:
         await publish(store, committer, commit, 1)

@@ -20,7 +20,10 @@ export function ask(query, redraw, { soon = false } = {}) {
   if (asked === String(wanted)) return;
   const isOther = new URLSearchParams(asked).get("page") !== wanted.get("page")
     || ["stream", "consumer"].some((name) => new URLSearchParams(asked).get(name) !== wanted.get(name));
-  if (isOther) state.page = null;
+  if (isOther) {
+    state.page = null;
+    source?.close();  // what it still sends is for another page
+  }
   asked = String(wanted);
   clearTimeout(pending);
   pending = setTimeout(() => open(redraw), soon ? 150 : 0);
