@@ -92,8 +92,8 @@ class Committer:
         self._threads = 0
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._kernel: KernelSync[Syncable] | None = None
+        self._begin_file_sync = begin_file_sync
         if begin_file_sync is not None:
-            self._begin_file_sync = begin_file_sync
             with suppress(OSError):  # Threads do it everywhere.
                 self._kernel = KernelSync(loop, self._finish_in_kernel)
 
@@ -115,15 +115,15 @@ class Committer:
 
     def _start_in_kernel(self, begun: list[Syncable]) -> list[Syncable]:
         """Start those syncs in the kernel that it can carry out, and return the others."""
-        kernel = self._kernel
-        assert kernel is not None
+        kernel, begin_file_sync = self._kernel, self._begin_file_sync
+        assert kernel is not None and begin_file_sync is not None
         threads = self._busy[False]
         started: list[tuple[Syncable, FileSync]] = []
         others: list[Syncable] = []
         for syncable in begun:
             file_sync = None
             if threads >= _THREADS_FIRST and len(started) < kernel.room and not syncable.changes_names:
-                file_sync = self._begin_file_sync(syncable)
+                file_sync = begin_file_sync(syncable)
             if file_sync is not None:
                 started.append((syncable, file_sync))
             else:

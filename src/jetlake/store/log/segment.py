@@ -24,7 +24,17 @@ from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
 from jetlake.store.sequence_ranges import Range, ranges_of
 
-__all__ = ["COLUMNS", "LIVE", "POSTINGS", "DamagedSegmentError", "PieceParts", "RowLoader", "Segment", "pack_live"]
+__all__ = [
+    "COLUMNS",
+    "LIVE",
+    "POSTINGS",
+    "DamagedSegmentError",
+    "PieceParts",
+    "RowLoader",
+    "Segment",
+    "dead_ranges",
+    "pack_live",
+]
 
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
@@ -229,16 +239,6 @@ class Segment(Block):
     def pack_filed(self) -> bytes:
         """Return which rows of a filed segment live, in few bytes, whether `live` is in memory or released."""
         return pack_live(self.live, self.live_count) if _is_set(self, "live") else self.packed_live
-
-    def dead_ranges(self) -> list[Range]:
-        """The sequences of a filed segment's rows that have died, without bringing anything back."""
-        packed = self.pack_filed()
-        if not packed:
-            return []
-        live = zlib.decompress(packed)
-        if (sequences := _unpacked(self.first, self.packed_sequences)) is not None:
-            return ranges_of(compress(sequences, map(not_, live)))
-        return [(self.first + run.start(), self.first + run.end() - 1) for run in re.finditer(rb"\0+", live)]
 
     def release_all(self, piece: PieceParts) -> None:
         """Release whatever a piece has that has just been written."""
@@ -468,6 +468,18 @@ class Segment(Block):
             except OSError:
                 break
         return messages
+
+
+def dead_ranges(segment: Segment) -> list[Range]:
+    """Return the sequences of a filed segment's rows that have died, without bringing anything back."""
+    packed = segment.pack_filed()
+    if not packed:
+        return []
+    live = zlib.decompress(packed)
+    first = segment.first
+    if (sequences := _unpacked(first, segment.packed_sequences)) is not None:
+        return ranges_of(compress(sequences, map(not_, live)))
+    return [(first + run.start(), first + run.end() - 1) for run in re.finditer(rb"\0+", live)]
 
 
 def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -> int:
