@@ -212,3 +212,16 @@ def test_a_read_ends_where_a_record_and_a_digest_contradict_each_other():
     assert store.get(5) is None
     assert store.lost == [5]
     assert store.get(6) is not None
+
+
+def test_the_oldest_time_is_that_of_the_oldest_message_when_a_filed_segment_was_rewritten():
+    store = open_store(FaultyDisk(Random(1)))
+    fill(store, 100)
+    while store.compact_step():
+        pass
+    for sequence in range(1, 21):
+        store.remove(sequence)
+    while store.compact_step():
+        pass
+    assert store._index.blocks[0].generation == 1 and store._index.blocks[0].filed is not None
+    assert store.first_time_ns == store.aging_time_ns == store.get(store.first_sequence).time_ns == 1020

@@ -106,6 +106,7 @@ class Block(ABC):
         """
         if mask is None:
             mask = subject_mask(self.living_subjects())
+        self.filed = None  # A rewrite has left other rows than those that were filed before.
         self.filed = Filed(len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, mask)
         return self.filed
 
