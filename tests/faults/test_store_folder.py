@@ -242,6 +242,14 @@ async def test_a_stream_that_cannot_be_opened_is_set_aside_and_the_rest_starts(s
     assert (streams / "A").exists()
 
 
+async def test_a_stream_of_nats_server_is_named_as_such(stopped):
+    for name in ("meta.json", "meta.copy.json"):
+        (streams_of(stopped) / "A" / name).unlink()
+    (streams_of(stopped) / "A" / "meta.inf").write_text("{}")
+    async with running(stopped) as server:
+        assert server.log.about("streams/A can not be opened", "nats-server wrote it", "jetlake migrate")
+
+
 # The files of a stream's messages
 
 

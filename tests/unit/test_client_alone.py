@@ -50,10 +50,10 @@ def test_so_does_the_server():
     assert done.stderr.endswith("pip install 'jetlake[server]'\n")
 
 
-def test_so_do_tables_and_tracing():
+def test_so_do_tables_tracing_and_spark():
     done = run(
         """
-HIDDEN = {"pyarrow", "opentelemetry"}
+HIDDEN = {"pyarrow", "opentelemetry", "pyspark"}
 class More:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in HIDDEN:
@@ -71,9 +71,14 @@ try:
     import jetlake.otel
 except ImportError as error:
     print(error)
+try:
+    import jetlake.spark
+except ImportError as error:
+    print(error)
 """
     )
     assert done.stdout.splitlines() == [
         "tables need pyarrow: pip install 'jetlake[arrow]'",
         "tracing needs packages that are not installed: pip install 'jetlake[otel]'",
+        "Spark needs packages that are not installed: pip install 'jetlake[spark]'",
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from jetlake.cli.standard_streams import prepare_standard_streams
+
 # As type checkers know it: `typing` need not be loaded before the server listens.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +18,12 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status of the process, returned or raised as SystemExit."""
     arguments = sys.argv[1:] if argv is None else argv
+    prepare_standard_streams()
     try:
         return _run(arguments)
+    except OSError as error:  # Help that nobody can be shown: the disk behind standard output is full.
+        sys.stderr.write(f"jetlake: {error}\n")
+        return 1
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", "jetlake"):

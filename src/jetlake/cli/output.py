@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import click
 import msgspec
 
 from jetlake.model.stream import ClusterInfo
@@ -32,7 +33,7 @@ __all__ = [
 
 def print_json(value: Any) -> None:
     """Print the value as indented JSON, Structs as they are on the wire."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))  # In UTF-8, whatever the locale.
 
 
 def tell(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
@@ -98,9 +99,18 @@ def _plain_lines(
 
     yield f"{title}\n\n"
     yield line(columns)
-    yield " " + "─" * (sum(widths) + 2 * (len(widths) - 1)) + "\n"
+    yield " " + _rule() * (sum(widths) + 2 * (len(widths) - 1)) + "\n"
     yield from map(line, cells)
     yield "\n"
+
+
+def _rule() -> str:
+    """Return what the line below a table's head is made of, where the output's encoding has it."""
+    try:
+        "─".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "-"
+    return "─"
 
 
 def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:

@@ -203,6 +203,8 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         fail(str(error), EXIT_USAGE)
     except RequestTimeoutError as error:
         fail(f"{error}. Give the server more time with --timeout")
+    except UnicodeEncodeError as error:
+        fail(f"an argument is not text in UTF-8: {error.object!a}", EXIT_USAGE)
     except BrokenPipeError:
         # Whoever read our output has seen enough. What is still buffered has nowhere to go when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

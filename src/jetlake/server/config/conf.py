@@ -84,7 +84,7 @@ def parse_file(path: str | os.PathLike[str], environment: Mapping[str, str] | No
 
 def _parse_file(path: str, environment: Mapping[str, str], includes: int) -> Value:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # Editors on Windows begin a file with a mark.
     except OSError as error:
         raise ConfigError(f"open {path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

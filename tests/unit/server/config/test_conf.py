@@ -112,6 +112,11 @@ def test_errors_of_an_included_file_name_it(tmp_path):
         parse_file(tmp_path / "a.conf")
 
 
+def test_a_file_of_an_editor_on_windows(tmp_path):
+    (tmp_path / "a.conf").write_bytes("\ufeffport: 1\r\njetstream {\r\n  store_dir: d # here\r\n}\r\n".encode())
+    assert parse_file(tmp_path / "a.conf").plain() == {"port": 1, "jetstream": {"store_dir": "d"}}
+
+
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "a.conf").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):

@@ -21,15 +21,15 @@ headers_option = click.option("-H", "--header", "headers", type=HEADER, multiple
 
 
 def value_of(text: str | None) -> bytes:
-    """Return what was typed as it is, or standard input."""
-    return sys.stdin.buffer.read() if text is None else text.encode()
+    """Return what was typed as it is, bytes that are no text in the locale too, or standard input."""
+    return sys.stdin.buffer.read() if text is None else text.encode(errors="surrogateescape")
 
 
 def body_of(text: str | None, number: int) -> bytes:
     """Return what was typed, with `{{Count}}` and `{{Time}}` filled in, or standard input."""
-    if text is None:
-        return value_of(None)
-    return text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S")).encode()
+    if text is not None:
+        text = text.replace("{{Count}}", str(number)).replace("{{Time}}", time.strftime("%H:%M:%S"))
+    return value_of(text)
 
 
 def headers_of(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:

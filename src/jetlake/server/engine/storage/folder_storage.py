@@ -355,6 +355,10 @@ class FolderStorage:
 
 def _record_of(folder: StreamFolder | ConsumerFolder, kind: type[RecordType], meta: bytes | None) -> RecordType:
     if meta is None:
+        if "meta.inf" in folder.disk.names(folder.path):
+            raise DecodeError(
+                "nats-server wrote it: run nats-server on its folder, and move the stream by jetlake migrate or backup"
+            )
         raise DecodeError("neither meta.json nor meta.copy.json in it can be read")
     return decode(kind, meta)
 

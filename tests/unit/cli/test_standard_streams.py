@@ -1,0 +1,71 @@
+"""Commands whose standard streams are closed, full, or in an encoding that lacks characters."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jetlake.cli import output
+from jetlake.cli.commands.messages.bodies import body_of, value_of
+from jetlake.cli.session import EXIT_USAGE, Session, guarded
+
+COMMAND = f"{sys.executable} -c 'from jetlake.cli.main import main; raise SystemExit(main())'"
+
+
+def shell(line):
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "error"),
+    [
+        ("--help >&-", 0, ""),
+        ("stream rm A --server nats://127.0.0.1:1 <&-", 3, "jetlake: no server answers"),
+        ("stream add A --server nats://127.0.0.1:1 <&- >&- 2>&-", 3, ""),
+        ("--help >/dev/full", 1, "jetlake: [Errno 28] No space left on device\n"),
+    ],
+)
+def test_closed_and_full_streams_cause_no_traceback(line, status, error):
+    done = shell(f"{COMMAND} {line}")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(error) and len(done.stderr.splitlines()) <= 1
+
+
+def test_a_server_starts_with_all_three_closed(tmp_path):
+    log = tmp_path / "log"
+    stop = f"until grep -q ready {log}; do kill -0 $! || exit 9; sleep 0.1; done; kill $!; wait $!"
+    done = shell(f"{COMMAND} serve -p -1 -sd {tmp_path / 'data'} -l {log} <&- >&- 2>&- & {stop}")
+    assert done.returncode == 0, log.read_text()
+
+
+def in_ascii(monkeypatch, show):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    show()
+    return written.getvalue()
+
+
+def test_a_table_has_its_rule_in_every_encoding(monkeypatch):
+    shown = in_ascii(monkeypatch, lambda: output.print_table("Streams", ["Name"], [["A"]]))
+    assert shown == b"Streams\n\n Name\n ----\n A\n\n"
+
+
+def test_json_is_utf_8_in_every_locale(monkeypatch):
+    shown = in_ascii(monkeypatch, lambda: output.print_json({"subject": "ü"}))
+    assert json.loads(shown) == {"subject": "ü"}
+
+
+def test_bytes_that_are_no_text_are_published_as_they_are():
+    typed = b"\xff{{Count}}".decode(errors="surrogateescape")
+    assert (value_of(typed), body_of(typed, 7)) == (b"\xff{{Count}}", b"\xff7")
+
+
+def test_a_name_that_is_no_text_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        guarded(lambda: "A\udcff".encode(), Session({}, context=None))
+    assert ended.value.code == EXIT_USAGE
+    assert capsys.readouterr().err == "jetlake: an argument is not text in UTF-8: 'A\\udcff'\n"
