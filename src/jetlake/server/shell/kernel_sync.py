@@ -209,14 +209,16 @@ class KernelSync(Generic[Owner]):
     def _wait(self, sync: FileSync) -> None:
         """Return when the sync has ended; its owner is told later."""
         while not sync.has_ended:
-            self._collect(_WAIT_S)
+            with self._lock:
+                # Asked again: whoever had the lock may have taken the event, and no other one may come.
+                if not sync.has_ended:
+                    self._collect(_WAIT_S)
         # Here and not by the eventfd, which was read.
         self._loop.call_soon_threadsafe(self._finish)
 
     def _collect(self, wait_s: float = 0.0) -> None:
-        with self._lock:
-            for number, result in self._context.events(wait_s):
-                self._end(number, OSError(-result, os.strerror(-result)) if result < 0 else None)
+        for number, result in self._context.events(wait_s):
+            self._end(number, OSError(-result, os.strerror(-result)) if result < 0 else None)
 
     def _end(self, number: int, error: OSError | None) -> None:
         owner, sync, started_s = self._under_way.pop(number)
@@ -226,8 +228,9 @@ class KernelSync(Generic[Owner]):
     def _finish(self) -> None:
         if self._is_closed:
             return  # Called for what was told already.
-        self._collect()
-        ended, self._ended = self._ended, []
+        with self._lock:
+            self._collect()
+            ended, self._ended = self._ended, []
         if ended:
             self._on_done(ended)
 

@@ -141,8 +141,8 @@ class Durability:
             StoreError: the disk failed, now or before.
         """
         with self._sync_lock:
-            if self._file_sync is not None:
-                self._file_sync.wait(self._file_sync)
+            if (under_way := self._file_sync) is not None:
+                under_way.wait(under_way)
             with self._lock:
                 is_mending, self._may_mend = self._may_mend, False
                 if not is_mending:

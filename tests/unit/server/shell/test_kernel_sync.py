@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import sys
+import threading
 
 import pytest
 
@@ -82,6 +84,35 @@ async def test_whoever_waits_has_the_outcome_before_the_loop_turns(kernel, tmp_p
         owner, error, _ = await kernel.ended.get()
     os.close(handle)
     assert (owner, error) == ("owner", None)
+
+
+async def test_a_thread_waits_for_no_event_that_the_loop_has_taken(kernel, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_sync, "_WAIT_S", 3600)
+    handle = opened(tmp_path / "file")
+    second = file_sync(handle, [])
+    waiter = threading.Thread(target=lambda: second.wait(second), daemon=True)
+
+    def end_first(_error):
+        waiter.start()  # while the loop takes the events of both
+        while sys._current_frames()[waiter.ident].f_code.co_filename != kernel_sync.__file__:
+            pass
+
+    first = FileSync(handle, end_first)
+    events = kernel._context.events
+
+    def in_order(wait_s=0.0):
+        found = events(wait_s)
+        while not wait_s and 0 < len(found) < 2:
+            found += events()
+        return sorted(found, reverse=True)  # numbers are taken from the end
+
+    monkeypatch.setattr(kernel._context, "events", in_order)
+    kernel.start([("first", first), ("second", second)])
+    async with asyncio.timeout(60):
+        assert {(await kernel.ended.get())[0] for _ in range(2)} == {"first", "second"}
+        while waiter.is_alive():
+            await asyncio.sleep(0.001)
+    os.close(handle)
 
 
 async def publish(store, committer, commit, count):
