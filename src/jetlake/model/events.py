@@ -1,4 +1,4 @@
-"""Advisories and metrics: what a server publishes about streams, consumers and the API under `$JS.EVENT.`."""
+"""Advisories and metrics: what a server publishes about streams, consumers, the API and services."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ __all__ = [
     "GroupUnpinned",
     "RestoreComplete",
     "RestoreCreate",
+    "ServiceLatency",
     "SnapshotComplete",
     "SnapshotCreate",
     "StreamActionAdvisory",
@@ -316,6 +317,29 @@ class RestoreComplete(Event, frozen=True, tag=_ADVISORY + "restore_complete"):
     """The JetStream domain."""
 
 
+class ServiceLatency(Event, frozen=True, tag="io.nats.server.metric.v1.service_latency"):
+    """A request to a service of another account was answered, or not. Subject: that of the export's `latency`."""
+
+    status: Count = always(200)
+    """200, or as HTTP has it for what went wrong."""
+    description: str = ""
+    """What went wrong."""
+    requestor: ClientInfo | None = None
+    """Who asked; only the account, unless the import shares more."""
+    responder: ClientInfo | None = None
+    """Who answered."""
+    header: dict[str, tuple[str, ...]] | None = None
+    """The request's headers that say its trace is sampled."""
+    start: Timestamp = always(ZERO_TIME)
+    """When the request was sent."""
+    service: Nanoseconds = always(0)
+    """How long the service took."""
+    system: Nanoseconds = always(0)
+    """How long the server took."""
+    total: Nanoseconds = always(0)
+    """How long the requester waited, round trips included."""
+
+
 _EVENTS: tuple[type[Event], ...] = (
     ApiAudit,
     BatchAbandoned,
@@ -329,6 +353,7 @@ _EVENTS: tuple[type[Event], ...] = (
     GroupUnpinned,
     RestoreComplete,
     RestoreCreate,
+    ServiceLatency,
     SnapshotComplete,
     SnapshotCreate,
     StreamActionAdvisory,

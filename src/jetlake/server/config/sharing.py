@@ -11,7 +11,16 @@ from jetlake.errors import ConfigError
 from jetlake.model.subject_mapping import SubjectMapping
 from jetlake.protocol.subjects import is_subset, overlaps
 
-__all__ = ["ExportOptions", "ImportOptions", "SharingAccount", "check_sharing", "find_export"]
+__all__ = ["ExportOptions", "ImportOptions", "LatencyOptions", "SharingAccount", "check_sharing", "find_export"]
+
+
+class LatencyOptions(Struct, frozen=True, kw_only=True):
+    """How the time that a service takes is measured."""
+
+    subject: str
+    """Where measurements are published, in the account of the service."""
+    percent: int = 100
+    """How many of a hundred requests are measured; 0 = those whose headers say that their trace is sampled."""
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
@@ -28,6 +37,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """Answers to one request: `singleton`, `stream` (any number) or `chunked` (an empty one is the last)."""
     threshold_s: float = 120.0
     """How long a request waits for its answer, and a stream of answers for the next one."""
+    latency: LatencyOptions | None = None
+    """The service's latency is measured."""
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):

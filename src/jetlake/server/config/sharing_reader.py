@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jetlake.errors import ConfigError
-from jetlake.protocol.subjects import is_valid_config
+from jetlake.protocol.subjects import is_valid_config, is_valid_publish
 from jetlake.server.config.conf import Value
 from jetlake.server.config.section import Findings, Section
-from jetlake.server.config.sharing import ExportOptions, ImportOptions
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions
 
 __all__ = ["read_exports", "read_imports"]
 
@@ -80,10 +81,45 @@ def _export(value: Value, findings: Findings) -> ExportOptions:
     if section.has(*_THRESHOLD_KEYS):
         settings["threshold_s"] = section.duration(*_THRESHOLD_KEYS, default=0.0)
     settings["account_token_position"] = section.integer("account_token_position", default=0)
-    section.refuse("this server does not measure the latency of services", "latency")
+    latency = section.find("latency")
+    if latency is not None:
+        settings["latency"] = _latency(latency, findings, settings)
     _check_trace(section)
     section.finish()
     return ExportOptions(**settings)
+
+
+def _latency(value: Value, findings: Findings, export: dict[str, Any]) -> LatencyOptions:
+    """Read how a service is measured: the subject alone, or a map with subject and sampling."""
+    if isinstance(value.data, str):
+        options = LatencyOptions(subject=value.data)
+    elif isinstance(value.data, dict):
+        section = Section(value, findings)
+        if not section.has("subject"):
+            raise ConfigError(f"{value.place}: Latency subject required, but missing")
+        options = LatencyOptions(subject=section.string("subject"), percent=_sampling(section.find("sampling")))
+        section.finish()
+    else:
+        raise Section.wrong(value, "latency", "a subject or a map")
+    what = f'Error adding service latency sampling for "{export["subject"]}" on subject "{options.subject}"'
+    if not is_valid_publish(options.subject.encode()):
+        raise ConfigError(f"{value.place}: {what}: invalid publish subject")
+    if export.get("response", "singleton") != "singleton":
+        raise ConfigError(f"{value.place}: {what}: bad service response type")
+    return options
+
+
+def _sampling(value: Value | None) -> int:
+    """Read a percentage, with or without its sign; `headers` is 0."""
+    if value is None:
+        return 100
+    text = str(value.data) if type(value.data) in (int, str) else ""
+    if text.lower() == "headers":
+        return 0
+    found = re.fullmatch(r"(\d{1,3})%?", text.strip(), re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= 100:
+        raise ConfigError(f'{value.place}: sampling must be 1% to 100%, or "headers"')
+    return int(found[1])
 
 
 def _import(value: Value, findings: Findings) -> ImportOptions:

@@ -10,9 +10,11 @@ from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.subject_mapping import SubjectMapping
 from jetlake.model.weighted_mappings import MappingOptions, WeightedMappings
 from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, ConnectionLimits, Options
-from jetlake.server.config.sharing import ExportOptions, ImportOptions, find_export
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, find_export
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
+from jetlake.server.engine.routing.responses import Schedule
+from jetlake.server.engine.routing.service_latency import LatencyMeter
 
 __all__ = ["AccountTable"]
 
@@ -23,16 +25,18 @@ class AccountTable:
     Args:
         random: picks the members of queue groups.
         now_ns: the time.
+        schedule: has a function called with the time, once that is reached.
 
     Attributes:
         on_created: called with each account that a reload adds.
     """
 
-    def __init__(self, options: Options, random: Random, now_ns: Callable[[], int]) -> None:
+    def __init__(self, options: Options, random: Random, now_ns: Callable[[], int], schedule: Schedule) -> None:
         self.by_name: dict[str, Account] = {}
         self.on_created: Callable[[Account], None] = lambda _account: None
         self._random = random
         self._now_ns = now_ns
+        self._schedule = schedule
         self._limits: dict[str, ConnectionLimits] = {}
         self._connections: Counter[str] = Counter()
         self._imports: dict[str, tuple[_Imports, AccountImports]] = {}
@@ -96,8 +100,13 @@ class AccountTable:
                 streams.append(StreamImport(exporter, mapping))
             else:
                 threshold_ns = nanoseconds(export.threshold_s)
-                services.append(ServiceImport(exporter, mapping, entry.share, export.response, threshold_ns))
-        return AccountImports(self.get_or_create(name), streams, services, self._now_ns)
+                meter = self._meter(exporter, export.latency) if export.latency is not None else None
+                services.append(ServiceImport(exporter, mapping, entry.share, export.response, threshold_ns, meter))
+        return AccountImports(self.get_or_create(name), streams, services, self._now_ns, self._schedule)
+
+    def _meter(self, exporter: Account, latency: LatencyOptions) -> LatencyMeter:
+        subject = latency.subject.encode()
+        return LatencyMeter(exporter, subject, latency.percent, self._now_ns, self._random.random)
 
 
 _UNLIMITED = ConnectionLimits()

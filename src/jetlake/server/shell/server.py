@@ -103,7 +103,7 @@ class Server:
         self.settings = Settings(given, self.clock.now_ns())
         self.engine_loop = EngineLoop(self.clock, self._defects.report)
         self.info = ServerInfo(new_server_id(), self.clock, self.settings, self.engine_loop)
-        self._account_table = AccountTable(given, self._random, self.clock.now_ns)
+        self._account_table = AccountTable(given, self._random, self.clock.now_ns, self.engine_loop.timers.schedule)
         self.accounts = self._account_table.by_name
         self.global_account = self._account_table.global_account
         self._connection_table = ConnectionTable(self.settings, self.log, self.statistics, self.engine_loop)

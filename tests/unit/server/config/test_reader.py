@@ -21,7 +21,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.reader import read_config
-from jetlake.server.config.sharing import ExportOptions
+from jetlake.server.config.sharing import ExportOptions, LatencyOptions
 
 
 def read(text):
@@ -253,12 +253,46 @@ def test_mappings_that_make_no_sense(mapping, why):
         "trace_dest: x",
         "exports: [{stream: a, allow_trace: true}]",
         "imports: [{stream: {account: B, subject: a}, allow_trace: true}]",
-        "exports: [{service: a, latency: b}]",
     ],
 )
 def test_what_an_account_cannot_have_is_named(line):
     with pytest.raises(ConfigError, match="not supported"):
         read(f"accounts {{ A {{ {line} }}, B {{}} }}")
+
+
+@pytest.mark.parametrize(
+    ("latency", "percent"),
+    [
+        ("l.x", 100),
+        ("{subject: l.x}", 100),
+        ("{subject: l.x, sampling: 7}", 7),
+        ('{subject: l.x, sampling: "7%"}', 7),
+        ("{subject: l.x, sampling: Headers}", 0),
+    ],
+)
+def test_latency_of_a_service(latency, percent):
+    options, _ = read(f"accounts {{ A {{ exports: [{{service: a, latency: {latency}}}] }} }}")
+    assert options.accounts[0].exports[0].latency == LatencyOptions(subject="l.x", percent=percent)
+
+
+@pytest.mark.parametrize(
+    ("export", "why"),
+    [
+        ("service: a, latency: 5", "latency must be a subject or a map"),
+        ("service: a, latency: {sampling: 5}", "Latency subject required"),
+        ("service: a, latency: {subject: b, sampling: 0}", "1% to 100%"),
+        ("service: a, latency: {subject: b, sampling: 101}", "1% to 100%"),
+        ("service: a, latency: {subject: b, sampling: true}", "1% to 100%"),
+        ("service: a, latency: {subject: b, sampling: some}", "1% to 100%"),
+        ("service: a, latency: {subject: b, sample: 5}", "unknown field"),
+        ("service: a, latency: 'b.*'", "invalid publish subject"),
+        ("service: a, response: stream, latency: b", "bad service response type"),
+        ("stream: a, latency: b", "non-service"),
+    ],
+)
+def test_latency_that_makes_no_sense(export, why):
+    with pytest.raises(ConfigError, match=why):
+        read(f"accounts {{ A {{ exports: [{{{export}}}] }} }}")
 
 
 def test_a_number_for_a_duration_is_doubtful():

@@ -19,8 +19,9 @@ from jetlake.protocol.headers import append_pair, remove_key
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
 from jetlake.server.engine.routing.remote import Remote
-from jetlake.server.engine.routing.responses import Responses
+from jetlake.server.engine.routing.responses import Responses, Schedule
 from jetlake.server.engine.routing.route import Interest
+from jetlake.server.engine.routing.service_latency import BAD_REQUEST, SERVICE_UNAVAILABLE, LatencyMeter
 from jetlake.server.engine.routing.subscription import Capture, Listener, Relay, RunListener, Subscriber, Subscription
 
 __all__ = ["AccountImports", "ServiceImport", "StreamImport"]
@@ -47,6 +48,8 @@ class ServiceImport(Struct, frozen=True):
     response: str
     """How many answers a request may get: `singleton`, `stream` or `chunked`."""
     threshold_ns: int
+    meter: LatencyMeter | None = None
+    """Measures how long the requests take."""
 
 
 class AccountImports:
@@ -55,6 +58,7 @@ class AccountImports:
     Args:
         account: the importing account.
         now_ns: the time.
+        schedule: has a function called with the time, once that is reached.
     """
 
     def __init__(
@@ -63,11 +67,12 @@ class AccountImports:
         streams: list[StreamImport],
         services: list[ServiceImport],
         now_ns: Callable[[], int],
+        schedule: Schedule,
     ) -> None:
         self._account = account
         self._streams = streams
         self._shadows: dict[Interest, list[tuple[Account, Relay]]] = {}
-        self._services = [_Service(account, service, now_ns) for service in services]
+        self._services = [_Service(account, service, now_ns, schedule) for service in services]
         if streams:
             account.imported = self
             for interest in account.interests():
@@ -149,12 +154,15 @@ class _Requester(Subscriber):
 class _Service:
     """One imported service: the relay, and the answers that its requests wait for."""
 
-    def __init__(self, account: Account, service: ServiceImport, now_ns: Callable[[], int]) -> None:
+    def __init__(self, account: Account, service: ServiceImport, now_ns: Callable[[], int], schedule: Schedule) -> None:
         self._account = account
+        self._meter = service.meter
         self._exporter = service.exporter
         self._mapping = service.mapping
         self._shares = service.shares
-        expect = partial(Responses, account, service.exporter, threshold_ns=service.threshold_ns, now_ns=now_ns)
+        expect = partial(
+            Responses, account, service.exporter, threshold_ns=service.threshold_ns, now_ns=now_ns, schedule=schedule
+        )
         self._responses = expect(kind=service.response)
         self._single_responses = expect(kind="singleton")
         self._relay = Relay(service.mapping.local, self._take, lambda: False)
@@ -178,13 +186,15 @@ class _Service:
         target = self._mapping.to_remote(address)
         if target is None:
             return False
-        requester, shown = None, header
+        requester, shown, measurement = None, header, None
         if origin is not None:
             requester = _Requester(self._describe(origin))
+            if self._meter is not None:
+                measurement = self._meter.begin(header, requester.client_info())
             shown = append_pair(remove_key(header, _INFO), _INFO, encode(requester.client_info()))
         is_single = target.startswith(b"$JS.API.") and not target.startswith(_MANY_ANSWERS)
         responses = self._single_responses if is_single else self._responses
-        inner = responses.expect(reply) if reply else b""
+        inner = responses.expect(reply, measurement) if reply else b""
         if target.startswith(b"$JS."):
             taken = self._exporter.publish(target, inner, shown, payload, requester)
         else:
@@ -192,6 +202,8 @@ class _Service:
             taken = self._exporter.publish_apart((target, inner, shown, payload), inner, header, requester)
         if not taken and inner:
             responses.forget(inner)
+        if measurement is not None and not (taken and reply):
+            measurement.fail(*(SERVICE_UNAVAILABLE if reply else BAD_REQUEST))
         return taken > 0
 
     def _describe(self, origin: Subscriber) -> dict[str, Any]:

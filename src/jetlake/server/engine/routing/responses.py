@@ -8,9 +8,13 @@ from functools import partial
 from jetlake.protocol.nuid import next_nuid
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import Watch
+from jetlake.server.engine.routing.service_latency import REQUEST_TIMEOUT, SERVICE_TIMEOUT, Measurement
 from jetlake.server.engine.routing.subscription import Relay, Subscriber
 
-__all__ = ["Responses"]
+__all__ = ["Responses", "Schedule"]
+
+Schedule = Callable[[int, Callable[[int], None]], object]
+"""Has a function called with the time, once that is reached."""
 
 # Requests of one import that wait for an answer at a time; beyond, the oldest gets none.
 _WAITING_MAX = 65_536
@@ -21,12 +25,13 @@ _FAST_BATCH = b".$FI"
 class _Pending:
     """A request that waits for its answer, or for the next one."""
 
-    __slots__ = ("deadline_ns", "relay", "watch")
+    __slots__ = ("deadline_ns", "measurement", "relay", "watch")
 
-    def __init__(self, relay: Relay, watch: Watch | None, deadline_ns: int) -> None:
+    def __init__(self, relay: Relay, watch: Watch | None, deadline_ns: int, measurement: Measurement | None) -> None:
         self.relay = relay
         self.watch = watch
         self.deadline_ns = deadline_ns
+        self.measurement = measurement
 
 
 class Responses:
@@ -38,22 +43,35 @@ class Responses:
         kind: `singleton`, `stream` or `chunked`: how many answers a request may get.
         threshold_ns: how long a request waits for its next answer.
         now_ns: the time.
+        schedule: has a function called with the time, once that is reached.
     """
 
     def __init__(
-        self, requester: Account, responder: Account, kind: str, threshold_ns: int, now_ns: Callable[[], int]
+        self,
+        requester: Account,
+        responder: Account,
+        kind: str,
+        threshold_ns: int,
+        now_ns: Callable[[], int],
+        schedule: Schedule,
     ) -> None:
         self._requester = requester
         self._responder = responder
         self._kind = kind
         self._threshold_ns = threshold_ns
         self._now_ns = now_ns
+        self._schedule = schedule
+        self._is_scheduled = False
         self._pending: dict[bytes, _Pending] = {}  # the oldest first
         self._reverse: Responses | None = None
         self._batch_prefix = b"_R_." + next_nuid().encode() + b"."
 
-    def expect(self, reply: bytes) -> bytes:
-        """Return a reply subject for the responder, that leads to this one of the requester."""
+    def expect(self, reply: bytes, measurement: Measurement | None = None) -> bytes:
+        """Return a reply subject for the responder, that leads to this one of the requester.
+
+        Args:
+            measurement: is told how the request ends.
+        """
         self._drop_expired()
         if reply.endswith(_FAST_BATCH):
             inner = self._batch_prefix + reply
@@ -63,20 +81,24 @@ class Responses:
         congested = partial(self._is_congested, reply)
         relay = Relay(inner, partial(self._pass_back, inner, reply), congested)
         watch = None
-        if self._kind != "singleton":
+        if self._kind != "singleton" or measurement is not None:
             # A pull, for instance, ends with the subscription of its inbox.
             watch = self._requester.watch_interest(reply, partial(self._check_interest, inner, reply))
-        self._pending[inner] = _Pending(relay, watch, self._now_ns() + self._threshold_ns)
+        self._pending[inner] = _Pending(relay, watch, self._now_ns() + self._threshold_ns, measurement)
+        if measurement is not None:
+            self._schedule_expiry()
         self._responder.link(relay)
         return inner
 
-    def forget(self, inner: bytes) -> None:
-        """End the wait for answers to one request."""
+    def forget(self, inner: bytes) -> Measurement | None:
+        """End the wait for answers to one request, and return its measurement if it has one."""
         pending = self._pending.pop(inner, None)
-        if pending is not None:
-            self._responder.unlink(pending.relay)
-            if pending.watch is not None:
-                self._requester.unwatch(pending.watch)
+        if pending is None:
+            return None
+        self._responder.unlink(pending.relay)
+        if pending.watch is not None:
+            self._requester.unwatch(pending.watch)
+        return pending.measurement
 
     def close(self) -> None:
         """End all waits."""
@@ -92,11 +114,27 @@ class Responses:
             oldest = next(iter(self._pending))
             if self._pending[oldest].deadline_ns > now_ns and len(self._pending) < _WAITING_MAX:
                 break
-            self.forget(oldest)
+            measurement = self.forget(oldest)
+            if measurement is not None:
+                measurement.fail(*SERVICE_TIMEOUT)
+
+    def _schedule_expiry(self) -> None:
+        """Have requests end at their deadline; those that nobody measures end with the next request after it."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._schedule(next(iter(self._pending.values())).deadline_ns, self._expire)
+
+    def _expire(self, _now_ns: int) -> None:
+        self._is_scheduled = False
+        self._drop_expired()
+        if self._pending:
+            self._schedule_expiry()
 
     def _check_interest(self, inner: bytes, reply: bytes) -> None:
         if not self._requester.has_interest(reply):
-            self.forget(inner)
+            measurement = self.forget(inner)
+            if measurement is not None:
+                measurement.fail(*REQUEST_TIMEOUT)
 
     def _is_congested(self, reply: bytes) -> bool:
         return self._requester.route(reply).congested
@@ -113,7 +151,9 @@ class Responses:
         origin: Subscriber | None,
     ) -> bool:
         if self._kind == "singleton" or (self._kind == "chunked" and not payload):
-            self.forget(inner)
+            measurement = self.forget(inner)
+            if measurement is not None:
+                measurement.answer(origin)
         else:
             pending = self._pending.pop(inner, None)
             if pending is None:
@@ -127,6 +167,8 @@ class Responses:
     def _expect_reverse(self, reply: bytes) -> bytes:
         """Return a reply subject for the requester, that leads to this one of the responder."""
         if self._reverse is None:
-            self._reverse = Responses(self._responder, self._requester, self._kind, self._threshold_ns, self._now_ns)
+            self._reverse = Responses(
+                self._responder, self._requester, self._kind, self._threshold_ns, self._now_ns, self._schedule
+            )
             self._reverse._reverse = self
         return self._reverse.expect(reply)

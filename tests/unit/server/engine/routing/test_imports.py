@@ -43,6 +43,7 @@ class World:
             [StreamImport(self.a, SubjectMapping(*names)) for names in streams],
             [ServiceImport(self.a, SubjectMapping(*names), False, response, THRESHOLD_NS) for names in services],
             lambda: self.now_ns,
+            lambda *_: None,
         )
 
     def ask(self, reply=b"inbox"):

@@ -199,7 +199,7 @@ def test_a_stream_of_another_account_reaches_a_server_once(account):
     account.add_remote(b"b.x", link, b"", 1)
     account.add_remote(b"b.>", link, b"q", 1)
     account.subscribe(b"b.x", b"1", client)
-    AccountImports(account, [StreamImport(exporter, SubjectMapping("x", "b.x"))], [], lambda: 0)
+    AccountImports(account, [StreamImport(exporter, SubjectMapping("x", "b.x"))], [], lambda: 0, lambda *_: None)
     late = account.add_remote(b"*.x", link, b"", 1)
     exporter.publish(b"x", b"", b"", b"1")
     assert link.take() == [(b"b.x", b"b.x", b"", b"", b"1", (b"q",))]
