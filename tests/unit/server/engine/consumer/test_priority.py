@@ -295,3 +295,15 @@ def test_priorities(make_group, harness):
         (changed,) = [reply for reply in before if before[reply] != after.get(reply)]
         order.append(changed)
     assert order == [b"_INBOX.high", b"_INBOX.mid", b"_INBOX.mid", b"_INBOX.low"]
+
+
+def test_a_client_that_was_congested_is_pinned_when_its_buffer_has_drained(make_group, harness):
+    worker = make_group("pinned_client")
+    harness.client.congested = True
+    ask(worker, "slow")
+    publish(harness)
+    assert worker.taken() == []
+    harness.client.congested = False
+    harness.engine.wake_congested()
+    harness.turn()
+    assert worker.sequences(worker.taken()) == [1]

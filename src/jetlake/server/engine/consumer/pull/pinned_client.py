@@ -145,16 +145,16 @@ class PinnedClient(GroupPolicy):
         return self._chosen is not None and not self._chosen.waiting and not self._is_storing
 
     def _pin_next(self, now_ns: int) -> None:
-        for request in list(self._queue):
+        for request in self._queue.open_requests():
             if request.id:
                 self._queue.reject(request, statuses.WRONG_PIN_ID)
-            elif self._queue.is_open(request):
-                self._chosen = request
-                request.id = self._new_pin()
-                self.deadline_ns = now_ns + self.config.priority_timeout
-                self._is_storing = True
-                self._store.set(request.id, now_ns, partial(self._on_stored, request.id))
-                return
+                continue
+            self._chosen = request
+            request.id = self._new_pin()
+            self.deadline_ns = now_ns + self.config.priority_timeout
+            self._is_storing = True
+            self._store.set(request.id, now_ns, partial(self._on_stored, request.id))
+            return
 
     def _on_stored(self, pin: str) -> None:
         if pin == self._store.id:

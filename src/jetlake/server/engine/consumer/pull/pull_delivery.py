@@ -182,6 +182,8 @@ class PullDelivery:
             if policy.is_handing_over():
                 return self._rest(blocked=True)
             if (self._feed.pending or tracker.queue_length) and not policy.prepare(now_ns):
+                if queue.held_back:
+                    self._schedule.wait_for_drain()
                 return False
         if tracker.queue_length and not self._redeliver(now_ns):
             return self._rest(blocked=True)

@@ -49,7 +49,7 @@ class PullQueue:
         self.counts_bytes = 0
         """Number of waiting requests with a limit of bytes."""
         self.held_back = False
-        """The last `choose` passed over a request whose inbox was congested."""
+        """The last search for a request passed over one whose inbox was congested."""
         self._answer = answer
         self._reach = reach
         self._levels: list[deque[WaitingPull]] = [deque()]
@@ -104,9 +104,17 @@ class PullQueue:
             self._one_shots = [one for one in self._one_shots if one.waiting]
         self._one_shots.append(request)
 
-    def is_open(self, request: WaitingPull) -> bool:
-        """Return whether the request's inbox can take a message now."""
-        return self._reach(request.reply) is Reach.OPEN
+    def open_requests(self) -> Iterator[WaitingPull]:
+        """Yield the requests whose inboxes can take a message now; those without a subscriber end."""
+        self.held_back = False
+        for request in list(self):
+            reach = self._reach(request.reply)
+            if reach is Reach.OPEN:
+                yield request
+            elif reach is Reach.GONE:
+                self._leave(request)
+            else:
+                self.held_back = True
 
     def batch_total(self) -> int:
         """Return how many messages the waiting requests still want."""
