@@ -14,13 +14,14 @@ __all__ = ["GarbageCollection", "allow_many_files", "share_interpreter", "withou
 _SWITCH_S = 0.0005
 
 # Objects that make a collection of the youngest due, and of the next generation; the oldest waits for `run_due`.
-_THRESHOLDS = (2000, 5, 1_000_000)
-# A full collection is due after so many of the middle generation, each of which stands for 10,000 new objects.
-_DUE_BUSY = 100
+# Each of these collections takes less than a millisecond.
+_THRESHOLDS = (800, 3, 1_000_000)
+# A full collection is due after so many of the middle generation, each of which stands for 3,200 new objects.
+_DUE_BUSY = 300
 _DUE_QUIET = 1
 _QUIET_TURNS = 50
-# A collection that took a millisecond waits for as many of the middle generation before the next.
-_DUE_PER_S = 1000
+# A collection that took a millisecond waits for three of the middle generation before the next.
+_DUE_PER_S = 3000
 
 
 def allow_many_files() -> None:

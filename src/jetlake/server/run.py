@@ -75,6 +75,8 @@ async def _serve(
     if server.pages is not None and server.monitoring is not None:
         log.info(f"Dashboard: {server.monitoring.url}")
     _collect_garbage(server)
+    if server.engine is not None:
+        _prepare(server)
     await server.wait_stopped()
     # Another signal must not reach a loop that is being closed.
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
@@ -93,6 +95,13 @@ def _collect_garbage(server: Server) -> None:
         server.engine_loop.loop.call_later(garbage.INTERVAL_S, run_due)
 
     run_due()
+
+
+def _prepare(server: Server) -> None:
+    from jetlake.model.api import prepare_requests
+
+    server.engine_loop.work.go_on_with(prepare_requests())
+    server.engine_loop.schedule()
 
 
 def _log_start(server: Server, assembled: Assembled, log: LineLog) -> None:

@@ -9,6 +9,7 @@ import pytest
 from jetlake.errors import DecodeError, StreamNotFoundError, api_error
 from jetlake.model import api, replies, requests
 from jetlake.model.api import Body
+from jetlake.model.encoding import codec
 
 
 @pytest.mark.parametrize(
@@ -119,3 +120,16 @@ def test_an_info_becomes_a_reply() -> None:
     assert reply.config == info.config
     assert reply.created == info.created
     assert reply.did_create
+
+
+def test_requests_that_were_prepared_for_need_nothing_built_when_they_come() -> None:
+    codec._struct_fields.cache_clear()
+    for _ in api.prepare_requests():
+        pass
+    built = codec._struct_fields.cache_info().misses
+    assert built > 20
+    codec.decode_strict(
+        requests.StreamCreateRequest, b'{"name":"S","sources":[{"name":"T","external":{"api":"x"}}],"placement":{}}'
+    )
+    codec.decode_strict(requests.ConsumerCreateRequest, b'{"stream_name":"S","config":{"name":"c","backoff":[1]}}')
+    assert codec._struct_fields.cache_info().misses == built

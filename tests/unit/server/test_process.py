@@ -54,7 +54,7 @@ def test_a_busy_server_puts_a_full_collection_off_until_there_is_much_to_collect
     turns.count = 1000
     collection.run_due()
     assert node() is not None
-    while gc.get_count()[2] < 100:
+    while gc.get_count()[2] < 300:
         gc.collect(1)
     turns.count = 2000
     collection.run_due()
@@ -82,3 +82,21 @@ def test_nothing_is_collected_before_the_server_has_started(turns):
     with without_collections():
         pass
     assert gc.isenabled(), "also after a start that failed"
+
+
+def test_no_collection_but_the_full_one_looks_at_many_objects(turns):
+    GarbageCollection(turns).start()
+    sizes = []
+
+    def watch(phase, info):
+        if phase == "start":
+            sizes.append(sum(len(gc.get_objects(generation=number)) for number in range(info["generation"] + 1)))
+
+    gc.callbacks.append(watch)
+    try:
+        objects = [[] for _ in range(20_000)]
+    finally:
+        gc.callbacks.remove(watch)
+    assert len(objects) == 20_000
+    assert len(sizes) > 10
+    assert max(sizes) < 5000

@@ -9,6 +9,8 @@ The reasons are in decision 3 (docs/decisions).
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import suppress
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
@@ -17,7 +19,7 @@ import msgspec
 
 from jetlake.errors import DecodeError
 
-__all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode"]
+__all__ = ["INPUT_BYTES_MAX", "decode", "decode_strict", "encode", "prepare_strict"]
 
 T = TypeVar("T")
 
@@ -60,6 +62,16 @@ def decode_strict(kind: type[T], data: bytes) -> T:
     if unknown is not None:
         raise DecodeError(f'json: unknown field "{unknown}"')
     return value
+
+
+def prepare_strict(kind: Any) -> Generator[None, None, None]:
+    """Build what `decode_strict` needs for a type, those within it first; one of them in each step."""
+    for inner in (_struct_fields(kind) or {}).values():
+        if inner is not None:
+            yield from prepare_strict(inner)
+    yield
+    with suppress(msgspec.ValidationError):  # It has fields that must be there.
+        msgspec.convert({}, kind)
 
 
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}

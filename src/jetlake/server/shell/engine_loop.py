@@ -112,6 +112,7 @@ class EngineLoop:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: deque[Writer] = deque()
         self._behind: deque[Reader] = deque()
+        self._had_share: list[Reader] = []  # in this turn, and wait for another
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
@@ -136,8 +137,11 @@ class EngineLoop:
         return self.ticks() < self._began_s + _READ_S
 
     def wait_for_turn(self, reader: Reader) -> None:
-        """Queue the connection behind those that wait already for their next share."""
-        self._behind.append(reader)
+        """Queue the connection behind those that wait already for their next share.
+
+        Where this turn has no time left, those that had a share in it wait for the next turn: two shares are no bound.
+        """
+        self._had_share.append(reader)
         self.schedule()
 
     def schedule(self) -> None:
@@ -174,6 +178,10 @@ class EngineLoop:
             if self.ticks() >= deadline_s:
                 break
 
+    def _queue_again(self) -> None:
+        self._behind += self._had_share
+        self._had_share.clear()
+
     def _read_on(self) -> None:
         """Let connections that wait handle their next share, one after the other; at least one of them."""
         behind = self._behind
@@ -186,6 +194,8 @@ class EngineLoop:
 
     def _end(self) -> None:
         self.begin()
+        if self._had_share and self.has_time():
+            self._queue_again()
         if self._behind:
             self._read_on()
         engine = self.engine
@@ -207,6 +217,7 @@ class EngineLoop:
                 self._report_defect("JetStream", error)
         self._scheduled = False
         self.flush_dirty()
+        self._queue_again()
         if again or self._behind or self._dirty or self.work.waiting:
             self.schedule()
         self._arm_timer()

@@ -46,3 +46,36 @@ def test_the_system_clock_goes_on_steadily_when_the_wall_clock_is_set_back():
     assert clock.now_ns() == 1010
     wall_ns, steady_ns = 1500, 20
     assert clock.now_ns() == 1500
+
+
+class Reader:
+    """A connection with so many shares to handle, each of which uses up a turn's time."""
+
+    def __init__(self, shares, use_up):
+        self.left = shares
+        self._use_up = use_up
+
+    def read_on(self):
+        self.left -= 1
+        self._use_up()
+        return self.left > 0
+
+
+async def test_a_connection_that_used_up_a_turn_gets_its_next_share_in_the_next_turn():
+    now_s = 1.0
+
+    def use_up():
+        nonlocal now_s
+        now_s += 0.001
+
+    loop = EngineLoop(SystemClock(), report_defect=lambda where, error: None, ticks=lambda: now_s)
+    loop.start(asyncio.get_running_loop())
+    reader = Reader(2, use_up)
+    loop.begin()
+    use_up()  # by the share that its socket's read handled
+    loop.wait_for_turn(reader)
+    left = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        left.append(reader.left)
+    assert left == [2, 1, 0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 from jetlake.server.shell.committer import LatencyHistogram
 from jetlake.server.shell.monitoring.server_report import message_totals, resident_bytes, uptime_ns
 from jetlake.server.shell.monitoring.server_view import ServerView
@@ -16,14 +18,14 @@ class _Page:
     """Metrics as text, each family headed by its help and type."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.text = StringIO()
 
     def family(self, name: str, kind: str, help: str) -> None:
-        self.lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}"]
+        self.text.write(f"# HELP {name} {help}\n# TYPE {name} {kind}\n")
 
     def value(self, name: str, value: float, **labels: str) -> None:
         shown = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-        self.lines.append(f"{name}{{{shown}}} {value:.17g}" if shown else f"{name} {value:.17g}")
+        self.text.write(f"{name}{{{shown}}} {value:.17g}\n" if shown else f"{name} {value:.17g}\n")
 
     def counter(self, name: str, help: str, value: float) -> None:
         self.family(name, "counter", help)
@@ -70,7 +72,7 @@ def metrics_text(server: ServerView) -> Steps[str]:
             "How long the disk took to make a batch durable.",
             engine_loop.committer.latency,
         )
-    return "\n".join(page.lines) + "\n"
+    return page.text.getvalue()
 
 
 def _add_streams(page: _Page, server: ServerView) -> Steps[None]:
