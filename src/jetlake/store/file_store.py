@@ -150,6 +150,7 @@ class FileStore(IndexedStore[Segment]):
         self.append = log.append
         self.append_run = log.append_run
         self.begin_group = log.begin_group
+        self.take_back = log.take_back
         self.needs_flush = log.needs_flush
         self.mend = log.mend
         self.headers_since = self._reader.headers_since

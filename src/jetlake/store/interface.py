@@ -197,7 +197,14 @@ class MessageStore(Protocol):
         """Have the next so many sequences kept all together or not at all, whatever a crash does.
 
         They are used one by one, by `append` and `skip`, before the next flush, which takes back all when it fails.
+
+        Raises:
+            StoreError: an earlier `sync` failed, so that nothing more can be promised.
         """
+        ...
+
+    def take_back(self, error: StoreError) -> None:
+        """Undo the appends since the last flush, because of an error, as a flush does that fails."""
         ...
 
     def skip(self, count: int = 1, time_ns: int = 0) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
+from jetlake.errors import StoreError
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
@@ -211,6 +212,9 @@ class MemoryStore(IndexedStore[_MemoryBlock], Volatile):
 
     def begin_group(self, count: int) -> None:
         pass
+
+    def take_back(self, error: StoreError) -> None:
+        pass  # Nothing fails in memory.
 
     def compact_step(self, *, sync_here: bool = True) -> bool:
         return False

@@ -188,7 +188,11 @@ class Log:
         """Have the next so many sequences kept all together or not at all, whatever a crash does.
 
         They are used one by one, by `append` and `skip`, before the next flush.
+
+        Raises:
+            StoreError: an earlier `sync` failed; no group is begun.
         """
+        self.durability.check()
         self._group_first = self._index.last_sequence + 1
         self._group_last = self._grouped_sequence = self._index.last_sequence + count
 
@@ -356,10 +360,8 @@ class Log:
             for segment in written:
                 segment.write_pending(self._tail_bytes)
         except OSError as error:
-            self._take_back(sizes)
             refusal = StoreError.of("write to the stream's log", error)
-            if self._index.hooks.on_undone is not None:
-                self._index.hooks.on_undone(refusal)
+            self._take_back(sizes, refusal)
             raise refusal from error
         if due:
             for first, last in due:
@@ -402,7 +404,12 @@ class Log:
             on_full()
         self._to_seal.clear()
 
-    def _take_back(self, sizes: list[int]) -> None:
+    def take_back(self, error: StoreError) -> None:
+        """Take back what was appended since the last flush, because of an error."""
+        if self._unflushed:
+            self._take_back([segment.size for segment in self._unflushed], error)
+
+    def _take_back(self, sizes: list[int], refusal: StoreError) -> None:
         """Take back the appends that could not be written; `sizes` were those of the files before."""
         for segment, size in zip(self._unflushed, sizes, strict=True):
             try:
@@ -418,6 +425,8 @@ class Log:
         self._to_seal.clear()
         self._group_last = 0
         self._take_back_rows()
+        if self._index.hooks.on_undone is not None:
+            self._index.hooks.on_undone(refusal)
 
     def _take_back_rows(self) -> None:
         """Bring the index back to what was flushed last."""
@@ -503,7 +512,9 @@ class Log:
             StoreError: the disk still refuses.
         """
         try:
-            if self.durability.failure is not None:
+            if (failure := self.durability.failure) is not None:
+                # What was appended when the sync failed has been refused: it must not be stored after all.
+                self.take_back(failure)
                 self.durability.mend()
             # Nothing may be waiting to be written: write a probe.
             path = self.folder / _PROBE_NAME

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from faulty_disk import FaultyDisk
+from jetlake.errors import StoreError
 from jetlake.server.engine.core.commit import sync
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.store_folder import StoreFolder
@@ -160,3 +161,78 @@ def test_a_batch_whose_ids_are_kept_is_not_acknowledged_when_its_messages_are_ta
     machine.heal()
     assert server.store("i.a", b"other")["seq"] == 1
     assert "duplicate" not in server.store("i.a", b"wanted", {"Nats-Msg-Id": "2"})
+
+
+def refuse_syncs(machine):
+    def fault(operation, path):
+        if operation == "sync" and path.suffix == ".seg":
+            raise OSError(errno.EIO, "as asked", str(path))
+
+    machine.disk.fault = fault
+
+
+def commit_batch(server, count=3):
+    """Publish an atomic batch, and return what is answered to its end."""
+    for place in range(1, count + 1):
+        headers = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": str(place)}
+        if place < count:
+            server.publish("s.batch", b"member", headers)
+    return server.store("s.batch", b"member", {**headers, "Nats-Batch-Commit": "1"})
+
+
+def test_a_message_that_was_appended_when_a_sync_failed_is_refused_and_never_stored(machine, monkeypatch):
+    server, store = machine.server, machine.stream.store
+    refuse_syncs(machine)
+
+    def append_beside_failing_sync(messages, time_ns, append=store.append_run):
+        first = append(messages, time_ns)
+        assert sync(store) is not None  # as the thread that syncs would, at this very moment
+        return first
+
+    monkeypatch.setattr(store, "append_run", append_beside_failing_sync)
+    store._log.durability.wrote([store._index.active], 3)  # something to sync
+    assert "error" in server.store("s.a", b"refused")
+    monkeypatch.undo()
+    machine.heal()
+    assert server.store("s.a", b"stored")["seq"] == 4
+    machine.consumer("c")
+    assert machine.pull("c") == [b"0", b"1", b"2", b"stored"]
+
+
+def test_a_batch_that_a_failing_disk_refuses_has_no_part_in_later_messages(make_harness):
+    machine = Machine(make_harness)
+    server = machine.server
+    server.create(allow_atomic=True)
+    refuse_syncs(machine)
+    assert "error" in server.store("s.a", b"refused")
+    assert "error" in commit_batch(server)
+    machine.heal()
+    assert server.store("s.a", b"stored", {"Nats-Expected-Stream": "S"})["seq"]
+    # A power cut that takes the mark along, and nothing else.
+    machine.disk.kill()
+    machine.disk.remove(next(path for path in machine.disk.files() if path.name == "mark"))
+    machine.start()
+    machine.consumer("c")
+    assert machine.pull("c")[-1] == b"stored"
+
+
+def test_nothing_is_left_of_a_batch_in_whose_middle_the_store_failed(make_harness, monkeypatch):
+    machine = Machine(make_harness)
+    server = machine.server
+    server.create(allow_atomic=True)
+    store = machine.stream.store
+    appended = []
+
+    def append(*message, append=store.append):
+        if len(appended) == 2:
+            raise StoreError("read", "as asked")
+        appended.append(append(*message))
+        return appended[-1]
+
+    monkeypatch.setattr(store, "append", append)
+    assert "error" in commit_batch(server)
+    monkeypatch.undo()
+    machine.heal()
+    assert server.store("s.a", b"stored")["seq"] == 1
+    machine.restart()
+    assert machine.stream.store.messages == 1

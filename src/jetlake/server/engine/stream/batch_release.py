@@ -146,7 +146,8 @@ class BatchRelease:
             commit.when_durable(self.store, release)
 
     def undo(self, batch: Batch, error: StoreError) -> None:
-        """Release a batch after a store error, which undid all that was appended since the last flush."""
+        """Release a batch after a store error, which undoes all that was appended since the last flush."""
+        self.store.take_back(error)
         self._commit.fail(self.store, error)
         self._commit.failed(self.store, error)
         self._release(batch, error)
