@@ -143,21 +143,51 @@ async def test_what_the_handler_has_settled_stays_settled(js):
     assert await letters_of(js) == []
 
 
-async def test_a_message_as_large_as_the_server_takes_gets_a_letter_without_traceback(start, clients):
+async def test_a_letter_has_as_much_of_the_error_as_the_server_takes(start, clients):
     server = await start(config="max_payload: 2000")
     js = (await clients(server)).jetstream()
     stream = await js.create_stream("S", subjects=["s"])
     await js.create_stream("DEAD", subjects=["dead"])
-    await js.publish("s", b"x" * 1500)
+    for size in (1200, 1600, 1999):
+        await js.publish("s", b"x" * size)
     consumer = await stream.create_consumer("w")
+    events = await (await clients(server)).subscribe("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
+    await events._connection.flush(5)
+    reported = []
 
     def handle(message):
-        raise ValueError("large")
+        raise ValueError("large " * 80)
 
-    async with consumer.consume(handle, retries=0, dead_letter="dead", on_error=lambda _: None):
-        await settled(consumer, 1)
+    async with consumer.consume(handle, retries=0, dead_letter="dead", on_error=reported.append):
+        await settled(consumer, 3)
+    letters = await letters_of(js)
+    assert [len(letter.payload) for letter in letters] == [1200, 1600]
+    told = [letter.headers.get("Dead-Letter-Description", "") for letter in letters]
+    assert len(told[0]) == len("ValueError: ") + 6 * 80 - 1 and told[1] in told[0] and len(told[1]) < len(told[0])
+    assert "Dead-Letter-Traceback" not in letters[1].headers
+    assert all(len(letter.headers.raw) + len(letter.payload) <= 2000 for letter in letters)
+    reasons = [json.loads((await events.next(10)).payload)["reason"] for _ in range(3)]
+    assert [reason.startswith("too large for a dead letter: ValueError: large") for reason in reasons] == [0, 0, 1]
+    assert "is terminated without one" in str(reported[-1])
+
+
+async def test_a_letter_without_the_error_goes_to_a_stream_of_smaller_messages(js):
+    stream = await js.create_stream("S", subjects=["s"])
+    await js.create_stream("DEAD", subjects=["dead"], max_msg_size=600)
+    await js.publish("s", b"x" * 100)
+    await js.publish("s", b"x" * 600)
+    consumer = await stream.create_consumer("w")
+    reported = []
+
+    def handle(message):
+        raise ValueError("large " * 80)
+
+    async with consumer.consume(handle, retries=0, dead_letter="dead", on_error=reported.append):
+        await settled(consumer, 2)
     (letter,) = await letters_of(js)
-    assert len(letter.payload) == 1500 and "Dead-Letter-Traceback" not in letter.headers
+    assert (len(letter.payload), letter.headers["Dead-Letter-Sequence"]) == (100, "1")
+    assert "Dead-Letter-Description" not in letter.headers
+    assert "is terminated without one" in str(reported[-1])
 
 
 async def test_a_roll_up_header_does_not_purge_other_letters(js):

@@ -13,6 +13,7 @@ __all__ = [
     "MAX_DELIVERIES",
     "REASONS",
     "TERMINATED",
+    "error_headers",
     "letter_headers",
     "letter_id",
     "letter_subject",
@@ -31,20 +32,20 @@ FAILED = "failed"
 """The handler failed as often as its retries allow."""
 REASONS = (MAX_DELIVERIES, TERMINATED, FAILED)
 
-_TRACEBACK_BYTES_MAX = 4096
+_DESCRIPTION = HEADER_PREFIX + "Description"
 _DESCRIPTION_MAX = 512
+_TRACEBACK = HEADER_PREFIX + "Traceback"
+_TRACEBACK_BYTES_MAX = 4096
+_LINE_EXTRA_BYTES = len(": \r\n")
+"""What a header takes besides its key and value."""
 
 
-def letter_headers(
-    origin: AckSubject, subject: str, *, description: str, traceback: str, now_ns: int
-) -> dict[str, str | list[str]]:
-    """Describe a message whose handler failed for good.
+def letter_headers(origin: AckSubject, subject: str, now_ns: int) -> dict[str, str | list[str]]:
+    """Return the headers that every letter of a message whose handler failed has.
 
     Args:
         origin: the last delivery.
         subject: the subject that the message was published to.
-        description: the error in one line; line breaks become blanks.
-        traceback: where the error was raised; its last 4096 bytes are kept, one header for each line.
         now_ns: the time, nanoseconds since 1970.
     """
     said: dict[str, str | list[str]] = {
@@ -53,14 +54,31 @@ def letter_headers(
         "Sequence": str(origin.stream_seq),
         "Subject": subject,
         "Reason": FAILED,
-        "Description": " ".join(_encodable(description).split())[:_DESCRIPTION_MAX],
         "Deliveries": str(origin.delivered),
         "Time": format_time(now_ns),
     }
-    lines = _last_lines(_encodable(traceback))
-    if lines:
-        said["Traceback"] = lines
     return {HEADER_PREFIX + name: value for name, value in said.items()}
+
+
+def error_headers(description: str, traceback: str, bytes_max: int) -> dict[str, str | list[str]]:
+    """Return the headers that describe the error, cut to so many bytes of the header block.
+
+    Args:
+        description: the error in one line; line breaks become blanks.
+        traceback: where the error was raised; its last 4096 bytes are kept, one header for each line, or fewer where
+            the description leaves less.
+        bytes_max: the room for both.
+    """
+    room = bytes_max - len(_DESCRIPTION) - _LINE_EXTRA_BYTES
+    if room <= 0:
+        return {}
+    text = " ".join(_encodable(description).split())[:_DESCRIPTION_MAX]
+    told = text.encode()[:room].decode("utf-8", "ignore").rstrip()
+    said: dict[str, str | list[str]] = {_DESCRIPTION: told} if told else {}
+    lines = _last_lines(_encodable(traceback), room - len(told.encode()))
+    if lines:
+        said[_TRACEBACK] = lines
+    return said
 
 
 def letter_id(origin: AckSubject) -> str:
@@ -100,12 +118,14 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _last_lines(text: str) -> list[str]:
+def _last_lines(text: str, room: int) -> list[str]:
     kept: list[str] = []
-    room = _TRACEBACK_BYTES_MAX
+    text_room = _TRACEBACK_BYTES_MAX
     for line in reversed(text.splitlines()):
-        room -= len(line.encode())
-        if room < 0:
+        size = len(line.encode())
+        text_room -= size
+        room -= size + len(_TRACEBACK) + _LINE_EXTRA_BYTES
+        if text_room < 0 or room < 0:
             break
         if line.strip():
             kept.append(line)

@@ -12,21 +12,27 @@ from jetlake.client.messages.message import Message
 from jetlake.client.pull.retry_options import RetryOptions
 from jetlake.client.settings.wire_values import header_bytes
 from jetlake.errors import (
+    ApiError,
     BadHeaderError,
     ClientConnectionError,
+    ConsumeError,
     JetlakeError,
     NoRespondersError,
     NotJetStreamMessageError,
     RequestTimeoutError,
 )
 from jetlake.model.ack_subject import AckSubject
-from jetlake.model.dead_letter import HEADER_PREFIX, letter_headers, letter_id, letter_subject, own_headers
+from jetlake.model.dead_letter import error_headers, letter_headers, letter_id, letter_subject, own_headers
 from jetlake.model.publish import decode_pub_ack
 from jetlake.protocol.headers import append_pair
 
 __all__ = ["FailedMessages"]
 
 _REASON_MAX = 200
+_HEADER_BYTES_MAX = 65535
+"""The largest header block that a stream stores."""
+_TOO_LARGE = 10054
+"""The error code of a stream whose `max_msg_size` is smaller than the message."""
 
 
 class FailedMessages:
@@ -65,34 +71,42 @@ class FailedMessages:
         if not options.is_last(origin.delivered):
             message.nak(options.delay_s(origin.delivered))
             return
+        reason = describe(error)
         if options.dead_letter:
             try:
-                await self._store_letter(message, error, origin, options.dead_letter)
+                is_stored = await self._store_letter(message, error, origin, options.dead_letter)
             except JetlakeError as failure:
                 failure.add_note(f"while storing the dead letter of {message!r}: the message is tried again")
                 self._report(failure)
                 message.nak(options.delay_s(origin.delivered))
                 return
-        await self._terminate(message, describe(error))
+            if not is_stored:
+                reason = f"too large for a dead letter: {reason}"
+                told = f"the dead letter of {message!r} would be larger than the server or its stream takes"
+                self._report(ConsumeError(f"{told}: the message is terminated without one"))
+        await self._terminate(message, reason)
 
-    async def _store_letter(self, message: Message, error: Exception, origin: AckSubject, template: str) -> None:
-        said = letter_headers(
-            origin,
-            message.subject,
-            description=describe(error),
-            traceback="".join(traceback.format_exception(error)),
-            now_ns=time.time_ns(),
+    async def _store_letter(self, message: Message, error: Exception, origin: AckSubject, template: str) -> bool:
+        """Store the letter with as much of the error as there is room for; False if not even its origin fits."""
+        headers = _own_headers(message) | letter_headers(origin, message.subject, time.time_ns())
+        bare = _letter_header(headers, origin)
+        bytes_max = min(self._connection.max_payload - len(message.payload), _HEADER_BYTES_MAX)
+        if len(bare) > bytes_max:
+            return False
+        said = error_headers(
+            describe(error), "".join(traceback.format_exception(error)), bytes_max=bytes_max - len(bare)
         )
-        kept = _own_headers(message)
-        connection = self._connection
-        header = _letter_header(kept | said, origin)
-        if len(header) + len(message.payload) > connection.max_payload:
-            said.pop(HEADER_PREFIX + "Traceback", None)
-            header = _letter_header(kept | said, origin)
-        connection.check_size(len(header) + len(message.payload))
         subject = letter_subject(template, origin.stream, origin.consumer).encode()
-        answer = await connection.request_raw(subject, header, message.payload, None)
-        decode_pub_ack(answer.payload)
+        for header in (_letter_header(headers | said, origin), bare):
+            answer = await self._connection.request_raw(subject, header, message.payload, None)
+            try:
+                decode_pub_ack(answer.payload)
+            except ApiError as refusal:
+                if refusal.err_code != _TOO_LARGE:
+                    raise
+            else:
+                return True
+        return False
 
     async def _terminate(self, message: Message, reason: str) -> None:
         """Terminate with the server's confirmation; without one the message comes again."""
