@@ -241,6 +241,36 @@ async def test_a_stream_captures_what_its_account_imports(a, c):
     assert message["subject"] == "pv.x"
 
 
+async def test_an_account_has_of_jetstream_what_it_imports(start, connect):
+    server = await start(
+        """
+        jetstream { store_dir: "STORE_DIR" }
+        accounts {
+          A {
+            jetstream: enabled, users: [ { user: a, password: a } ]
+            exports: [ { service: "$JS.API.INFO" }, { service: "$JS.API.CONSUMER.MSG.NEXT.S.d", response: stream } ]
+          }
+          B {
+            users: [ { user: b, password: b } ]
+            imports: [
+              { service: { account: A, subject: "$JS.API.INFO" } }
+              { service: { account: A, subject: "$JS.API.CONSUMER.MSG.NEXT.S.d" } }
+            ]
+          }
+          C {
+            users: [ { user: c, password: c } ]
+            imports: [ { service: { account: A, subject: "$JS.API.CONSUMER.MSG.NEXT.S.d" } } ]
+          }
+        }
+        """
+    )
+    b, c = await user(server, connect, "b"), await user(server, connect, "c")
+    assert (await b.request("$JS.API.INFO")).json["api"]["level"] == 5
+    for subject in ("$JS.API.CONSUMER.INFO.S.d", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.S"):
+        assert (await b.request(subject)).status == 503, "a client binds to its consumer without a look at it"
+        assert (await c.request(subject)).json["error"]["err_code"] == 10039
+
+
 @pytest.fixture
 async def stored(a):
     """Three messages in a stream of account A."""

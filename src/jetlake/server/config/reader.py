@@ -65,7 +65,19 @@ _IGNORED = (
     "nonce_size",
 )
 _OTHER_SERVERS = ("cluster", "gateway")
-_REFUSED = ("operator", "operators", "roots", "root", "trusted", "trusted_keys", "resolver", "resolver_preload")
+_REFUSED = (
+    "operator",
+    "operators",
+    "roots",
+    "root",
+    "trusted",
+    "trusted_keys",
+    "resolver",
+    "account_resolver",
+    "accounts_resolver",
+    "resolver_preload",
+    "resolver_pinned_accounts",
+)
 
 
 def read_file(
@@ -92,6 +104,7 @@ def read_config(document: Value) -> tuple[dict[str, Any], Findings]:
     section.refuse(_INSECURE, *_REFUSED)
     section.refuse("this server is a single node; for several, use nats-server", *_OTHER_SERVERS)
     section.refuse("this server speaks NATS only", "mqtt")
+    section.refuse("let the proxy pass connections on as they are", "proxy_protocol")
     section.ignore(_NOT_BUILT, *_IGNORED)
     section.finish()
     return options, findings

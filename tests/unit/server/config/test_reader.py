@@ -212,7 +212,9 @@ def test_tls():
     assert read("tls { cert_file: c, key_file: k, handshake_first: auto }")[0].tls.handshake_first_fallback_s == 0.05
 
 
-@pytest.mark.parametrize("key", ["cluster", "gateway", "mqtt", "operator", "resolver"])
+@pytest.mark.parametrize(
+    "key", ["cluster", "gateway", "mqtt", "operator", "resolver", "account_resolver", "proxy_protocol"]
+)
 def test_what_stays_out_is_a_clear_error(key):
     with pytest.raises(ConfigError, match=f"conf:2:0: {key} is not supported: "):
         read(f"port: 1\n{key} {{ port: 1234, whatever: [1, 2] }}")

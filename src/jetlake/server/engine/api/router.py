@@ -136,9 +136,14 @@ class DisabledJetStream:
         self._account = account
 
     def receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes, origin: Subscriber | None) -> bool:
-        """Refuse an API request; False for other subjects, and where the account imports another one's JetStream."""
+        """Refuse an API request; False for other subjects, and where the account imports another one's JetStream.
+
+        An account that imports `$JS.API.INFO` has of JetStream what it imports, and nobody answers the rest.
+        """
         found = match(subject)
-        if found is None or found.route.reply is None or self._account.route(subject).relays:
+        if found is None or found.route.reply is None:
+            return False
+        if self._account.route(subject).relays or self._account.route(b"$JS.API.INFO").relays:
             return False
         if reply:
             self._account.publish(reply, b"", b"", encode_error(found.route.reply, api_error(10039)))
