@@ -10,7 +10,7 @@ from jetlake.errors import ConfigError
 from jetlake.model.weighted_mappings import MappingOptions
 from jetlake.server.config.leaf_options import LeafOptions, LeafRemote, parse_leaf_url
 from jetlake.server.config.secret import Secret
-from jetlake.server.config.sharing import ExportOptions, ImportOptions, check_sharing
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, TraceOptions, check_sharing
 
 __all__ = [
     "DEFAULT_INDEX_CACHE",
@@ -117,6 +117,8 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
     imports: tuple[ImportOptions, ...] = ()
     mappings: tuple[MappingOptions, ...] = ()
     """Where messages that clients publish to some subjects really go."""
+    trace: TraceOptions | None = None
+    """Which messages are traced by their `traceparent`; None = none."""
 
 
 class TlsOptions(Struct, frozen=True, kw_only=True):

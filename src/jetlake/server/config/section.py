@@ -115,6 +115,17 @@ class Section:
             return float(value.data)
         return self.duration(*names, default=default)
 
+    def percent(self, *names: str, default: int) -> int:
+        """Return how many of a hundred, 1 to 100: an integer, or text with or without its sign (`"10%"`)."""
+        value = self.find(*names)
+        if value is None:
+            return default
+        text = str(value.data) if type(value.data) in (int, str) else ""
+        found = re.fullmatch(r"(\d{1,3})%?", text.strip(), re.ASCII)
+        if found is None or not 1 <= int(found[1]) <= 100:
+            raise self.wrong(value, names[0], "1% to 100%")
+        return int(found[1])
+
     def strings(self, *names: str) -> tuple[str, ...] | None:
         """Return a list of strings; a single one counts as a list."""
         value = self.find(*names)

@@ -11,7 +11,15 @@ from jetlake.errors import ConfigError
 from jetlake.model.subject_mapping import SubjectMapping
 from jetlake.protocol.subjects import is_subset, overlaps
 
-__all__ = ["ExportOptions", "ImportOptions", "LatencyOptions", "SharingAccount", "check_sharing", "find_export"]
+__all__ = [
+    "ExportOptions",
+    "ImportOptions",
+    "LatencyOptions",
+    "SharingAccount",
+    "TraceOptions",
+    "check_sharing",
+    "find_export",
+]
 
 
 class LatencyOptions(Struct, frozen=True, kw_only=True):
@@ -39,6 +47,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """How long a request waits for its answer, and a stream of answers for the next one."""
     latency: LatencyOptions | None = None
     """The service's latency is measured."""
+    allow_trace: bool = False
+    """Whoever traces a request learns which clients of this account it reached."""
 
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
@@ -54,6 +64,17 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     """The name here, with `$1` for the first wildcard of the subject; empty = the same."""
     share: bool = False
     """Requests tell the service who asks: address, user and client; otherwise only the account."""
+    allow_trace: bool = False
+    """Whoever traces a message of the stream learns which clients of this account it reached."""
+
+
+class TraceOptions(Struct, frozen=True, kw_only=True):
+    """Which messages of an account are traced without asking for it, besides those that name a destination."""
+
+    destination: str
+    """Where the reports go."""
+    percent: int = 100
+    """How many of a hundred messages are traced whose `traceparent` says that they are sampled."""
 
 
 class SharingAccount(Protocol):

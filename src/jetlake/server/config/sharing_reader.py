@@ -1,17 +1,16 @@
-"""The `exports` and `imports` of an account in a configuration file."""
+"""The `exports`, `imports` and `msg_trace` of an account in a configuration file."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from jetlake.errors import ConfigError
 from jetlake.protocol.subjects import is_valid_config, is_valid_publish
 from jetlake.server.config.conf import Value
 from jetlake.server.config.section import Findings, Section
-from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, TraceOptions
 
-__all__ = ["read_exports", "read_imports"]
+__all__ = ["read_exports", "read_imports", "read_trace"]
 
 _RESPONSES = {
     "singleton": "singleton",
@@ -57,12 +56,6 @@ def _subject(section: Section, *names: str) -> str:
     return subject
 
 
-def _check_trace(section: Section) -> None:
-    """Refuse to let message traces into another account; they never go there."""
-    if section.boolean("allow_trace"):
-        raise ConfigError(f"{section.value.place}: allow_trace is not supported: message traces stay within an account")
-
-
 def _export(value: Value, findings: Findings) -> ExportOptions:
     section = Section(value, findings)
     kind = _kind(section)
@@ -84,7 +77,9 @@ def _export(value: Value, findings: Findings) -> ExportOptions:
     latency = section.find("latency")
     if latency is not None:
         settings["latency"] = _latency(latency, findings, settings)
-    _check_trace(section)
+    if kind == "stream" and section.has("allow_trace"):
+        raise ConfigError(f"{value.place}: Detected allow_trace directive on non-service")
+    settings["allow_trace"] = section.boolean("allow_trace")
     section.finish()
     return ExportOptions(**settings)
 
@@ -97,7 +92,7 @@ def _latency(value: Value, findings: Findings, export: dict[str, Any]) -> Latenc
         section = Section(value, findings)
         if not section.has("subject"):
             raise ConfigError(f"{value.place}: Latency subject required, but missing")
-        options = LatencyOptions(subject=section.string("subject"), percent=_sampling(section.find("sampling")))
+        options = LatencyOptions(subject=section.string("subject"), percent=_sampling(section))
         section.finish()
     else:
         raise Section.wrong(value, "latency", "a subject or a map")
@@ -109,17 +104,12 @@ def _latency(value: Value, findings: Findings, export: dict[str, Any]) -> Latenc
     return options
 
 
-def _sampling(value: Value | None) -> int:
-    """Read a percentage, with or without its sign; `headers` is 0."""
-    if value is None:
-        return 100
-    text = str(value.data) if type(value.data) in (int, str) else ""
-    if text.lower() == "headers":
+def _sampling(section: Section) -> int:
+    """Read a percentage; `headers` is 0."""
+    value = section.find("sampling")
+    if value is not None and isinstance(value.data, str) and value.data.lower() == "headers":
         return 0
-    found = re.fullmatch(r"(\d{1,3})%?", text.strip(), re.ASCII)
-    if found is None or not 1 <= int(found[1]) <= 100:
-        raise ConfigError(f'{value.place}: sampling must be 1% to 100%, or "headers"')
-    return int(found[1])
+    return section.percent("sampling", default=100)
 
 
 def _import(value: Value, findings: Findings) -> ImportOptions:
@@ -138,6 +128,34 @@ def _import(value: Value, findings: Findings) -> ImportOptions:
     else:
         section.ignore("a service, or a stream with `to`, has none", "prefix")
     share = section.boolean("share")
-    _check_trace(section)
+    if kind == "service" and section.has("allow_trace"):
+        raise ConfigError(f"{value.place}: Detected allow_trace directive on a non-stream")
+    allow_trace = section.boolean("allow_trace")
     section.finish()
-    return ImportOptions(kind=kind, account=account, subject=subject, to=to, share=share and kind == "service")
+    return ImportOptions(
+        kind=kind,
+        account=account,
+        subject=subject,
+        to=to,
+        share=share and kind == "service",
+        allow_trace=allow_trace,
+    )
+
+
+def read_trace(value: Value | None, findings: Findings) -> TraceOptions | None:
+    """Read which messages of an account are traced: the destination alone, or a map with sampling."""
+    if value is None:
+        return None
+    if isinstance(value.data, str):
+        options = TraceOptions(destination=value.data)
+    elif isinstance(value.data, dict):
+        section = Section(value, findings)
+        if not section.has("dest"):
+            raise ConfigError(f"{value.place}: Trace destination is missing")
+        options = TraceOptions(destination=section.string("dest"), percent=section.percent("sampling", default=100))
+        section.finish()
+    else:
+        raise Section.wrong(value, "msg_trace", "a subject or a map")
+    if not is_valid_publish(options.destination.encode()):
+        raise ConfigError(f'{value.place}: Trace destination "{options.destination}" is not valid')
+    return options

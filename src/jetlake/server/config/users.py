@@ -18,7 +18,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.section import Findings, Section
-from jetlake.server.config.sharing_reader import read_exports, read_imports
+from jetlake.server.config.sharing_reader import read_exports, read_imports, read_trace
 from jetlake.server.nkey import is_user_nkey
 
 __all__ = ["Authorization", "read_accounts", "read_authorization"]
@@ -176,9 +176,9 @@ def read_accounts(section: Section) -> tuple[list[AccountOptions], list[User]]:
                 exports=read_exports(inner.find("exports"), section.findings),
                 imports=read_imports(inner.find("imports"), section.findings),
                 mappings=read_mappings(inner.section("mappings", "maps")),
+                trace=read_trace(inner.find("msg_trace", "trace_dest"), section.findings),
             )
         )
-        inner.refuse("messages are traced by their own headers only", "msg_trace", "trace_dest")
         inner.ignore("only operators and clusters use it", "nkey", "cluster_traffic")
         inner.finish()
     return accounts, users

@@ -8,9 +8,10 @@ from random import Random
 
 from jetlake.model.encoding.durations import nanoseconds
 from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.model.trace_sampling import TraceSampling
 from jetlake.model.weighted_mappings import MappingOptions, WeightedMappings
 from jetlake.server.config.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, AccountOptions, ConnectionLimits, Options
-from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, find_export
+from jetlake.server.config.sharing import ExportOptions, ImportOptions, LatencyOptions, TraceOptions, find_export
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.imports import AccountImports, ServiceImport, StreamImport
 from jetlake.server.engine.routing.responses import Schedule
@@ -79,6 +80,7 @@ class AccountTable:
         mappings[GLOBAL_ACCOUNT] = options.mappings
         for name, account in self.by_name.items():
             account.mappings = self._compile(mappings.get(name, ()))
+            account.trace = self._sampling(accounts[name].trace if name in accounts else None)
         for name in {*accounts, *self._imports}:
             wanted = _imports_of(accounts.get(name), accounts)
             present = self._imports.get(name)
@@ -91,17 +93,32 @@ class AccountTable:
     def _compile(self, mappings: tuple[MappingOptions, ...]) -> WeightedMappings | None:
         return WeightedMappings(mappings, self._random.randrange) if mappings else None
 
+    def _sampling(self, trace: TraceOptions | None) -> TraceSampling | None:
+        if trace is None:
+            return None
+        return TraceSampling(trace.destination.encode(), trace.percent, self._random.random)
+
     def _connect(self, name: str, wanted: _Imports) -> AccountImports:
         streams: list[StreamImport] = []
         services: list[ServiceImport] = []
         for entry, export in wanted:
             exporter, mapping = self.get_or_create(entry.account), SubjectMapping(entry.subject, entry.to)
             if entry.kind == "stream":
-                streams.append(StreamImport(exporter, mapping))
+                streams.append(StreamImport(exporter, mapping, entry.allow_trace))
             else:
                 threshold_ns = nanoseconds(export.threshold_s)
                 meter = self._meter(exporter, export.latency) if export.latency is not None else None
-                services.append(ServiceImport(exporter, mapping, entry.share, export.response, threshold_ns, meter))
+                services.append(
+                    ServiceImport(
+                        exporter,
+                        mapping,
+                        shares=entry.share,
+                        response=export.response,
+                        threshold_ns=threshold_ns,
+                        meter=meter,
+                        allows_trace=export.allow_trace,
+                    )
+                )
         return AccountImports(self.get_or_create(name), streams, services, self._now_ns, self._schedule)
 
     def _meter(self, exporter: Account, latency: LatencyOptions) -> LatencyMeter:

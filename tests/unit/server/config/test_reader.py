@@ -21,7 +21,7 @@ from jetlake.server.config.options import (
     User,
 )
 from jetlake.server.config.reader import read_config
-from jetlake.server.config.sharing import ExportOptions, LatencyOptions
+from jetlake.server.config.sharing import ExportOptions, LatencyOptions, TraceOptions
 
 
 def read(text):
@@ -249,16 +249,33 @@ def test_mappings_that_make_no_sense(mapping, why):
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("trace", "percent"),
     [
-        "msg_trace: x",
-        "trace_dest: x",
-        "exports: [{stream: a, allow_trace: true}]",
-        "imports: [{stream: {account: B, subject: a}, allow_trace: true}]",
+        ("msg_trace: t.x", 100),
+        ("trace_dest: t.x", 100),
+        ("msg_trace: {dest: t.x, sampling: 7}", 7),
+        ('msg_trace: {dest: t.x, sampling: "7%"}', 7),
     ],
 )
-def test_what_an_account_cannot_have_is_named(line):
-    with pytest.raises(ConfigError, match="not supported"):
+def test_traces_of_an_account(trace, percent):
+    options, _ = read(f"accounts {{ A {{ {trace} }} }}")
+    assert options.accounts[0].trace == TraceOptions(destination="t.x", percent=percent)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("msg_trace: 5", "msg_trace must be a subject or a map"),
+        ("msg_trace: 't.*'", 'Trace destination "t.[*]" is not valid'),
+        ("msg_trace: {sampling: 5}", "Trace destination is missing"),
+        ("msg_trace: {dest: t, sampling: 0}", "1% to 100%"),
+        ("msg_trace: {dest: t, sample: 5}", "unknown field"),
+        ("exports: [{stream: a, allow_trace: true}]", "allow_trace directive on non-service"),
+        ("imports: [{service: {account: B, subject: a}, allow_trace: true}]", "allow_trace directive on a non-stream"),
+    ],
+)
+def test_traces_that_make_no_sense(line, why):
+    with pytest.raises(ConfigError, match=why):
         read(f"accounts {{ A {{ {line} }}, B {{}} }}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
+from jetlake.model.trace_sampling import TraceSampling
 from jetlake.model.weighted_mappings import WeightedMappings
 from jetlake.protocol.encoder import hmsg, msg
 from jetlake.protocol.frames import AckRun
@@ -42,6 +43,7 @@ class Account(Routing):
     Attributes:
         mappings: where messages of clients go; None = where they are published to. Whoever publishes for a client
             applies them first.
+        trace: which messages of clients are traced by their trace context; None = none.
     """
 
     def __init__(self, name: str = "$G", *, random: Random | None = None) -> None:
@@ -49,6 +51,7 @@ class Account(Routing):
         self.name = name
         self.js: JetStreamGate | None = None
         self.mappings: WeightedMappings | None = None
+        self.trace: TraceSampling | None = None
         self._random = (random or Random()).random
 
     # Publishing

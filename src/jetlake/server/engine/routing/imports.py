@@ -15,18 +15,28 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from jetlake.model.subject_mapping import SubjectMapping
-from jetlake.protocol.headers import append_pair, remove_key
+from jetlake.protocol.headers import append_pair, find_value, remove_key, replace_value
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
 from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.responses import Responses, Schedule
-from jetlake.server.engine.routing.route import Interest
+from jetlake.server.engine.routing.route import Interest, Route
 from jetlake.server.engine.routing.service_latency import BAD_REQUEST, SERVICE_UNAVAILABLE, LatencyMeter
-from jetlake.server.engine.routing.subscription import Capture, Listener, Relay, RunListener, Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import (
+    Capture,
+    Crossing,
+    Listener,
+    Relay,
+    RunListener,
+    Subscriber,
+    Subscription,
+)
 
 __all__ = ["AccountImports", "ServiceImport", "StreamImport"]
 
 _INFO = b"Nats-Request-Info"
+_TRACE_DESTINATION = b"Nats-Trace-Dest"
+_TRACE_DISABLED = b"trace disabled"
 # The requests to JetStream that may get many answers; all others are over with one, whatever the export allows.
 _MANY_ANSWERS = (b"$JS.API.CONSUMER.MSG.NEXT.", b"$JS.API.DIRECT.GET.")
 
@@ -36,6 +46,8 @@ class StreamImport(Struct, frozen=True):
 
     exporter: Account
     mapping: SubjectMapping
+    allows_trace: bool = False
+    """Whoever traces a message learns who got it here."""
 
 
 class ServiceImport(Struct, frozen=True):
@@ -50,6 +62,8 @@ class ServiceImport(Struct, frozen=True):
     threshold_ns: int
     meter: LatencyMeter | None = None
     """Measures how long the requests take."""
+    allows_trace: bool = False
+    """Whoever traces a request learns who got it there."""
 
 
 class AccountImports:
@@ -96,7 +110,14 @@ class AccountImports:
             remote = stream.mapping.to_remote(pattern)
             if remote is not None:
                 take = partial(self._take, interest, stream.mapping)
-                relay = Relay(remote, take, partial(_is_congested, interest), queue)
+                crossing = Crossing(
+                    self._account.name,
+                    is_service=False,
+                    rename=stream.mapping.to_local,
+                    find_recipients=partial(_recipients_of, interest),
+                    allows_trace=stream.allows_trace,
+                )
+                relay = Relay(remote, take, partial(_is_congested, interest), queue, crossing)
                 self._shadows.setdefault(interest, []).append((stream.exporter, relay))
                 stream.exporter.link(relay)
 
@@ -132,6 +153,10 @@ class AccountImports:
         return interest.handler(local, reply, header, payload, origin) is not False
 
 
+def _recipients_of(interest: Interest, _subject: bytes) -> list[tuple[Subscription, ...]]:
+    return Route([interest]).subscriptions()
+
+
 def _is_congested(interest: Interest) -> bool:
     if isinstance(interest, Remote):
         return interest.link.congested
@@ -165,7 +190,15 @@ class _Service:
         )
         self._responses = expect(kind=service.response)
         self._single_responses = expect(kind="singleton")
-        self._relay = Relay(service.mapping.local, self._take, lambda: False)
+        self._allows_trace = service.allows_trace
+        crossing = Crossing(
+            service.exporter.name,
+            is_service=True,
+            rename=service.mapping.to_remote,
+            find_recipients=self._find_recipients,
+            allows_trace=service.allows_trace,
+        )
+        self._relay = Relay(service.mapping.local, self._take, lambda: False, crossing=crossing)
         account.link(self._relay)
 
     def close(self) -> None:
@@ -186,6 +219,8 @@ class _Service:
         target = self._mapping.to_remote(address)
         if target is None:
             return False
+        if _TRACE_DESTINATION in header:
+            header = self._redirect_trace(header)
         requester, shown, measurement = None, header, None
         if origin is not None:
             requester = _Requester(self._describe(origin))
@@ -205,6 +240,15 @@ class _Service:
         if measurement is not None and not (taken and reply):
             measurement.fail(*(SERVICE_UNAVAILABLE if reply else BAD_REQUEST))
         return taken > 0
+
+    def _find_recipients(self, subject: bytes) -> list[tuple[Subscription, ...]]:
+        return self._exporter.route(subject).subscriptions()
+
+    def _redirect_trace(self, header: bytes) -> bytes:
+        """Have what the service's account finds out about a traced message come back, or nothing found out."""
+        destination = find_value(header, _TRACE_DESTINATION) or b""
+        inner = self._single_responses.expect(destination) if self._allows_trace and destination else _TRACE_DISABLED
+        return replace_value(header, _TRACE_DESTINATION, inner)
 
     def _describe(self, origin: Subscriber) -> dict[str, Any]:
         """Describe the client to the service: whole where the import shares it, otherwise by its account alone."""

@@ -105,6 +105,11 @@ class Route:
             return True
         return any(all(is_congested(member) for member in members) for members in self.groups)
 
+    def subscriptions(self) -> list[tuple[Subscription, ...]]:
+        """Return the subscriptions of clients: one of each tuple gets a message."""
+        groups = [tuple(member for member in members if isinstance(member, Subscription)) for members in self.groups]
+        return [*((subscription,) for subscription in self.plain), *filter(None, groups)]
+
     def has_queue(self, queue: bytes) -> bool:
         """Return whether the queue group is among the recipients."""
         if any(members[0].queue == queue for members in self.groups):

@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 __all__ = [
     "Capture",
+    "Crossing",
     "EndListener",
     "Handler",
     "Listener",
@@ -153,19 +156,43 @@ class Capture:
 Take = Callable[[bytes, bytes, bytes, bytes, bytes, "Subscriber | None"], bool]
 
 
+class Crossing(Struct, frozen=True):
+    """The way of a relay's messages into another account, for whoever traces one."""
+
+    account: str
+    """The account beyond."""
+    is_service: bool
+    """The messages are requests to a service; otherwise a stream's messages."""
+    rename: Callable[[bytes], bytes | None]
+    """Return the subject beyond of a subject here."""
+    find_recipients: Callable[[bytes], list[tuple[Subscription, ...]]]
+    """Return the subscriptions beyond that get a message with this subject beyond: one of each tuple."""
+    allows_trace: bool
+    """Whether a trace may show them."""
+
+
 class Relay:
     """The interest of another account: passes each message across the border.
 
     Attributes:
         take: passes one message on; False = nobody took it, as if there were no relay.
         is_congested: whether the recipients beyond the border cannot take more for now.
+        crossing: the way that a trace shows; None = it shows none.
     """
 
-    __slots__ = ("active", "is_congested", "queue", "subject", "take")
+    __slots__ = ("active", "crossing", "is_congested", "queue", "subject", "take")
 
-    def __init__(self, subject: bytes, take: Take, is_congested: Callable[[], bool], queue: bytes = b"") -> None:
+    def __init__(
+        self,
+        subject: bytes,
+        take: Take,
+        is_congested: Callable[[], bool],
+        queue: bytes = b"",
+        crossing: Crossing | None = None,
+    ) -> None:
         self.subject = subject
         self.take = take
         self.is_congested = is_congested
         self.queue = queue
+        self.crossing = crossing
         self.active = True

@@ -176,6 +176,8 @@ class FrameHandler:
             send(OK)
         if is_dropped:
             return
+        if header and not destination and session.account.trace is not None:
+            destination = session.account.trace.find_destination(header)
         if destination:
             message = (subject, reply, header, payload)
             MessageTrace(self._origin, session.account, message, destination, self._services).publish()

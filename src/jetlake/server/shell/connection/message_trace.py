@@ -1,7 +1,7 @@
 """Message tracing: a message with `Nats-Trace-Dest` is followed, and a report on its way goes to that subject.
 
-The report has an event for each hop: in from the client, stored by a stream, out to each subscription. With
-`Nats-Trace-Only` there is only the report: nobody gets the message, and no stream stores it.
+The report has an event for each hop: in from the client, stored by a stream, into another account, out to each
+subscription. With `Nats-Trace-Only` there is only the report: nobody gets the message, and no stream stores it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from jetlake.protocol.headers import find_value
 from jetlake.protocol.nuid import next_nuid
 from jetlake.protocol.subjects import has_wildcards, matches
 from jetlake.server.engine.routing.account import Account
-from jetlake.server.engine.routing.route import Route
-from jetlake.server.engine.routing.subscription import Subscriber, Subscription
+from jetlake.server.engine.routing.subscription import Crossing, Subscriber, Subscription
 from jetlake.server.shell.connection.services import ConnectionServices
 
 if TYPE_CHECKING:
@@ -92,18 +91,21 @@ class MessageTrace:
         route = account.route(subject)
         stream = self._stream_of(subject) if route.sinks else None
         plain = [(subscription, self._obstacle(subscription)) for subscription in route.plain]
+        groups = [("", members) for members in route.subscriptions() if members[0].queue]
+        for crossing in (relay.crossing for relay in route.relays):
+            if crossing is not None:
+                groups += self._cross(crossing, subject)
+        waits = False
         if self._is_only:
-            served = [members[0] for members in route.groups]
-            waits = False
+            served = [(beyond, members[0]) for beyond, members in groups]
         else:
-            counts = [(member, member.delivered) for member in _members(route)]
+            counts = [(beyond, member, member.delivered) for beyond, members in groups for member in members]
             waits = self._publish_message(stream)
-            served = [member for member, count in counts if member.delivered > count]
+            served = [(beyond, member) for beyond, member, count in counts if member.delivered > count]
         for subscription, obstacle in plain:
-            self._note_delivery(subscription, obstacle)
-        for member in served:
-            if isinstance(member, Subscription):
-                self._note_delivery(member, "")
+            self._note_delivery(subscription, error=obstacle)
+        for beyond, member in served:
+            self._note_delivery(member, acc=beyond)
         if not waits:
             if stream is not None:
                 self._note_stored(stream, "")
@@ -149,8 +151,20 @@ class MessageTrace:
     def _note(self, hop: str, /, **fields: Any) -> None:
         self._events.append({"type": hop, "ts": format_time(self._clock.now_ns()), **fields})
 
-    def _note_delivery(self, subscription: Subscription, obstacle: str) -> None:
-        fields = {"sub": _text(subscription.subject), "queue": _text(subscription.queue), "error": obstacle}
+    def _cross(self, crossing: Crossing, subject: bytes) -> list[tuple[str, tuple[Subscription, ...]]]:
+        """Note that the message leaves for another account, and return who gets it there as far as that is told."""
+        beyond = crossing.rename(subject)
+        if beyond is None:
+            return []
+        if crossing.is_service:
+            self._note("si", acc=crossing.account, **{"from": _text(subject), "to": _text(beyond)})
+        else:
+            self._note("se", acc=crossing.account, to=_text(beyond))
+        recipients = crossing.find_recipients(beyond) if crossing.allows_trace else []
+        return [(crossing.account, members) for members in recipients]
+
+    def _note_delivery(self, subscription: Subscription, **more: str) -> None:
+        fields = {**more, "sub": _text(subscription.subject), "queue": _text(subscription.queue)}
         taker = _describe(subscription.subscriber)
         self._note("eg", **taker, **{key: value for key, value in fields.items() if value})
 
@@ -199,10 +213,6 @@ class MessageTrace:
             "events": self._events,
         }
         self._account.publish(self._destination, b"", b"", encode(report))
-
-
-def _members(route: Route) -> list[Subscription]:
-    return [member for members in route.groups for member in members if isinstance(member, Subscription)]
 
 
 def _describe(subscriber: Subscriber) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class Session:
         """Decide anew whether publishes have to be looked at one by one."""
         options = self.options
         is_plain = options.headers and not options.verbose and not options.pedantic
-        is_mapped = self.account.mappings is not None
-        self.guarded = self.permissions is not None or is_mapped or not is_plain or self._log.tracing
+        is_followed = self.account.mappings is not None or self.account.trace is not None
+        self.guarded = self.permissions is not None or is_followed or not is_plain or self._log.tracing
 
     def payload_max(self, server_max: int) -> int:
         """Return the largest message that the client may publish, in bytes of header and payload."""
