@@ -55,12 +55,12 @@ def test_every_format_has_the_version_that_the_page_describes() -> None:
     versions = {
         segment_header.FORMAT_VERSION,
         mark.FORMAT_VERSION,
-        index_piece.FORMAT_VERSION,
         journal_format.FORMAT_VERSION,
         segment_list.FORMAT_VERSION,
         meta_folder.META_VERSION,
     }
     assert versions == {1}
-    assert index_snapshot.FORMAT_VERSION == 2
+    assert index_piece.FORMAT_VERSION == 2
+    assert index_snapshot.FORMAT_VERSION == 3
     for magic in ("JLSG", "JLMK", "JLIP", "JLIX", "JLCJ", "JLSL"):
         assert f"`{magic}`" in PAGE

@@ -523,7 +523,7 @@ def test_a_purge_that_keeps_some_passes_by_segments_that_go_between_its_steps(wo
     store = open_store(disk)
     purge = store.in_steps.purge(SubjectFilter([b"s.3"]), keep=200)
     last = store._index.subjects.filed.blocks[-1].first
-    while store._index.subjects.filed.blocks[-1]._postings is None:
+    while not store._index.subjects.filed.blocks[-1].lookups:
         next(purge)
     for sequence in range(1, last):
         store.remove(sequence)
@@ -594,3 +594,31 @@ def test_a_removal_that_only_a_piece_tells_of_is_written_to_the_log(disk):
     store = open_store(disk)
     assert not store.has(3)
     assert store.lost == []
+
+
+def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch):
+    """By sequence, as the next of a subject, or to be removed: no part of the index is read whole, nor kept."""
+    cache = IndexCache(1 << 30)
+    store = FileStore(disk, FOLDER, segment_bytes=300_000, tail_bytes=100, index_cache=cache)
+    for number in range(3):
+        store.append(b"rare.%d" % number, b"", b"once", number)
+        fill(store, 10_000, store.last_sequence)
+    file_all(store)
+    assert len(store._index.subjects.filed.blocks) > 3
+    read = []
+
+    def counted(handle, size, offset):
+        data = FaultyDisk.read(disk, handle, size, offset)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(disk, "read", counted)
+    for number, first in enumerate((1, 10_002, 20_003)):
+        assert store.get(first).sequence == first
+        assert store.read(first + 1, SubjectFilter([b"s.3"]), 1, 1 << 20).messages
+        assert store.remove(first + 2)
+        assert store.purge(SubjectFilter([b"rare.%d" % number])) == 1
+        assert store.count(first, SubjectFilter([b"s.2"]))
+    assert sum(read) / len(read) < 4096
+    assert max(read) < 20_000, "a page of the directory, pages of one subject's sequences"
+    assert cache.bytes < 5 * 10_000, "which rows live, and no more"

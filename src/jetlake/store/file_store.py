@@ -13,6 +13,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.index import Index
 from jetlake.store.index.indexed_store import IndexedStore
 from jetlake.store.index.message_remover import MessageRemover
+from jetlake.store.index.packed_rows import dead_ranges
 from jetlake.store.interface import StoreHooks
 from jetlake.store.log.checked_reader import CheckedReader
 from jetlake.store.log.compaction.compactor import Compactor
@@ -26,7 +27,7 @@ from jetlake.store.log.open_files import OpenFiles, files_max
 from jetlake.store.log.overwriting import write_from
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.recovery import Recovered, recover
-from jetlake.store.log.segment import Segment, dead_ranges
+from jetlake.store.log.segment import Segment
 from jetlake.store.log.segment_list import SegmentList
 from jetlake.store.log.snapshot.index_file import IndexFile
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
@@ -193,7 +194,11 @@ class FileStore(IndexedStore[Segment]):
         for first, last in found.incomplete:
             removals.add(first, last)
         # A power cut may take a tombstone and leave the piece that was written after it.
-        dead = [each for segment in found.by_piece for each in dead_ranges(segment)]
+        dead = [
+            each
+            for segment in found.by_piece
+            for each in dead_ranges(segment.first, segment.pack_filed(), segment.packed_sequences)
+        ]
         for first, last in ranges_of(without(dead, gone, sys.maxsize)):
             removals.add(first, last)
         self._log.resume()

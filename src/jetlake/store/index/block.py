@@ -12,7 +12,7 @@ from itertools import compress
 
 import msgspec
 
-from jetlake.store.index.postings import Postings, subject_mask
+from jetlake.store.index.postings import Posted, Postings, subject_mask
 from jetlake.store.message import StoredMessage
 
 __all__ = ["Block", "Filed"]
@@ -94,10 +94,6 @@ class Block(ABC):
         assert self.filed is not None
         return self.filed.mask
 
-    def living_subjects(self) -> set[int]:
-        """Return the numbers of the subjects that living rows have."""
-        return set(self.subject_ids if self.live_count == len(self.live) else compress(self.subject_ids, self.live))
-
     def become_filed(self, mask: bytes | None = None) -> Filed:
         """Note what stays in memory when the columns are released, which must be there now.
 
@@ -105,7 +101,7 @@ class Block(ABC):
             mask: of the subjects that living rows have, and perhaps of more; None when nobody has made one.
         """
         if mask is None:
-            mask = subject_mask(self.living_subjects())
+            mask = subject_mask(set(compress(self.subject_ids, self.live)))
         self.filed = None  # A rewrite has left other rows than those that were filed before.
         self.filed = Filed(len(self.live), self.last_row_sequence, self.oldest_time_ns, self.newest_time_ns, mask)
         return self.filed
@@ -115,6 +111,18 @@ class Block(ABC):
         live = self.live
         sequences = compress(self.sequence_slice(0, len(live)), live)
         return Postings.of_rows(zip(compress(self.subject_ids, live), sequences, strict=True))
+
+    def posted(self, number: int) -> Posted:
+        """Return the postings of one subject."""
+        return self.postings().of(number)
+
+    def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
+        """Return the size of a living row and its subject's number.
+
+        Args:
+            numbers: those of all subjects.
+        """
+        return self.sizes[row], self.subject_ids[row]
 
     def lives(self, sequence: int) -> bool:
         """Return whether a message of this sequence is here."""

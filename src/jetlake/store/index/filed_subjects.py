@@ -16,6 +16,8 @@ __all__ = ["FiledSubjects"]
 
 _MASKED_MAX = 32
 """More subjects than this are hardly ever all missing from a block."""
+_LOOKED_UP_MAX = 8
+"""More subjects than this are not looked up one by one: the postings of all are read."""
 
 
 class FiledSubjects:
@@ -224,7 +226,7 @@ class FiledSubjects:
             return found if found[0] else []
         sequence = max(sequence, self.lows[number])
         for block in self._blocks_with(number, sequence, self.highs[number]):
-            posted = block.postings().of(number)
+            posted = block.posted(number).sequences
             part = _living(block, posted[bisect_left(posted, sequence) :])
             found.extend(part[: limit - len(found)])
             if len(found) >= limit:
@@ -251,13 +253,13 @@ class FiledSubjects:
     def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> list[int]:
         """Return the living sequences of these subjects in a block, as far as they are below this one, ascending."""
         found: list[int] = []
-        postings = block.postings()
-        if len(numbers) < len(postings.numbers):
-            places = [place for number in numbers if (place := postings.place_of(number)) >= 0]
+        if len(numbers) <= _LOOKED_UP_MAX:
+            groups = [block.posted(number).sequences for number in numbers]
+        elif len(numbers) < len((postings := block.postings()).numbers):
+            groups = [postings.of(number).sequences for number in numbers]
         else:
-            places = [place for place, number in enumerate(postings.numbers) if number in numbers]
-        for place in places:
-            posted = postings.at(place)
+            groups = [postings.at(place) for place, number in enumerate(postings.numbers) if number in numbers]
+        for posted in groups:
             found += _living(block, posted[: bisect_left(posted, below)])
         found.sort()
         return found
@@ -300,7 +302,7 @@ class FiledSubjects:
 
     def _after(self, number: int, sequence: int) -> int:
         for block in self._blocks_with(number, sequence, self.highs[number]):
-            posted = block.postings().of(number)
+            posted = block.posted(number).sequences
             for found in posted[bisect_left(posted, sequence) :]:
                 if block.lives(found):
                     return found
@@ -311,7 +313,7 @@ class FiledSubjects:
             block = self.blocks[place]
             if not block.live_count or not within_mask(block.mask, number):
                 continue
-            posted = block.postings().of(number)
+            posted = block.posted(number).sequences
             for found in reversed(posted[: bisect_right(posted, sequence)]):
                 if block.lives(found):
                     return found
@@ -320,19 +322,18 @@ class FiledSubjects:
     def _count_above(self, number: int, sequence: int) -> int:
         """Return how many filed messages of a subject are not below this sequence, which must lie above `dead_high`."""
         for block in self._blocks_with(number, sequence, self.highs[number]):
-            postings = block.postings()
-            place = postings.place_of(number)
-            if place < 0:
+            posted, earlier = block.posted(number)
+            if not posted:
                 continue
-            if postings.earlier is None:  # The block has no piece that tells its running counts.
+            if earlier is None:  # The block has no piece that tells its running counts.
                 return self._count_between(number, sequence, self.highs[number])
-            return self.filed[number] - postings.earlier[place] - bisect_left(postings.at(place), sequence)
+            return self.filed[number] - earlier - bisect_left(posted, sequence)
         return 0
 
     def _count_between(self, number: int, first: int, last: int) -> int:
         count = 0
         for block in self._blocks_with(number, first, last):
-            posted = block.postings().of(number)
+            posted = block.posted(number).sequences
             count += len(_living(block, posted[bisect_left(posted, first) : bisect_right(posted, last)]))
         return count
 

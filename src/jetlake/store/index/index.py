@@ -327,14 +327,13 @@ class Index(Generic[BlockType]):
     def kill(self, block: BlockType, row: int, sequence: int) -> None:
         """Take one living message out."""
         try:
-            size = block.sizes[row]
+            size, number = block.size_and_subject(row, self.subjects.ids)
         except StoreError:
             self._kill_unread(block, row)
             return
         if not block.live[row]:
             # The columns had to be read anew, and the message turned out to be lost.
             return
-        number = block.subject_ids[row]
         subject = self.subjects.names[number]
         block.live[row] = 0
         block.live_count -= 1

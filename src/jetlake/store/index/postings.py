@@ -6,11 +6,25 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from operator import sub
+from typing import NamedTuple
 
-__all__ = ["MASK_BYTES", "Postings", "add_to_mask", "subject_mask", "within_mask"]
+__all__ = ["MASK_BYTES", "Posted", "Postings", "add_to_mask", "subject_mask", "within_mask"]
 
 MASK_BYTES = 256
 _MASK_BITS = 8 * MASK_BYTES
+
+
+class Posted(NamedTuple):
+    """The postings of one subject.
+
+    Attributes:
+        sequences: ascending; some may be dead.
+        earlier: how many sequences of the subject were filed before this block; None when that is not known.
+    """
+
+    sequences: array[int]
+    earlier: int | None
 
 
 class Postings:
@@ -18,21 +32,29 @@ class Postings:
 
     Attributes:
         numbers: the subjects' numbers, ascending.
-        counts: how many sequences each of them has here.
         sequences: those of the first number, then those of the second, ascending within a group; some may be dead.
         earlier: how many sequences of each subject were filed before this block; None when that is not known.
     """
 
-    __slots__ = ("_ends", "counts", "earlier", "numbers", "sequences")
+    __slots__ = ("_counts", "_starts", "earlier", "numbers", "sequences")
 
     def __init__(
         self, numbers: array[int], counts: array[int], sequences: array[int], earlier: array[int] | None
     ) -> None:
         self.numbers = numbers
-        self.counts = counts
         self.sequences = sequences
         self.earlier = earlier
-        self._ends: array[int] | None = None
+        self._counts: array[int] | None = counts
+        self._starts: array[int] | None = None
+
+    @classmethod
+    def of_starts(
+        cls, numbers: array[int], starts: array[int], sequences: array[int], earlier: array[int] | None
+    ) -> Postings:
+        """Return the postings of which it is known where each group begins, and where the last one ends."""
+        postings = cls(numbers, starts, sequences, earlier)
+        postings._counts, postings._starts = None, starts
+        return postings
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[int, int]]) -> Postings:
@@ -56,28 +78,35 @@ class Postings:
         return Postings.of_rows(row for row in rows if is_living(row[1]))
 
     @property
+    def counts(self) -> array[int]:
+        """How many sequences each of the subjects has here."""
+        if self._counts is None:
+            self._counts = array("I", map(sub, self.starts[1:], self.starts))
+        return self._counts
+
+    @property
+    def starts(self) -> array[int]:
+        """Where the sequences of each subject begin, and where the last ones end."""
+        if self._starts is None:
+            self._starts = array("I", accumulate(self.counts, initial=0))
+        return self._starts
+
+    @property
     def size(self) -> int:
         """About how many bytes of memory they take."""
         return 8 * len(self.sequences) + 20 * len(self.numbers)
 
-    def place_of(self, number: int) -> int:
-        """Return the place of a subject among the numbers; -1 when the block has none of its sequences."""
-        place = bisect_left(self.numbers, number)
-        return place if place < len(self.numbers) and self.numbers[place] == number else -1
-
     def at(self, place: int) -> array[int]:
         """Return the sequences of the subject at a place."""
-        if len(self.sequences) == len(self.numbers):
-            return self.sequences[place : place + 1]
-        if self._ends is None:
-            self._ends = array("I", accumulate(self.counts))
-        end = self._ends[place]
-        return self.sequences[end - self.counts[place] : end]
+        starts = self.starts
+        return self.sequences[starts[place] : starts[place + 1]]
 
-    def of(self, number: int) -> array[int]:
-        """Return the sequences of a subject."""
-        place = self.place_of(number)
-        return self.at(place) if place >= 0 else array("Q")
+    def of(self, number: int) -> Posted:
+        """Return the postings of a subject."""
+        place = bisect_left(self.numbers, number)
+        if place == len(self.numbers) or self.numbers[place] != number:
+            return Posted(array("Q"), None)
+        return Posted(self.at(place), self.earlier[place] if self.earlier is not None else None)
 
 
 def subject_mask(numbers: Iterable[int]) -> bytes:

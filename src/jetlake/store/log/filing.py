@@ -11,11 +11,19 @@ from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
+from jetlake.store.index.postings import MASK_BYTES, Posted, Postings, add_to_mask
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.pieces.index_cache import IndexCache
-from jetlake.store.log.pieces.index_piece import Names, piece_path, read_columns, read_place, read_subjects, write_piece
+from jetlake.store.log.pieces.index_piece import (
+    Names,
+    find_posted,
+    piece_path,
+    read_columns,
+    read_place,
+    read_postings,
+    write_piece,
+)
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
 from jetlake.store.steps import sort_in_steps
@@ -241,13 +249,19 @@ class Filing:
     def place_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
         if segment.piece is None or segment.filed is None:
             return None
+        self._log.use((segment,))
         return read_place(self._disk, piece_path(segment.file.path), segment.piece, segment.filed.rows, row)
+
+    def find_posted(self, segment: Segment, number: int) -> Posted | None:
+        if segment.piece is None:
+            return None
+        return find_posted(self._disk, piece_path(segment.file.path), segment.piece, number)
 
     def load_postings(self, segment: Segment) -> Postings:
         if segment.piece is not None:
-            found = read_subjects(self._disk, piece_path(segment.file.path), segment.piece)
+            found = read_postings(self._disk, piece_path(segment.file.path), segment.piece)
             if found is not None:
-                return found[0]
+                return found
             # Columns may be there, but only the log has the tombstones that the next piece needs.
             self._read_anew(segment)
         return Block.postings(segment)

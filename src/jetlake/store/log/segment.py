@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import zlib
 from array import array
 from bisect import bisect_right
+from contextlib import suppress
 from itertools import compress
-from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,13 +14,13 @@ from xxhash import xxh3_64
 
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block, Filed
-from jetlake.store.index.postings import Postings
+from jetlake.store.index.packed_rows import pack_live, pack_sequences, unpack_live, unpack_sequences
+from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log_file import LogFile
-from jetlake.store.log.record import seed_of, unpack_message, unpack_run
+from jetlake.store.log.record import record_size, seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
-from jetlake.store.sequence_ranges import Range, ranges_of
 
 __all__ = [
     "COLUMNS",
@@ -32,19 +30,17 @@ __all__ = [
     "PieceParts",
     "RowLoader",
     "Segment",
-    "dead_ranges",
-    "pack_live",
 ]
 
 # Rows further apart than this are read one by one rather than with what lies between them.
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
 _PEEKS_MAX = 16
+_LOOKUPS_MAX = 16
 
 
 _COLUMN_NAMES = ("sizes", "subject_ids", "times", "offsets")
 LIVE, COLUMNS, POSTINGS = "live", "columns", "postings"
-_ALIVE = b"\x01"
 
 
 class PieceParts(msgspec.Struct, gc=False, frozen=True):
@@ -76,6 +72,10 @@ class RowLoader(Protocol):
         """Offset and size of one row while the columns are released, perhaps wrong ones; None when they must be set."""
         ...
 
+    def find_posted(self, segment: Segment, number: int) -> Posted | None:
+        """Return the postings of one subject in a segment; None when those of all must be loaded."""
+        ...
+
     def load_postings(self, segment: Segment) -> Postings:
         """Return the postings of a segment."""
         ...
@@ -83,11 +83,6 @@ class RowLoader(Protocol):
     def hold(self, segment: Segment, part: str, size: int) -> None:
         """Note that a part takes so much memory."""
         ...
-
-
-def pack_live(live: bytearray, live_count: int) -> bytes:
-    """Return which rows live, in few bytes; none when all do."""
-    return b"" if live_count == len(live) else zlib.compress(live, 1)
 
 
 class DamagedSegmentError(Exception):
@@ -120,6 +115,7 @@ class Segment(Block):
         piece: where its columns can be read; None while they have to stay in memory.
         packed_live, packed_sequences: which rows live, and which sequences there are, while those are released.
         peeks: how many single messages were read since the columns were released.
+        lookups: how many subjects' postings were read since the postings were released.
         is_damaged: messages were lost from it, so that only the log itself tells all about it.
         damaged_bytes: how many of its bytes were found not to be understood, since the store was opened.
         write_generation: the store's flush that wrote to it last.
@@ -144,6 +140,7 @@ class Segment(Block):
         "is_settled",
         "key",
         "loader",
+        "lookups",
         "number",
         "offsets",
         "packed_live",
@@ -183,6 +180,7 @@ class Segment(Block):
         self.is_damaged = False
         self.damaged_bytes = 0
         self.peeks = 0
+        self.lookups = 0
         self.tombstones = SegmentTombstones()
         self.piece: PieceParts | None = None
         self.loader: RowLoader | None = None
@@ -198,9 +196,8 @@ class Segment(Block):
             """Bring back a part that was released: its slot is unset."""
             if name in ("live", "sequences") and self.filed is not None:
                 rows = self.filed.rows
-                packed = self.packed_live
-                self.live = bytearray(zlib.decompress(packed)) if packed else bytearray(_ALIVE * rows)
-                self.sequences = _unpacked(self.first, self.packed_sequences)
+                self.live = unpack_live(self.packed_live, rows)
+                self.sequences = unpack_sequences(self.packed_sequences, self.first)
                 if self.loader is not None:
                     self.loader.hold(self, LIVE, rows if self.sequences is None else 9 * rows)
             elif name in _COLUMN_NAMES and self.loader is not None:
@@ -212,12 +209,7 @@ class Segment(Block):
 
     def become_filed(self, mask: bytes | None = None) -> Filed:
         filed = super().become_filed(mask)
-        self.packed_sequences = b""
-        if self.sequences:
-            present = bytearray(filed.last_sequence - self.first + 1)
-            for sequence in self.sequences:
-                present[sequence - self.first] = 1
-            self.packed_sequences = zlib.compress(present, 1)
+        self.packed_sequences = pack_sequences(self.sequences, self.first)
         return filed
 
     def bring_back(self) -> bool:
@@ -229,6 +221,7 @@ class Segment(Block):
         """Release a part of a filed segment."""
         if part == POSTINGS:
             self._postings = None
+            self.lookups = 0
         elif part == LIVE:
             self.packed_live = pack_live(self.live, self.live_count)
             del self.live, self.sequences
@@ -250,8 +243,8 @@ class Segment(Block):
     def begin_released(self, filed: Filed, packed_live: bytes, packed_sequences: bytes, piece: PieceParts) -> None:
         """Begin as a filed segment that has a piece, and nothing else in memory."""
         self.filed, self.piece = filed, piece
-        self.release(LIVE)
         self.release(COLUMNS)
+        del self.live, self.sequences
         self.packed_live, self.packed_sequences = packed_live, packed_sequences
 
     def postings(self) -> Postings:
@@ -262,11 +255,12 @@ class Segment(Block):
             return postings
         return self._postings
 
-    def explains_itself(self, last: int) -> bool:
-        """Return whether the file tells of everything up to this sequence that is gone from it, without other files."""
-        if not self.generation or self.dead_records:
-            return False
-        return last <= max(self.explained, self.last_row_sequence)
+    def posted(self, number: int) -> Posted:
+        if self._postings is None and self.lookups < _LOOKUPS_MAX and self.loader is not None:
+            self.lookups += 1
+            if (found := self.loader.find_posted(self, number)) is not None:
+                return found
+        return self.postings().of(number)
 
     # Writing
 
@@ -372,6 +366,14 @@ class Segment(Block):
         before, base = self.bytes_between(start, written)
         return before[start - base :] + waiting, start
 
+    def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
+        message = None
+        with suppress(OSError, DamagedSegmentError):  # The columns tell as well.
+            message = self._peek(row)
+        if message is None or (number := numbers.get(message.subject)) is None:
+            return super().size_and_subject(row, numbers)
+        return record_size(message.subject, message.header, message.payload), number
+
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         message = self._peek(row) or self._load_at(self.offsets[row], self.sizes[row])
         if message is None or message.sequence != self.sequence_of(row):
@@ -410,7 +412,8 @@ class Segment(Block):
         if offsets[end - 1] + self.sizes[end - 1] - first > max_bytes:
             # Records lie in the order of their rows, so that the last that fits is found by its place.
             end = max(bisect_right(offsets, first + max_bytes, start, end) - 1, start + 1)
-        return self._load_span(
+        return _load_span(
+            self,
             self.sequence_slice(start, end),
             offsets[start:end],
             self.sizes[start:end],
@@ -428,7 +431,8 @@ class Segment(Block):
         while place < len(rows):
             stop = _span(self.offsets, self.sizes, rows, place)
             part = rows[place:stop]
-            messages += self._load_span(
+            messages += _load_span(
+                self,
                 [self.sequence_of(row) for row in part],
                 [self.offsets[row] for row in part],
                 [self.sizes[row] for row in part],
@@ -441,45 +445,37 @@ class Segment(Block):
             place = stop
         return messages
 
-    def _load_span(
-        self,
-        sequences: range | array[int] | list[int],
-        offsets: array[int] | list[int],
-        sizes: array[int] | list[int],
-        times: array[int] | list[int],
-        subject_ids: array[int] | list[int],
-        names: list[bytes],
-    ) -> list[StoredMessage]:
-        """Return the messages of rows that lie close together, from one buffer."""
+
+def _load_span(
+    segment: Segment,
+    sequences: range | array[int] | list[int],
+    offsets: array[int] | list[int],
+    sizes: array[int] | list[int],
+    times: array[int] | list[int],
+    subject_ids: array[int] | list[int],
+    names: list[bytes],
+) -> list[StoredMessage]:
+    """Return the messages of rows that lie close together, from one buffer."""
+    try:
+        data, base = segment.bytes_between(offsets[0], offsets[-1] + sizes[-1])
+    except OSError:
+        if len(offsets) == 1:
+            raise
+        return _load_before_fault(segment, sequences, names)
+    return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
+
+
+def _load_before_fault(
+    segment: Segment, sequences: range | array[int] | list[int], names: list[bytes]
+) -> list[StoredMessage]:
+    """Give the messages up to the first that the disk does not give back; that one raises when it is asked for."""
+    messages = [segment.load(segment.row_of(sequences[0]), names)]
+    for sequence in sequences[1:]:
         try:
-            data, base = self.bytes_between(offsets[0], offsets[-1] + sizes[-1])
+            messages.append(segment.load(segment.row_of(sequence), names))
         except OSError:
-            if len(offsets) == 1:
-                raise
-            return self._load_before_fault(sequences, names)
-        return unpack_run(data, base, sequences, offsets, sizes, times, subject_ids, names)
-
-    def _load_before_fault(self, sequences: range | array[int] | list[int], names: list[bytes]) -> list[StoredMessage]:
-        """Give the messages up to the first that the disk does not give back; that one raises when it is asked for."""
-        messages = [self.load(self.row_of(sequences[0]), names)]
-        for sequence in sequences[1:]:
-            try:
-                messages.append(self.load(self.row_of(sequence), names))
-            except OSError:
-                break
-        return messages
-
-
-def dead_ranges(segment: Segment) -> list[Range]:
-    """Return the sequences of a filed segment's rows that have died, without bringing anything back."""
-    packed = segment.pack_filed()
-    if not packed:
-        return []
-    live = zlib.decompress(packed)
-    first = segment.first
-    if (sequences := _unpacked(first, segment.packed_sequences)) is not None:
-        return ranges_of(compress(sequences, map(not_, live)))
-    return [(first + run.start(), first + run.end() - 1) for run in re.finditer(rb"\0+", live)]
+            break
+    return messages
 
 
 def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -> int:
@@ -492,14 +488,6 @@ def _span(offsets: array[int], sizes: array[int], rows: list[int], place: int) -
             return at
         end = offset + sizes[rows[at]]
     return len(rows)
-
-
-def _unpacked(first: int, packed: bytes) -> array[int] | None:
-    """Return the sequences of rows, from the mask of those that there are; None when none is missing."""
-    if not packed:
-        return None
-    present = zlib.decompress(packed)
-    return array("Q", compress(range(first, first + len(present)), present))
 
 
 def _is_set(segment: Segment, name: str) -> bool:

@@ -18,10 +18,10 @@ ROWS = 40
 class FiledBlock(_MemoryBlock):
     """A block with the postings that it was filed with, which know how many sequences came before."""
 
-    __slots__ = ("posted",)
+    __slots__ = ("filed_postings",)
 
     def postings(self) -> Postings:
-        return self.posted
+        return self.filed_postings
 
 
 def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledBlock, dict[int, int]]:
@@ -33,10 +33,10 @@ def filed_block(index: SubjectIndex, first: int, random: Random) -> tuple[FiledB
         block.times.append(sequence)
         block.live.append(1)
     block.live_count = ROWS
-    numbers = block.living_subjects()
-    block.posted, _ = index.postings_below(sorted(numbers), first + ROWS)
+    numbers = set(block.subject_ids)
+    block.filed_postings, _ = index.postings_below(sorted(numbers), first + ROWS)
     block.become_filed()
-    index.begin_filing(block, block.posted, first + ROWS)
+    index.begin_filing(block, block.filed_postings, first + ROWS)
     index.finish_filing()
     return block, rows
 
@@ -54,7 +54,7 @@ def test_every_question_is_answered_as_by_a_list(seed: int, without_counts: tupl
         blocks.append(block)
         subjects |= rows
     for place in without_counts:  # They have no piece that tells them.
-        blocks[place].posted.earlier = None
+        blocks[place].filed_postings.earlier = None
     last = max(subjects)
     removable = sorted(subjects) if seed % 2 else list(range(1, last // 2))
     for _ in range(30):

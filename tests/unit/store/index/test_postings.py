@@ -8,9 +8,7 @@ from jetlake.store.index.postings import Postings, subject_mask, within_mask
 def test_sequences_are_found_by_subject() -> None:
     postings = Postings.of_rows([(7, 10), (3, 11), (7, 12), (9, 13)])
     assert list(postings.numbers) == [3, 7, 9]
-    assert [list(postings.of(number)) for number in (3, 7, 9, 8)] == [[11], [10, 12], [13], []]
-    assert postings.place_of(7) == 1
-    assert postings.place_of(4) == -1
+    assert [list(postings.of(number).sequences) for number in (3, 7, 9, 8)] == [[11], [10, 12], [13], []]
 
 
 def test_dead_sequences_and_subjects_without_others_are_left_out() -> None:

@@ -123,7 +123,7 @@ class Compactor:
             if other is segment or other.first > last:
                 return False
             following = self._index.starts[place + 1]
-            if following > first and not other.explains_itself(min(last, following - 1)):
+            if following > first and not _explains_itself(other, min(last, following - 1)):
                 return True
         return False
 
@@ -213,3 +213,10 @@ class Compactor:
         rewrite, self._rewrite = self._rewrite, None
         if rewrite is not None:
             rewrite.cancel()
+
+
+def _explains_itself(segment: Segment, last: int) -> bool:
+    """Return whether a file tells of everything up to this sequence that is gone from it, without other files."""
+    if not segment.generation or segment.dead_records:
+        return False
+    return last <= max(segment.explained, segment.last_row_sequence)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -20,29 +22,32 @@ from xxhash import xxh3_64_intdigest
 from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Filed
-from jetlake.store.index.postings import MASK_BYTES, Postings
-from jetlake.store.log.segment import PieceParts, Segment, pack_live
+from jetlake.store.index.packed_rows import pack_live
+from jetlake.store.index.postings import MASK_BYTES, Posted, Postings
+from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
+from jetlake.store.log.segment import PieceParts, Segment
 from jetlake.store.sequence_ranges import Range
 
 __all__ = [
     "FORMAT_VERSION",
     "Names",
     "PieceHead",
+    "find_posted",
     "piece_path",
     "read_columns",
     "read_head",
+    "read_names",
     "read_place",
-    "read_subjects",
-    "subject_names",
+    "read_postings",
     "write_piece",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MAGIC = b"JLIP"
 _HEAD = struct.Struct("<4sHHQIIQQQQIIQQQQQqqqIIIIIIQQ")
 _HASH = struct.Struct("<Q")
 _DEAD_RECORDS, _HAS_DIGEST, _COUNTS_EARLIER = 1, 2, 4
-_ROW_BYTES, _SUBJECT_BYTES = 20, 20
+_ROW_BYTES = 20
 
 
 class PieceHead(msgspec.Struct):
@@ -105,18 +110,8 @@ def write_piece(
     columns = b"".join(
         column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
     )
-    count = len(names.lengths)
-    earlier = postings.earlier if postings.earlier is not None else array("Q", bytes(8 * count))
-    subjects = b"".join(
-        (
-            column_bytes(postings.numbers),
-            column_bytes(postings.counts),
-            column_bytes(earlier),
-            column_bytes(names.lengths),
-            column_bytes(postings.sequences),
-            *names.texts,
-        )
-    )
+    table, pages = pack_postings(postings)
+    texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))
     live = pack_live(segment.live, segment.live_count)
     flags = (
         (_DEAD_RECORDS if segment.dead_records else 0)
@@ -144,14 +139,14 @@ def write_piece(
         filed.first_time_ns,
         filed.last_time_ns,
         last_time_ns,
-        count,
+        len(names.lengths),
         len(segment.tombstones.ranges) // 2,
         len(live),
         len(segment.packed_sequences),
         len(columns),
-        len(subjects),
+        len(pages),
         xxh3_64_intdigest(columns),
-        xxh3_64_intdigest(subjects),
+        xxh3_64_intdigest(table),
     )
     head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, segment.packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
@@ -161,6 +156,7 @@ def write_piece(
     handle = disk.open(path, create=True)
     try:
         # The head comes last: without it nobody looks at the rest.
+        subjects = b"".join((table, pages, texts, _HASH.pack(xxh3_64_intdigest(texts))))
         disk.write(handle, subjects, len(head) + len(columns))
         disk.write(handle, columns, len(head))
         disk.write(handle, head, 0)
@@ -231,23 +227,24 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
     return PieceHead(segment, last, last_time_ns, list(zip(flat[::2], flat[1::2], strict=True)))
 
 
-def _read(disk: Disk, path: Path, at: int, size: int, digest: int) -> bytes | None:
-    """Return a part of a piece; None when it is not there as it was written."""
+@contextmanager
+def _opened(disk: Disk, path: Path) -> Iterator[Callable[[int, int], bytes]]:
+    """Give a function that reads so many bytes of a piece at an offset."""
+    handle = disk.open(path)
     try:
-        handle = disk.open(path)
-        try:
-            data = disk.read(handle, size, at)
-        finally:
-            disk.close(handle)
-    except OSError:
-        return None
-    return data if len(data) == size and xxh3_64_intdigest(data) == digest else None
+        yield partial(disk.read, handle)
+    finally:
+        disk.close(handle)
 
 
 def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[array[int]] | None:
     """Return the columns in a piece: sizes, subject numbers, times, offsets; None when they are damaged."""
-    data = _read(disk, path, parts.columns_at, parts.columns_size, parts.columns_hash)
-    if data is None or len(data) != _ROW_BYTES * rows:
+    try:
+        with _opened(disk, path) as read:
+            data = read(parts.columns_size, parts.columns_at)
+    except OSError:
+        return None
+    if len(data) != _ROW_BYTES * rows or xxh3_64_intdigest(data) != parts.columns_hash:
         return None
     view = memoryview(data)
     return [
@@ -261,36 +258,57 @@ def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[a
 def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -> tuple[int, int] | None:
     """Offset and size of one row, which nothing vouches for but the record that is there; None where it is not told."""
     try:
-        handle = disk.open(path)
-        try:
-            size = disk.read(handle, 4, parts.columns_at + 4 * row)
-            offset = disk.read(handle, 4, parts.columns_at + 16 * rows + 4 * row)
-        finally:
-            disk.close(handle)
+        with _opened(disk, path) as read:
+            size = read(4, parts.columns_at + 4 * row)
+            offset = read(4, parts.columns_at + 16 * rows + 4 * row)
     except OSError:
         return None
     return int.from_bytes(offset, "little"), int.from_bytes(size, "little")
 
 
-def read_subjects(disk: Disk, path: Path, parts: PieceParts) -> tuple[Postings, bytes] | None:
-    """Return the postings in a piece and, for `subject_names`, the rest; None when they are damaged."""
-    data = _read(disk, path, parts.subjects_at, parts.subjects_size, parts.subjects_hash)
+def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Postings | None:
+    """Return the postings in a piece; None when they are damaged."""
+    try:
+        with _opened(disk, path) as read:
+            return _postings_part(read, parts).read_all()
+    except OSError:
+        return None
+
+
+def find_posted(disk: Disk, path: Path, parts: PieceParts, number: int) -> Posted | None:
+    """Return the postings of one subject in a piece; None when they are damaged."""
+    try:
+        with _opened(disk, path) as read:
+            return _postings_part(read, parts).find(number)
+    except OSError:
+        return None
+
+
+def _postings_part(read: Callable[[int, int], bytes], parts: PieceParts) -> PostingsPart:
+    return PostingsPart(
+        read,
+        parts.subjects_at,
+        parts.subjects_size,
+        parts.subjects_hash,
+        parts.subject_count,
+        counts_earlier=parts.counts_earlier,
+    )
+
+
+def read_names(disk: Disk, path: Path, parts: PieceParts) -> tuple[array[int], list[bytes]] | None:
+    """Return the numbers of a piece's subjects, ascending, and their names; None when they are damaged."""
     count = parts.subject_count
-    if data is None or len(data) < _SUBJECT_BYTES * count:
+    at = parts.subjects_at + table_size(count, parts.subjects_size) + parts.subjects_size
+    try:
+        handle = disk.open(path)
+        try:
+            data = disk.read(handle, max(disk.size(handle) - at, 0), at)
+        finally:
+            disk.close(handle)
+    except OSError:
         return None
-    view = memoryview(data)
-    numbers = read_column("I", view[: 4 * count])
-    counts = read_column("I", view[4 * count : 8 * count])
-    earlier = read_column("Q", view[8 * count : 16 * count]) if parts.counts_earlier else None
-    at = _SUBJECT_BYTES * count
-    end = at + 8 * sum(counts)
-    if end > len(data):
+    texts, digest = data[: -_HASH.size], data[-_HASH.size :]
+    if len(texts) < 8 * count or digest != _HASH.pack(xxh3_64_intdigest(texts)):
         return None
-    lengths = data[16 * count : at]
-    return Postings(numbers, counts, read_column("Q", view[at:end]), earlier), lengths + data[end:]
-
-
-def subject_names(rest: bytes, count: int) -> list[bytes]:
-    """Return the names of a piece's subjects, by what `read_subjects` left."""
-    lengths = read_column("I", rest[: 4 * count])
-    return [rest[start:end] for start, end in pairwise(accumulate(lengths, initial=4 * count))]
+    ends = accumulate(read_column("I", texts[4 * count : 8 * count]), initial=8 * count)
+    return read_column("I", texts[: 4 * count]), [texts[start:end] for start, end in pairwise(ends)]

@@ -9,7 +9,7 @@ from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.subject_index import SubjectIndex
-from jetlake.store.log.pieces.index_piece import piece_path, read_subjects, subject_names
+from jetlake.store.log.pieces.index_piece import piece_path, read_names, read_postings
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import LIVE, PieceParts, Segment
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot
@@ -49,11 +49,8 @@ class RecoveredSubjects:
 
     def claim(self, path: Path, parts: PieceParts) -> bool:
         """Give the subjects of a segment's piece their numbers; False when it is damaged, or others have them."""
-        found = read_subjects(self._disk, piece_path(path), parts)
-        if found is None:
-            return False
-        numbers = found[0].numbers
-        return self.index.claim(numbers, subject_names(found[1], len(numbers)))
+        found = read_names(self._disk, piece_path(path), parts)
+        return found is not None and self.index.claim(*found)
 
     def take(self, segment: Segment) -> None:
         """Take in the next segment."""
@@ -81,11 +78,10 @@ class RecoveredSubjects:
         """Return the living sequences of each subject in a filed segment."""
         if segment.piece is None:
             return Block.postings(segment)
-        found = read_subjects(self._disk, piece_path(segment.file.path), segment.piece)
-        if found is None:
+        postings = read_postings(self._disk, piece_path(segment.file.path), segment.piece)
+        if postings is None:
             self._read_rows(segment)
             return Block.postings(segment)
-        postings = found[0]
         if len(postings.sequences) > segment.live_count:
             postings = postings.only(segment.lives)
             segment.release(LIVE)

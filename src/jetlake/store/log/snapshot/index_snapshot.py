@@ -26,7 +26,7 @@ from jetlake.store.log.segment import PieceParts, Segment
 
 __all__ = ["FORMAT_VERSION", "IndexSnapshot", "SnapshotWriter", "read_snapshot"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _MAGIC = b"JLIX"
 _HEAD = struct.Struct("<4sHHQQqQQQIIII")
 _SEGMENT = struct.Struct("<IIQQQIIQQQQI")

@@ -1,0 +1,136 @@
+"""The postings in an index piece, in pages with hashes of their own: one subject is found by reading three of them.
+
+A table comes first, which tells the hash of each page, and with which subject each page of the directory begins. The
+pages hold the directory, an entry for each subject, and then the sequences.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+
+from xxhash import xxh3_64_intdigest
+
+from jetlake.store.columns import column_bytes, read_column
+from jetlake.store.index.postings import Posted, Postings
+
+__all__ = ["PostingsPart", "pack_postings", "table_size"]
+
+PAGE = 4096
+_ENTRY = 16
+_ENTRIES_PER_PAGE = PAGE // _ENTRY
+# Behind the last subject: no subject has this number.
+_END = 0xFFFF_FFFF
+
+Read = Callable[[int, int], bytes]
+"""Reads so many bytes at an offset, or fewer where the file ends."""
+
+
+def table_size(subject_count: int, pages_size: int) -> int:
+    """Return how long the table is."""
+    return 8 * -(-pages_size // PAGE) + 4 * -(-_directory_size(subject_count) // PAGE)
+
+
+def pack_postings(postings: Postings) -> tuple[bytes, bytes]:
+    """Return the table and the pages of postings."""
+    count = len(postings.numbers)
+    numbers = postings.numbers + array("I", (_END,))
+    earlier = read_column("I", column_bytes(postings.earlier or array("Q", bytes(8 * count))) + bytes(8))
+    entries = array("I", bytes(_directory_size(count)))
+    entries[::4], entries[1::4] = numbers, postings.starts
+    entries[2::4], entries[3::4] = earlier[::2], earlier[1::2]
+    pages = column_bytes(entries) + column_bytes(postings.sequences)
+    return column_bytes(_hashes(pages)) + column_bytes(numbers[::_ENTRIES_PER_PAGE]), pages
+
+
+def _directory_size(subject_count: int) -> int:
+    return _ENTRY * (subject_count + 1)
+
+
+def _hashes(pages: bytes) -> array[int]:
+    view = memoryview(pages)
+    return array("Q", [xxh3_64_intdigest(view[start : start + PAGE]) for start in range(0, len(pages), PAGE)])
+
+
+class PostingsPart:
+    """The postings in one file, for as long as the file is open.
+
+    Args:
+        read: reads the file.
+        at: where the table begins.
+        size: how long the pages are.
+        table_hash: of the table.
+        subject_count: how many subjects there are.
+        counts_earlier: whether it is known how many sequences were filed before.
+    """
+
+    def __init__(
+        self, read: Read, at: int, size: int, table_hash: int, subject_count: int, *, counts_earlier: bool
+    ) -> None:
+        self._read = read
+        self._size = size
+        self._table_hash = table_hash
+        self._count = subject_count
+        self._counts_earlier = counts_earlier
+        self._table_at = at
+        self._pages_at = at + table_size(subject_count, size)
+        self._hashes: array[int] = array("Q")
+        self._firsts: array[int] = array("I")
+
+    def read_all(self) -> Postings | None:
+        """Return the postings of all subjects; None when something is damaged."""
+        data = self._pages(0, self._size) if self._read_table() else None
+        end = _directory_size(self._count)
+        if data is None or len(data) < end:
+            return None
+        entries = read_column("I", data[:end])
+        earlier = None
+        if self._counts_earlier:
+            halves = array("I", bytes(8 * self._count))
+            halves[::2], halves[1::2] = entries[2:-4:4], entries[3:-4:4]
+            earlier = read_column("Q", column_bytes(halves))
+        return Postings.of_starts(entries[:-4:4], entries[1::4], read_column("Q", data[end:]), earlier)
+
+    def find(self, number: int) -> Posted | None:
+        """Return the postings of one subject; None when something is damaged."""
+        if not self._read_table():
+            return None
+        page = bisect_right(self._firsts, number) - 1
+        if page < 0:
+            return Posted(array("Q"), None)
+        directory_size = _directory_size(self._count)
+        # The entry behind the subject's tells where its sequences end.
+        data = self._pages(page * PAGE, min((page + 1) * PAGE + _ENTRY, directory_size))
+        if data is None:
+            return None
+        entries = read_column("I", data)
+        place = 4 * bisect_left(entries[::4], number)
+        if place + 4 >= len(entries) or entries[place] != number:
+            return Posted(array("Q"), None)
+        start, end = (directory_size + 8 * entries[at] for at in (place + 1, place + 5))
+        sequences = self._pages(start, end)
+        if sequences is None:
+            return None
+        earlier = entries[place + 2] | entries[place + 3] << 32
+        return Posted(read_column("Q", sequences), earlier if self._counts_earlier else None)
+
+    def _read_table(self) -> bool:
+        """Read the table; False when it is damaged."""
+        size = self._pages_at - self._table_at
+        table = self._read(size, self._table_at)
+        if len(table) < size or xxh3_64_intdigest(table) != self._table_hash:
+            return False
+        hashes_size = 8 * -(-self._size // PAGE)
+        self._hashes = read_column("Q", table[:hashes_size])
+        self._firsts = read_column("I", table[hashes_size:])
+        return True
+
+    def _pages(self, start: int, end: int) -> bytes | None:
+        """Return the bytes from one place to another; None when a page that they are on is damaged."""
+        first, last = start // PAGE, -(-end // PAGE)
+        begin = first * PAGE
+        data = self._read(min(last * PAGE, self._size) - begin, self._pages_at + begin)
+        if start > end or _hashes(data) != self._hashes[first:last]:
+            return None
+        return data[start - begin : end - begin]
