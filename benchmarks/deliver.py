@@ -33,6 +33,7 @@ PAYLOAD = b"x" * 128
 BIN = Path(sys.executable).parent
 COMMANDS = {"nats-server": [str(BIN / "nats-server")], "jetlake": [str(BIN / "jetlake"), "serve"]}
 
+_PING = b"PING\r\n"
 _ACK_SUBJECT = re.compile(rb"\$JS\.ACK\.\S+")
 
 
@@ -84,8 +85,17 @@ class Client:
     def _read_until(self, end: bytes) -> bytes:
         data = b""
         while end not in data:
-            data += self._socket.recv(65536)
+            data += self._receive()
         return data
+
+    def _receive(self) -> bytes:
+        """What there is to read, without a PING behind it, which is answered."""
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise SystemExit("the server closed the connection")
+        if data.endswith(_PING):
+            self._socket.sendall(b"PONG\r\n")
+        return data.removesuffix(_PING)
 
     def request(self, subject: str, body: object = None) -> dict[str, object]:
         """One API request and its JSON answer."""
@@ -93,7 +103,7 @@ class Client:
         self._socket.sendall(b"PUB %b _INBOX.b.1 %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
         data = b""
         while True:
-            data += self._socket.recv(65536)
+            data += self._receive()
             start = data.find(b"MSG _INBOX.b.1 2 ")
             end = data.find(b"\r\n", start)
             if start >= 0 and end >= 0:
@@ -122,7 +132,7 @@ class Client:
         self._socket.sendall(data)
         answers = b""
         while answers.count(b"MSG _INBOX.b.9 ") < count or not answers.endswith(b"}\r\n"):
-            answers += self._socket.recv(65536)
+            answers += self._receive()
 
     def state(self, stream: str) -> dict[str, int]:
         return self.request(f"$JS.API.STREAM.INFO.{stream}")["state"]  # type: ignore[return-value]
@@ -139,7 +149,7 @@ class Client:
         self._socket.sendall(ask)
         data = b""
         while data.count(b" $JS.ACK.") < count or not data.endswith(b"\r\n"):
-            data += self._socket.recv(1 << 20)
+            data += self._receive()
         return [bytes(subject) for subject in _ACK_SUBJECT.findall(data)]
 
     def publish(self, subjects: list[bytes]) -> None:

@@ -11,6 +11,7 @@ from jetlake.server.engine.consumer.acks.ack_handler import AckHandler
 from jetlake.server.engine.consumer.acks.ack_tracker import AckTracker
 from jetlake.server.engine.consumer.committed_journal import CommittedJournal
 from jetlake.server.engine.consumer.cursor import Cursor
+from jetlake.server.engine.consumer.first_deliveries import FirstDeliveries
 from jetlake.server.engine.consumer.replay import Replay
 from jetlake.server.engine.routing.account import Message
 from jetlake.server.engine.stream.batch_release import BatchRelease
@@ -90,26 +91,13 @@ class Feed:
         """Return whether visible messages may follow from this sequence on."""
         return next_sequence <= self._release.visible_sequence
 
-    def frame_run(self, messages: list[StoredMessage]) -> list[Message]:
+    def frame_run(self, messages: list[StoredMessage]) -> FirstDeliveries:
         """Make first deliveries of the next messages."""
         if self._headers_only:
-            return [self.frame(message, index) for index, message in enumerate(messages)]
-        template = self._first_ack
-        consumer_sequence, pending = self._tracker.delivered_consumer, self._cursor.pending
-        run: list[Message] = []
-        append = run.append
-        for message in messages:
-            consumer_sequence += 1
-            pending -= 1
-            append(
-                (
-                    message.subject,
-                    template % (message.sequence, consumer_sequence, message.time_ns, pending),
-                    message.header,
-                    message.payload,
-                )
-            )
-        return run
+            messages = [_without_payload(message) for message in messages]
+        return FirstDeliveries(
+            messages, self._first_ack, self._tracker.delivered_consumer + 1, self._cursor.pending - 1
+        )
 
     def frame(self, message: StoredMessage, index: int) -> Message:
         """Make the first delivery of the message at that place of a run."""
@@ -119,10 +107,9 @@ class Feed:
         """Make the `count`-th delivery of a message, the `nth` from now on; `pending` messages come after it."""
         consumer_sequence = self._tracker.delivered_consumer + nth
         numbers = b"%d.%d.%d.%d.%d" % (count, message.sequence, consumer_sequence, message.time_ns, max(pending, 0))
-        header, payload = message.header, message.payload
         if self._headers_only:
-            header, payload = append_pair(header, _MESSAGE_SIZE, b"%d" % len(payload)), b""
-        return message.subject, self._ack_prefix + numbers, header, payload
+            message = _without_payload(message)
+        return message.subject, self._ack_prefix + numbers, message.header, message.payload
 
     def delivered(self, sequences: list[int], next_sequence: int, now_ns: int) -> None:
         """Record first deliveries; the cursor moves to `next_sequence`."""
@@ -190,6 +177,12 @@ class Feed:
         self.last_delivered_ns = now_ns
         count = tracker.deliver_again(sequence, now_ns)
         self._journal.redelivered(tracker.delivered_consumer, sequence, now_ns, count)
+
+
+def _without_payload(message: StoredMessage) -> StoredMessage:
+    """Return a message as a consumer of headers only gets it: the payload's size is a header."""
+    header = append_pair(message.header, _MESSAGE_SIZE, b"%d" % len(message.payload))
+    return StoredMessage(message.sequence, message.time_ns, message.subject, header, b"")
 
 
 def size_of(message: Message) -> int:

@@ -14,7 +14,7 @@ from jetlake.server.engine.routing.remote import Remote
 from jetlake.server.engine.routing.route import Member, Route, is_congested
 from jetlake.server.engine.routing.subscription import Message, Relay, Subscriber, Subscription
 
-__all__ = ["Account", "JetStreamGate", "Message", "RoutingStats", "Watch"]
+__all__ = ["Account", "JetStreamGate", "Message", "MessageRun", "RoutingStats", "Watch"]
 
 
 class JetStreamGate(Protocol):
@@ -30,6 +30,18 @@ class JetStreamGate(Protocol):
 
     def subjects(self) -> list[bytes]:
         """List the subjects below `$JS.` that are handled here and that other servers may want to know."""
+        ...
+
+
+class MessageRun(Protocol):
+    """Messages to one address that are encoded together, without a value for each of them."""
+
+    def messages(self) -> list[Message]:
+        """Return the messages one by one."""
+        ...
+
+    def encode(self, sid: bytes, *, headers: bool) -> tuple[list[bytes], int]:
+        """Return the frames for a subscription, and the size of their payloads and, where it takes any, headers."""
         ...
 
 
@@ -239,6 +251,14 @@ class Account(Routing):
                 return
 
     # Delivery in runs
+
+    def send_run_to(self, address: bytes, run: MessageRun) -> None:
+        """Deliver a run to the subscribers of `address`, encoded at once for the usual one: a lone subscription."""
+        taker = self.route(address).lone
+        if taker is None or taker.max or taker.admits is not None:
+            self.send_to(address, run.messages())
+        else:
+            _send_frames(taker, *run.encode(taker.sid, headers=taker.subscriber.headers))
 
     def send_to(self, address: bytes, messages: list[Message], origin: Subscriber | None = None) -> int:
         """Deliver a run of messages to the subscribers of `address`; each frame carries the message's own subject.

@@ -263,6 +263,42 @@ def test_send_to_keeps_the_messages_own_subjects(account):
     assert account.send_to(b"_INBOX.2", run) == 0
 
 
+class Run:
+    """Two messages, as a run that notes for whom it was encoded."""
+
+    encoded: list[tuple[bytes, bool]] = []
+
+    def messages(self):
+        return [(b"s.1", b"", b"", b"one"), (b"s.2", b"", b"", b"two")]
+
+    def encode(self, sid, *, headers):
+        self.encoded = [*self.encoded, (sid, headers)]
+        return [b"first", b"second"], 6
+
+
+def test_a_run_is_encoded_for_a_lone_subscription_and_counted(account):
+    peer, run = Peer(), Run()
+    subscription = account.subscribe(b"in", b"7", peer)
+    account.send_run_to(b"in", run)
+    assert (peer.take(), run.encoded) == (b"firstsecond", [(b"7", True)])
+    assert (subscription.delivered, peer.out_msgs, peer.out_bytes) == (2, 2, 6)
+
+
+def test_a_run_goes_message_by_message_where_one_may_be_left_out_or_several_listen(account):
+    run, ending, permitted = Run(), Peer(), Peer()
+    account.unsubscribe(account.subscribe(b"ending", b"1", ending), 1)
+    account.send_run_to(b"ending", run)
+    assert ending.take() == b"MSG s.1 1 3\r\none\r\n"
+    account.subscribe(b"permitted", b"2", permitted).admits = lambda subject, _reply: subject == b"s.2"
+    account.send_run_to(b"permitted", run)
+    assert permitted.take() == b"MSG s.2 2 3\r\ntwo\r\n"
+    account.subscribe(b"permitted", b"3", ending)
+    account.send_run_to(b"permitted", run)
+    assert ending.take().count(b"MSG") == 2
+    account.send_run_to(b"nowhere", run)
+    assert not run.encoded
+
+
 def test_send_to_says_how_many_a_subscription_near_its_end_took(account):
     peer = Peer()
     subscription = account.subscribe(b"in", b"1", peer)

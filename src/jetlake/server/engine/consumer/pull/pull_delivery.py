@@ -248,18 +248,18 @@ class PullDelivery:
                 return len(self.queue) > 0
             del messages[len(takers) :]
             next_sequence = messages[-1].sequence + 1
-        frames = feed.frame_run(messages)
+        run = feed.frame_run(messages)
         first = takers[0]
         if takers.count(first) == len(takers) or len({taker.reply for taker in takers}) == 1:
-            self._account.send_to(first.reply, frames)
+            self._account.send_run_to(first.reply, run)
             if self._lost_clients is not None:
                 self._lost_clients.delivered(first.reply, [message.sequence for message in messages])
         else:
             by_reply: dict[bytes, list[Message]] = {}
-            for taker, frame in zip(takers, frames, strict=True):
+            for taker, frame in zip(takers, run.messages(), strict=True):
                 by_reply.setdefault(taker.reply, []).append(frame)
-            for reply, run in by_reply.items():
-                self._account.send_to(reply, run)
+            for reply, frames in by_reply.items():
+                self._account.send_to(reply, frames)
             if self._lost_clients is not None:
                 for taker, message in zip(takers, messages, strict=True):
                     self._lost_clients.delivered(taker.reply, (message.sequence,))

@@ -186,7 +186,7 @@ class PushDelivery:
             self._schedule.wait_for_messages()
             return False
         if self._flow_control is None and self._rate_limit is None and not feed.is_paced:
-            outbox += feed.frame_run(messages)
+            outbox += feed.frame_run(messages).messages()
         else:
             taken = self._put_each(outbox, messages, now_ns)
             if taken < len(messages):
