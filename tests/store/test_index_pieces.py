@@ -622,3 +622,28 @@ def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch):
     assert sum(read) / len(read) < 4096
     assert max(read) < 20_000, "a page of the directory, pages of one subject's sequences"
     assert cache.bytes < 5 * 10_000, "which rows live, and no more"
+
+
+@pytest.mark.parametrize("answers", range(6))
+@pytest.mark.parametrize("count", [100, 2500])
+def test_what_a_purge_removes_is_logged_though_the_disk_stops_answering_in_its_middle(count, answers):
+    disk = FaultyDisk(Random(1))
+    store = open_store(disk, segment_bytes=count * 10)
+    fill(store, count)
+    while store.compact_step():
+        pass
+    reads = []
+
+    def fault(operation, path):
+        if operation in ("read", "open") and path.suffix in (".idx", ".seg"):
+            reads.append(path)
+            if len(reads) > answers:
+                raise OSError(errno.EIO, "as asked", str(path))
+
+    disk.fault = fault
+    assert store.purge(below=count // 2) == count // 2 - 1
+    disk.fault = None
+    store.flush()
+    store.sync()
+    disk.kill()
+    assert open_store(disk, segment_bytes=count * 10).first_sequence == count // 2

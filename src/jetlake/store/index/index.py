@@ -355,8 +355,9 @@ class Index(Generic[BlockType]):
         for block in [block for block in self.blocks if block.first < sequence and block.live_count]:
             end = block.row_at_or_after(sequence)
             try:
-                # Read first: columns that have to be read anew may show that messages are lost.
-                sizes = block.sizes[:end] if keeps_some else None
+                # Read first: columns that have to be read anew may show that messages are lost. And together, since
+                # whatever else is read may take their place in memory.
+                columns = (block.sizes[:end], block.subject_ids[:end]) if keeps_some else None
             except StoreError:
                 for row in block.live_rows(0, end):
                     self._kill_unread(block, row)
@@ -367,12 +368,13 @@ class Index(Generic[BlockType]):
             live = block.live[start:end]
             count = block.count_live(0, end)
             is_emptied = count == block.live_count
-            size = block.live_bytes if is_emptied or sizes is None else sum(compress(sizes[start:end], live))
-            if keeps_some and block.filed is not None:
-                below = min(sequence, block.last_row_sequence + 1)
-                self.subjects.remove_filed(Counter(compress(block.subject_ids[start:end], live)), below)
-            elif keeps_some:
-                numbers.update(compress(block.subject_ids[start:end], live))
+            size = block.live_bytes if is_emptied or columns is None else sum(compress(columns[0][start:], live))
+            if columns is not None:
+                gone = compress(columns[1][start:], live)
+                if block.filed is None:
+                    numbers.update(gone)
+                else:
+                    self.subjects.remove_filed(Counter(gone), min(sequence, block.last_row_sequence + 1))
             block.live[start:end] = bytes(end - start)
             block.live_count -= count
             block.live_bytes -= size
