@@ -424,3 +424,39 @@ def test_the_end_of_a_segment_that_was_rewritten_since_the_snapshot_is_missed(cu
     assert not set(sequences(store)) & set(held)
     assert held[-1] in store.lost
     assert store.lost[0] > held[0]
+
+
+@pytest.mark.parametrize(("loss", "seed"), [("torn", 1), ("rewritten", 0), ("rewritten", 1)])
+def test_a_batch_of_which_a_part_was_removed_stays_when_a_power_cut_takes_what_was_not_synced(
+    loss: str, seed: int
+) -> None:
+    world = World(seed)
+    store = world.open()
+    store.begin_group(2)
+    for payload in (b"1" * 100, b"2" * 100):
+        store.append(b"s", b"", payload, 1)
+    store.flush()
+    store.sync()
+    store.remove(1)
+    fill(store, 10)
+    while store.compact_step():
+        pass
+    # The segment that tells of the removal goes too.
+    for sequence in range(3, 10):
+        store.remove(sequence)
+    fill(store, 5)
+    while store.compact_step():
+        pass
+    assert world.segments()[0] == FOLDER / "0000000002.seg"
+    if loss == "torn":
+        world.disk.put(LIST, world.disk.content(LIST) + b"torn")
+    else:
+        # Something is lost, so that the list is written anew.
+        store._lost.add([16], 1)
+        store.append(b"s", b"", b"", 1)
+        store.flush()
+        store.sync()
+        world.disk.cut_power()
+    for name in ("mark", "index"):
+        world.disk.remove(FOLDER / name)
+    assert 2 in sequences(world.open())

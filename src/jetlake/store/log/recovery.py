@@ -482,9 +482,11 @@ class _Recovery:
         if self._torn_bytes and not mark.key:
             # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
             found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
+        # A segment is listed when all before it is safe.
+        newest = max(self._listed.values(), default=1) if self._listed is not None else 1
+        safe_sequence = max(mark.synced, self._known_sequence, newest - 1)
         if mark.key:
-            newest = max(self._listed.values(), default=1) if self._listed is not None else 1
-            found.safe_sequence = max(mark.synced, self._known_sequence, newest - 1)
+            found.safe_sequence = safe_sequence
         position = self._position
         safe = max(mark.synced, self._open_damage)
         if position < safe:
@@ -494,7 +496,7 @@ class _Recovery:
         position = max(position, safe)
         if position < found.last_sequence:
             found.dropped = (position + 1, found.last_sequence)
-        found.incomplete = incomplete_groups(self._links, self._was_safe, above=max(mark.synced, self._known_sequence))
+        found.incomplete = incomplete_groups(self._links, self._was_safe, above=safe_sequence)
 
     def _was_safe(self, sequence: int) -> bool:
         """Return whether a sequence must have been synced: removed, or in a segment removed, rewritten or filed."""

@@ -100,11 +100,7 @@ class SegmentList:
             data = read_file(self._disk, self._path)
         except OSError:
             return None
-        if (
-            len(data) < _HEADER_SIZE
-            or (len(data) - _HEADER_SIZE) % _ENTRY_SIZE
-            or not _is_good(data, 0, _HEADER.size, 0)
-        ):
+        if len(data) < _HEADER_SIZE or not _is_good(data, 0, _HEADER.size, 0):
             return None
         magic, version, _, key = _HEADER.unpack_from(data)
         if (magic, version) != (_MAGIC, FORMAT_VERSION):
@@ -112,9 +108,13 @@ class SegmentList:
         segments: dict[int, int] = {}
         ends: dict[int, int] = {}
         lost: list[Range] = []
-        for offset in range(_HEADER_SIZE, len(data), _ENTRY_SIZE):
-            if not _is_good(data, offset, _ENTRY.size, key):
-                return None
+        offsets = range(_HEADER_SIZE, len(data), _ENTRY_SIZE)
+        good = [_is_good(data, offset, _ENTRY.size, key) for offset in offsets]
+        count = good.index(False) if False in good else len(good)
+        if any(good[count:]):
+            return None
+        # A power cut may tear what was appended last: news of segments that are there, for which nobody waits.
+        for offset in offsets[:count]:
             number, kind, first, last = _ENTRY.unpack_from(data, offset)
             if kind == _BEGUN:
                 segments[number] = first
@@ -126,7 +126,8 @@ class SegmentList:
                 lost.append((first, last))
         self._key, self._segments, self._ends, self._lost, self._size = key, segments, ends, lost, len(data)
         # One that mostly tells of what is gone is worth writing anew.
-        self._is_whole = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
+        is_short = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
+        self._is_whole = is_short and count == len(good)
         return Listed(key, dict(segments), dict(ends), lost)
 
     def use(self, key: int, segments: dict[int, int], lost: list[Range]) -> None:
@@ -203,7 +204,7 @@ class SegmentList:
             if change.segments is None:
                 size = self._append(change)
             else:
-                size = self._write_anew(change.segments, change.lost, change.is_urgent)
+                size = self._write_anew(change.segments, change.lost)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 self._give_up(change.number)
@@ -230,12 +231,13 @@ class SegmentList:
             self._name_is_safe = True
         return self._size + len(data)
 
-    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range], is_urgent: bool) -> int:
+    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range]) -> int:
         entries = [_ENTRY.pack(number, _BEGUN, first, end) for number, first, end in segments]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
         data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
-        replace_file(self._disk, self._path, data, durable=is_urgent)
-        self._name_is_safe = is_urgent
+        # Whole after a power cut: without it nobody could tell which segments were removed.
+        replace_file(self._disk, self._path, data)
+        self._name_is_safe = True
         return len(data)
 
     def _sealed_entries(self, entries: list[bytes], offset: int = _HEADER_SIZE) -> bytes:
@@ -264,5 +266,5 @@ def _sealed(body: bytes, offset: int, key: int) -> bytes:
 
 
 def _is_good(data: bytes, offset: int, size: int, key: int) -> bool:
-    body = data[offset : offset + size]
-    return data[offset + size : offset + size + _HASH.size] == _sealed(body, offset, key)[size:]
+    sealed = data[offset : offset + size + _HASH.size]
+    return sealed == _sealed(sealed[:size], offset, key)
