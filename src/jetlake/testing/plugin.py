@@ -2,7 +2,7 @@
 
 It is there as soon as jetlake is installed. A plain `def` test gets the names of `jetlake.blocking`, and a server in a
 thread of its own; an `async def` test gets the asyncio ones, and a server in the test's own loop, which pytest-asyncio
-runs. A test that asks for `jetlake_clock` gets a server whose time stands still until the test moves it.
+or anyio runs. A test that asks for `jetlake_clock` gets a server whose time stands still until the test moves it.
 
 With `--jetlake-real` the same tests run on a nats-server, whose time cannot be moved: tests with `jetlake_clock` are
 skipped there, with that reason.
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -29,6 +30,12 @@ _HOW_TO_MARK = (
     "is an `async def` test that no plugin runs: install pytest-asyncio, and mark the test with @pytest.mark.asyncio "
     "or set asyncio_mode = auto in pytest's configuration; or write a plain `def` test, which gets the blocking names"
 )
+_HOW_TO_CHOOSE = (
+    "runs on trio, and jetlake on asyncio alone: let the fixture `anyio_backend` return 'asyncio', or write a plain "
+    "`def` test, which gets the blocking names"
+)
+_ANYIO = "anyio"
+_LOOP_SCOPES = ("function", "class", "module", "package", "session")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,28 +49,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def async_fixture(function: Any) -> Any:
-    """Return a fixture that pytest-asyncio runs; where that is missing, one that says so when it is used."""
+def in_every_loop(function: Any) -> Any:
+    """Register an async fixture once for each loop that a test may run in, as NAME_LOOP."""
+    for loop in (_ANYIO, *_LOOP_SCOPES):
+        name = f"{function.__name__}_{loop}"
+        globals()[name] = _fixture_in(loop, name, function)
+    return function
+
+
+def _fixture_in(loop: str, name: str, function: Any) -> Any:
+    # A function of its own for each, since pytest-asyncio notes the scope of the loop on the function.
+    own = FunctionType(function.__code__, function.__globals__, name)
+    if loop == _ANYIO:
+        return pytest.fixture(own)
     try:
-        from pytest_asyncio import fixture
+        import pytest_asyncio
     except ImportError:
 
-        @pytest.fixture(name=function.__name__)
+        @pytest.fixture(name=name)
         def missing(request: pytest.FixtureRequest) -> None:
             pytest.fail(f"{request.node.nodeid} {_HOW_TO_MARK}", pytrace=False)
 
         return missing
-    return fixture(function)
+    if "loop_scope" not in inspect.signature(pytest_asyncio.fixture).parameters:
+        return pytest_asyncio.fixture(own)  # Before 0.24 every test had a loop of its own.
+    return pytest_asyncio.fixture(own, loop_scope=cast("Any", loop))
 
 
-def runs_in_a_loop(request: pytest.FixtureRequest) -> bool:
-    """Return whether pytest-asyncio runs the test; an `async def` test that nobody runs fails, with what to set."""
-    test = getattr(request, "function", None)
-    if not inspect.iscoroutinefunction(test):
-        return False
-    if request.node.get_closest_marker("asyncio") is None:
+def loop_of(request: pytest.FixtureRequest) -> str | None:
+    """Return the loop that the test runs in: the scope of pytest-asyncio's, or anyio's; None for a plain test.
+
+    An `async def` test that nobody runs fails, with what to set; so does one that anyio runs on trio.
+    """
+    if not inspect.iscoroutinefunction(getattr(request, "function", None)):
+        return None
+    mark = request.node.get_closest_marker("asyncio")
+    if mark is not None:
+        return mark.kwargs.get("loop_scope") or _default_loop_scope(request.config)
+    if "anyio_backend" not in request.fixturenames:
         pytest.fail(f"{request.node.nodeid} {_HOW_TO_MARK}", pytrace=False)
-    return True
+    if request.getfixturevalue("anyio_backend_name") != "asyncio":
+        pytest.fail(f"{request.node.nodeid} {_HOW_TO_CHOOSE}", pytrace=False)
+    return _ANYIO
+
+
+def _default_loop_scope(config: pytest.Config) -> str:
+    try:
+        return str(config.getini("asyncio_default_test_loop_scope") or "function")
+    except ValueError:  # Before 0.26 there was no such option.
+        return "function"
 
 
 @pytest.fixture
@@ -80,7 +114,7 @@ def _clock(request: pytest.FixtureRequest) -> ManualClock | None:
     return request.getfixturevalue("jetlake_clock") if "jetlake_clock" in request.fixturenames else None
 
 
-@async_fixture
+@in_every_loop
 async def _jetlake_loop_server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     from jetlake.server import Server
 
@@ -118,12 +152,13 @@ def jetlake_server(request: pytest.FixtureRequest) -> Server | blocking.Server |
     if request.config.getoption("--jetlake-real"):
         name = "_jetlake_real_server"
     else:
-        name = "_jetlake_loop_server" if runs_in_a_loop(request) else "_jetlake_thread_server"
+        loop = loop_of(request)
+        name = f"_jetlake_loop_server_{loop}" if loop else "_jetlake_thread_server"
     server: Server | blocking.Server | RealServer = request.getfixturevalue(name)
     return server
 
 
-@async_fixture
+@in_every_loop
 async def _jetlake_loop_client(jetlake_server: Server | RealServer) -> AsyncIterator[Client]:
     import jetlake
     from jetlake.server import Server
@@ -146,8 +181,10 @@ def _jetlake_thread_client(jetlake_server: blocking.Server) -> Iterator[blocking
 @pytest.fixture
 def jetlake_client(request: pytest.FixtureRequest) -> Client | blocking.Client:
     """A client connected to `jetlake_server`: a blocking one for a plain `def` test."""
-    name = "_jetlake_loop_client" if runs_in_a_loop(request) else "_jetlake_thread_client"
-    client: Client | blocking.Client = request.getfixturevalue(name)
+    loop = loop_of(request)
+    client: Client | blocking.Client = request.getfixturevalue(
+        f"_jetlake_loop_client_{loop}" if loop else "_jetlake_thread_client"
+    )
     return client
 
 

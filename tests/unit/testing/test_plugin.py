@@ -96,6 +96,31 @@ async def test_unmarked(jetlake_js):
 """
 
 
+LOOPS = """
+import pytest
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_loop_of_the_module(jetlake_js):
+    await jetlake_js.create_stream("MINE")
+
+@pytest.mark.asyncio
+async def test_the_loop_of_the_session(jetlake_js, jetlake_clock):
+    await jetlake_js.create_stream("MINE")
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_the_loop_of_anyio(jetlake_js):
+    await jetlake_js.create_stream("MINE")
+"""
+
+
+def test_the_server_runs_in_the_loop_of_the_test(pytester):
+    pytester.makepyfile(LOOPS)
+    result = pytester.runpytest_subprocess("-q", "-o", "asyncio_default_test_loop_scope=session")
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*anyio?trio? runs on trio, and jetlake on asyncio alone*"])
+
+
 def test_plain_tests_get_the_blocking_names(pytester):
     pytester.makepyfile(PLAIN + CLOCK)
     pytester.runpytest_subprocess("-q", "-p", "no:asyncio").assert_outcomes(passed=2)
