@@ -298,12 +298,12 @@ def test_what_is_written_to_a_compressed_file_and_synced_is_safe(seed: int) -> N
     tidy(store)
     store.close()
     path = compressed(disk)[0]
-    file = LogFile(disk, path)
+    file = LogFile(disk, path.parent, path.name)
     size = file.data_size()
     file.write(b"more", size)
     disk.sync(file.open())
     disk.cut_power()
-    assert LogFile(disk, path).read(4, size) == b"more"
+    assert LogFile(disk, path.parent, path.name).read(4, size) == b"more"
 
 
 def refuse(disk: FaultyDisk, *operations: str) -> None:

@@ -72,7 +72,7 @@ class Log:
         before_sync: Callable[[], None],
     ) -> None:
         active = index.active
-        self.folder = active.file.path.parent
+        self.folder = active.file.folder
         self.removals = Removals()
         self.dead: list[Segment] = []
         self.written_bytes = 0

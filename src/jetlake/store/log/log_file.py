@@ -80,22 +80,28 @@ class LogFile:
 
     Attributes:
         disk: where the file is.
-        path: the file's name there.
+        folder, name: which file there.
         handle: None while the file is not open.
         tail: the newest written bytes, kept in memory.
         blocks: the blocks of a compressed file, while it is open.
         ahead: the file's length, if zeros follow what is written; 0 when that is not known.
     """
 
-    __slots__ = ("ahead", "blocks", "disk", "handle", "path", "tail")
+    __slots__ = ("ahead", "blocks", "disk", "folder", "handle", "name", "tail")
 
-    def __init__(self, disk: Disk, path: Path) -> None:
+    def __init__(self, disk: Disk, folder: Path, name: str) -> None:
         self.disk = disk
-        self.path = path
+        self.folder = folder
+        self.name = name
         self.handle: int | None = None
         self.tail = Tail()
         self.blocks: CompressedBlocks | None = None
         self.ahead = 0
+
+    @property
+    def path(self) -> Path:
+        """The file's whole name; of thousands of files, few are opened."""
+        return self.folder / self.name
 
     def create(self) -> None:
         """Open an empty file of this name, unless the file is open."""
@@ -169,7 +175,7 @@ class LogFile:
         if self.blocks is None:
             return
         content = self.read(self.blocks.size, 0)
-        aside = self.path.with_name(self.path.name + SECOND_ASIDE_SUFFIX)
+        aside = self.folder / (self.name + SECOND_ASIDE_SUFFIX)
         handle = self.disk.open(aside, create=True)
         try:
             self.disk.truncate(handle, 0)
@@ -178,7 +184,7 @@ class LogFile:
         finally:
             self.disk.close(handle)
         self.disk.replace(aside, self.path)
-        self.disk.sync_folder(self.path.parent)
+        self.disk.sync_folder(self.folder)
         self.close()
 
     def read(self, size: int, offset: int) -> bytes:

@@ -213,7 +213,7 @@ class _Recovery:
                 self._note_absent(known, set(), lost=number > min(self._files, default=0))
             return None
         if known is not None:
-            known.file.path = self._folder / file.name
+            known.file.name = file.name
         if (known is None or known.filed is None) and (segment := self._by_piece(file, known)) is not None:
             return segment
         as_known = known is not None and self._is_as_known(known)
@@ -361,7 +361,7 @@ class _Recovery:
     def _new(self, file: SegmentFile, first: int) -> Segment:
         number = file.header.number if file.header is not None else file.number
         segment = Segment(self._disk, self._folder, self._found.key, number, first)
-        segment.file.path = self._folder / file.name
+        segment.file.name = file.name
         if file.header is not None:
             segment.first = file.header.first_sequence
             segment.generation = file.header.generation

@@ -158,7 +158,7 @@ class Segment(Block):
 
     def __init__(self, disk: Disk, folder: Path, key: int, number: int, first: int) -> None:
         super().__init__(first)
-        self.file = LogFile(disk, folder / segment_name(number))
+        self.file = LogFile(disk, folder, segment_name(number))
         self.key = key
         self.number = number
         self.seed = seed_of(key, number)

@@ -59,7 +59,7 @@ class Rewrite:
         self._new_sequences: array[int] = array("Q")
         self._foreign: list[Range] = []
         self._size = self._digest = 0
-        self._aside = segment.file.path.with_name(segment.file.path.name + ASIDE_SUFFIX)
+        self._aside = segment.file.folder / (segment.file.name + ASIDE_SUFFIX)
         self._handle: int | None = None
         self._lock = threading.Lock()  # whoever takes the handle closes it
 

@@ -209,7 +209,7 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
     live_count, live_bytes, tombstones_low, tombstones_high, digest, last_sequence, *more = more
     first_time_ns, newest_time_ns, last_time_ns, _, tombstone_count, live_size, *_ = more
     segment = Segment(disk, segment_path.parent, key, number, first)
-    segment.file.path = segment_path
+    segment.file.name = segment_path.name
     segment.generation = generation
     segment.size = segment.end = size
     segment.high_water = high_water
