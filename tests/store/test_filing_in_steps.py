@@ -213,3 +213,18 @@ def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: 
     world.store = world.open()
     for _ in range(10):
         world.check()
+
+
+def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
+    world = World(1)
+    world.names = 2
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    rows = world.store._index.blocks[0].row_count
+    steps = 0
+    while not world.store._index.subjects.filed.blocks:
+        assert world.store._filing.go_on()
+        steps += 1
+    assert steps > rows / 5 + 6, "rows, subjects, and each part of the piece by itself"
+    world.check()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import compress
 
@@ -17,7 +16,9 @@ from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.pieces.index_piece import (
     Names,
+    PieceContent,
     find_posted,
+    pack_in_steps,
     piece_path,
     read_columns,
     read_place,
@@ -26,32 +27,33 @@ from jetlake.store.log.pieces.index_piece import (
 )
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
-from jetlake.store.steps import sort_in_steps
+from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
 
 __all__ = ["Filing"]
 
 _PARTS = (COLUMNS, LIVE, POSTINGS)
 _ROW_BYTES = 20
-_ROWS_PER_STEP = 16384
+_ROWS_PER_STEP = 8192
 _SORTED_AT_ONCE = 65536
 _SUBJECTS_PER_STEP = 4096
 
 
 class _Draft:
-    """The postings of a full segment, gathered in steps while its messages may be removed.
+    """The piece of a full segment, made in steps while messages of the segment may be removed.
 
     Attributes:
-        names: of the subjects, in the order of the postings.
         mask: of the subjects.
+        postings: a message that was removed since the beginning may be among them.
+        content: of the piece; None until all steps are taken.
     """
 
     def __init__(self, segment: Segment, index: Index[Segment]) -> None:
         self.segment = segment
-        self.names = Names()
         self.mask = bytearray(MASK_BYTES)
+        self.postings = Postings(array("I"), array("I"), array("Q"), array("Q"))
+        self.content: PieceContent | None = None
         self._generation = segment.generation
-        self._parts: list[Postings] = []
-        self._steps = self._gather(index)
+        self._steps = self._make(index)
 
     def holds(self, segment: Segment) -> bool:
         """Return whether the draft is of this segment, as it is now.
@@ -61,40 +63,51 @@ class _Draft:
         """
         return self.segment is segment and self._generation == segment.generation and segment.live_count > 0
 
-    def go_on(self) -> bool:
-        """Take a step; True when all is gathered."""
-        return next(self._steps, True) is not None
+    def go_on(self) -> None:
+        """Take a step."""
+        next(self._steps, None)
 
-    def _gather(self, index: Index[Segment]) -> Iterator[None]:
+    def _make(self, index: Index[Segment]) -> Steps[None]:
         segment = self.segment
-        found: set[int] = set()
+        found: list[int] = []
         for start in range(0, segment.row_count, _ROWS_PER_STEP):
             end = start + _ROWS_PER_STEP
-            found.update(compress(segment.subject_ids[start:end], segment.live[start:end]))
-            if len(found) > _SUBJECTS_PER_STEP:
-                yield
-        numbers = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(list(found)))
-        for start in range(0, len(numbers), _SUBJECTS_PER_STEP):
-            if len(numbers) > _SUBJECTS_PER_STEP:
-                yield
+            found += sorted(set(compress(segment.subject_ids[start:end], segment.live[start:end])))
+            yield
+        # Of few sorted runs, which are merged quickly.
+        found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
+        names = Names()
+        parts: list[Postings] = []
+        before = -1
+        for group in in_groups(found, _subjects_per_step(len(found), segment.live_count)):
+            yield
+            numbers = sorted({*group} - {before})
+            before = group[-1]
             # A number may be another subject's by now, which has nothing here.
-            group = numbers[start : start + _SUBJECTS_PER_STEP]
-            part, names = index.subjects.postings_below(group, index.last_of(segment) + 1)
+            part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
             add_to_mask(self.mask, part.numbers)
-            self.names.extend(names)
-            self._parts.append(part)
+            names.extend(group_names)
+            parts.append(part)
+        yield
+        self.postings = _joined(parts)
+        self.content = yield from pack_in_steps(segment, self.postings, names)
 
-    def postings(self) -> Postings:
-        """Return the postings; a message that was removed since the beginning may be among them."""
-        numbers, counts = array("I"), array("I")
-        sequences, earlier = array("Q"), array("Q")
-        for part in self._parts:
-            assert part.earlier is not None
-            numbers += part.numbers
-            counts += part.counts
-            sequences += part.sequences
-            earlier += part.earlier
-        return Postings(numbers, counts, sequences, earlier)
+
+def _subjects_per_step(subjects: int, rows: int) -> int:
+    """Return how many subjects are gathered in a step, so that they have a bounded number of rows on average."""
+    return max(min(_SUBJECTS_PER_STEP, _ROWS_PER_STEP * subjects // max(rows, 1)), 1)
+
+
+def _joined(parts: list[Postings]) -> Postings:
+    numbers, counts = array("I"), array("I")
+    sequences, earlier = array("Q"), array("Q")
+    for part in parts:
+        assert part.earlier is not None
+        numbers += part.numbers
+        counts += part.counts
+        sequences += part.sequences
+        earlier += part.earlier
+    return Postings(numbers, counts, sequences, earlier)
 
 
 class Filing:
@@ -141,8 +154,8 @@ class Filing:
             if not segment.is_damaged and not self._is_held_back(segment):
                 self._without_piece.remove(segment)
                 postings = Block.postings(segment)
-                names = self._index.subjects.names
-                if not self._write(segment, postings, Names(map(names.__getitem__, postings.numbers))):
+                names = Names(map(self._index.subjects.names.__getitem__, postings.numbers))
+                if not self._write(segment, finish(pack_in_steps(segment, postings, names))):
                     self._without_piece.append(segment)
                 return True
         oldest = self._oldest_in_memory()
@@ -151,27 +164,27 @@ class Filing:
             return False
         if self._draft is None or not self._draft.holds(oldest):
             self._draft = _Draft(oldest, self._index)
-        if self._draft.go_on():
-            if self._is_held_back(oldest):
-                return False
-            self._file(self._draft)
-            self._draft = None
+        content = self._draft.content
+        if content is None:
+            self._draft.go_on()
+            return True
+        if self._is_held_back(oldest):
+            return False
+        self._file(self._draft, content)
+        self._draft = None
         return True
 
-    def _file(self, draft: _Draft) -> None:
+    def _file(self, draft: _Draft, content: PieceContent) -> None:
         """Begin to file the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
         segment = draft.segment
-        postings = draft.postings()
         segment.loader = self
         segment.become_filed(bytes(draft.mask))
         if segment.is_damaged:
             self._without_piece.append(segment)
-        elif not self._write(segment, postings, draft.names):
+        elif not self._write(segment, content):
             segment.filed = None
             return
-        self._index.subjects.begin_filing(segment, postings, self._index.last_of(segment) + 1)
-        if len(postings.numbers) <= _SUBJECTS_PER_STEP:
-            self._index.subjects.file_step()
+        self._index.subjects.begin_filing(segment, draft.postings, self._index.last_of(segment) + 1)
 
     def _oldest_in_memory(self) -> Segment | None:
         """Return the segment to be filed next: full and written."""
@@ -189,11 +202,11 @@ class Filing:
             bool(removals.held_back) and removals.hold_any(segment.first, self._index.last_of(segment))
         )
 
-    def _write(self, segment: Segment, postings: Postings, names: Names) -> bool:
+    def _write(self, segment: Segment, content: PieceContent) -> bool:
         """Write a segment's piece and release what it has; False when the disk refused."""
         index = self._index
         try:
-            piece = write_piece(self._disk, segment, postings, names, index.last_of(segment), index.last_time_ns)
+            piece = write_piece(self._disk, segment, content, index.last_of(segment), index.last_time_ns)
         except OSError:
             self._refused_at = self._log.written_bytes
             with suppress(OSError):

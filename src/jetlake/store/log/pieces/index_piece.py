@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -27,12 +28,15 @@ from jetlake.store.index.postings import MASK_BYTES, Posted, Postings
 from jetlake.store.log.pieces.postings_part import PostingsPart, pack_postings, table_size
 from jetlake.store.log.segment import PieceParts, Segment
 from jetlake.store.sequence_ranges import Range
+from jetlake.store.steps import Steps
 
 __all__ = [
     "FORMAT_VERSION",
     "Names",
+    "PieceContent",
     "PieceHead",
     "find_posted",
+    "pack_in_steps",
     "piece_path",
     "read_columns",
     "read_head",
@@ -92,13 +96,47 @@ def piece_path(segment_path: Path) -> Path:
     return segment_path.with_suffix(".idx")
 
 
-def write_piece(
-    disk: Disk, segment: Segment, postings: Postings, names: Names, last: int, last_time_ns: int
-) -> PieceParts:
-    """Write the piece of a segment, whose columns must be in memory.
+class PieceContent(NamedTuple):
+    """The parts of a piece that stay as they are while messages of the segment are removed.
+
+    Attributes:
+        columns: of the rows.
+        table, pages: of the postings.
+        texts: the names of the subjects.
+        subject_count: how many subjects there are.
+        counts_earlier: whether the postings know how many sequences were filed before the segment.
+    """
+
+    columns: bytes
+    table: bytes
+    pages: bytes
+    texts: bytes
+    subject_count: int
+    counts_earlier: bool
+
+
+def pack_in_steps(segment: Segment, postings: Postings, names: Names) -> Steps[PieceContent]:
+    """Return what the piece of a full segment consists of; the columns must be in memory.
 
     Args:
         names: those of the postings' subjects.
+    """
+    columns = b"".join(
+        column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
+    )
+    yield
+    table, pages = pack_postings(postings)
+    yield
+    texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))
+    texts += _HASH.pack(xxh3_64_intdigest(texts))
+    yield
+    return PieceContent(columns, table, pages, texts, len(names.lengths), postings.earlier is not None)
+
+
+def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, last_time_ns: int) -> PieceParts:
+    """Write the piece of a segment.
+
+    Args:
         last: the last sequence that is the segment's.
         last_time_ns: the log's newest time.
 
@@ -107,16 +145,11 @@ def write_piece(
     """
     filed = segment.filed
     assert filed is not None
-    columns = b"".join(
-        column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
-    )
-    table, pages = pack_postings(postings)
-    texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))
     live = pack_live(segment.live, segment.live_count)
     flags = (
         (_DEAD_RECORDS if segment.dead_records else 0)
         | (_HAS_DIGEST if segment.digest is not None else 0)
-        | (_COUNTS_EARLIER if postings.earlier is not None else 0)
+        | (_COUNTS_EARLIER if content.counts_earlier else 0)
     )
     head = _HEAD.pack(
         _MAGIC,
@@ -139,14 +172,14 @@ def write_piece(
         filed.first_time_ns,
         filed.last_time_ns,
         last_time_ns,
-        len(names.lengths),
+        content.subject_count,
         len(segment.tombstones.ranges) // 2,
         len(live),
         len(segment.packed_sequences),
-        len(columns),
-        len(pages),
-        xxh3_64_intdigest(columns),
-        xxh3_64_intdigest(table),
+        len(content.columns),
+        len(content.pages),
+        xxh3_64_intdigest(content.columns),
+        xxh3_64_intdigest(content.table),
     )
     head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, segment.packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
@@ -156,9 +189,10 @@ def write_piece(
     handle = disk.open(path, create=True)
     try:
         # The head comes last: without it nobody looks at the rest.
-        subjects = b"".join((table, pages, texts, _HASH.pack(xxh3_64_intdigest(texts))))
-        disk.write(handle, subjects, len(head) + len(columns))
-        disk.write(handle, columns, len(head))
+        offset = len(head)
+        for part in content[:4]:
+            disk.write(handle, part, offset)
+            offset += len(part)
         disk.write(handle, head, 0)
     finally:
         disk.close(handle)
