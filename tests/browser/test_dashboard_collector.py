@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import jetlake
 from jetlake.cli import served_dashboard
@@ -87,3 +88,38 @@ async def test_a_served_dashboard_samples_from_the_start_and_keeps_its_history_b
         server.pages = served_dashboard.pages(server)  # nobody opens a page
         history = HistoryFile(tmp_path / "dashboard.history")
         await until(lambda: "ORDERS" in history.load())
+
+
+LOADED_ON_THE_LOOP = """
+import asyncio, sys, threading
+from jetlake.cli import served_dashboard
+from jetlake.server import Server
+from jetlake.server.config.options import Options
+
+async def main():
+    server = Server(sys.argv[1], host="127.0.0.1", port=0, jetstream=True, options=Options(http_port=-1))
+    async with server:
+        loaded = []
+        loop_thread = threading.get_ident()
+
+        def hook(event, arguments):
+            if event == "import" and threading.get_ident() == loop_thread and arguments[0].startswith("jetlake."):
+                loaded.append(arguments[0])
+
+        served_dashboard.BEGIN_S = 0.0
+        served = served_dashboard.pages(server)
+        sys.addaudithook(hook)
+        while served._collector is None:
+            await asyncio.sleep(0.01)
+        await served._collector.sample()
+        print(loaded, "jetlake.client.jetstream" in sys.modules)
+
+asyncio.run(main())
+"""
+
+
+async def test_what_sampling_needs_is_loaded_beside_the_servers_loop(tmp_path):
+    command = (sys.executable, "-c", LOADED_ON_THE_LOOP, str(tmp_path))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    printed, _ = await process.communicate()
+    assert printed.decode().strip() == "[] False"

@@ -46,7 +46,7 @@ class Running:
 
     def health(self):
         """Status and error of `/healthz`."""
-        status, report = health_report(self.server, Query(""))
+        status, report = finish(health_report(self.server, Query("")))
         return status, report.get("error", "")
 
     def jsz(self):

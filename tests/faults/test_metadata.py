@@ -21,6 +21,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.folder_storage import FolderStorage
 from jetlake.store.files.disk import Disk
 from jetlake.store.log.mark import MarkFile
+from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
 from jetlake.testing.clock import ManualClock
 
@@ -363,10 +364,10 @@ def test_a_stream_whose_folder_is_gone_is_missed(clean):
         machine.reports.clear()
         machine.start()
         assert ["A" in text and "is gone" in text for text in machine.reports] == [True], "at every start"
-        (fault,) = machine.engine.store_faults()
+        (fault,) = finish(machine.engine.store_faults())
         assert fault == "stream in A of account $G is set aside: its folder is gone, and nobody deleted the stream"
     assert "error" not in machine.api("STREAM.CREATE.A", stream_config("A"))
-    assert machine.engine.store_faults() == []
+    assert finish(machine.engine.store_faults()) == []
     machine.reports.clear()
     machine.crash(power=True)
     assert (machine.reports, sorted(machine.jetstream.streams)) == ([], ["A", "B"])

@@ -13,6 +13,7 @@ from store_folder import MESSAGES, SEGMENT_BYTES, everything_in, make_folder, ru
 from jetlake.dashboard.watching.board import Board
 from jetlake.server.shell.monitoring.jetstream_reports import health_report
 from jetlake.server.shell.monitoring.query import Query
+from jetlake.store.steps import finish
 from jetlake.store.stream_folder import StreamFolder
 
 ALL = list(range(1, MESSAGES + 1))
@@ -297,7 +298,7 @@ async def test_a_segment_that_is_gone_is_told_everywhere(folder, damage, place):
             assert f"stream A of account $G lost {len(gone)} messages: {words}" in error
             assert server.metric("jetlake_stream_lost_messages") == len(gone)
             board = Board()
-            board.health = health_report(server.server, Query(""))[1]
+            board.health = finish(health_report(server.server, Query("")))[1]
             assert any(words in found["text"] for found in board.summary(0.0)["attention"])
     async with running(folder) as server:
         assert (await server.jetstream.publish("a.new", b"")).seq == MESSAGES + 1

@@ -61,6 +61,7 @@ class _ServedDashboard:
     async def _make(self) -> Any:
         self._made_for = has_users, _ = self._access()
         collector = await self._collect()
+        await asyncio.to_thread(_import_pages)
         from jetlake.dashboard.app import build_app
 
         # Users log in with the names and passwords of the server. One that has no users is only shown: whoever
@@ -82,7 +83,7 @@ class _ServedDashboard:
                 return self._collector
             await self._collector.stop()
             self._collector = None
-        await asyncio.to_thread(_import)  # others are served meanwhile
+        await asyncio.to_thread(_import_watching)  # others are served meanwhile
         import jetlake
         from jetlake.dashboard.watching.collector import Collector
         from jetlake.dashboard.watching.history_file import HistoryFile
@@ -104,17 +105,25 @@ class _ServedDashboard:
     async def _connections(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.connection_reports import connections_report
         from jetlake.server.shell.monitoring.query import Query
-        from jetlake.store.steps import finish
 
-        return finish(connections_report(self._server, Query("limit=1024")))
+        return await self._server.engine_loop.carry_out(connections_report(self._server, Query("limit=1024")))
 
     async def _health(self) -> dict[str, Any] | None:
         from jetlake.server.shell.monitoring.jetstream_reports import health_report
         from jetlake.server.shell.monitoring.query import Query
 
-        return health_report(self._server, Query(""))[1]
+        return (await self._server.engine_loop.carry_out(health_report(self._server, Query(""))))[1]
 
 
-def _import() -> None:
-    import jetlake.client
-    import jetlake.dashboard.watching.collector  # noqa: F401
+def _import_watching() -> None:
+    import jetlake.client.connecting
+    import jetlake.dashboard.watching.collector
+    import jetlake.dashboard.watching.history_file
+    import jetlake.dashboard.watching.server_api
+    import jetlake.server.shell.monitoring.connection_reports
+    import jetlake.server.shell.monitoring.jetstream_reports  # noqa: F401
+
+
+def _import_pages() -> None:
+    import jetlake.client.jetstream
+    import jetlake.dashboard.app  # noqa: F401

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -11,6 +12,9 @@ from jetlake.errors import ApiError, InvalidOptionError
 from jetlake.model.api import api_prefix, decode_reply
 from jetlake.model.encoding.codec import encode
 from jetlake.model.encoding.fields import Value
+
+if TYPE_CHECKING:
+    from jetlake.client import JetStream
 
 __all__ = ["ServerApi", "checked_name"]
 
@@ -28,8 +32,12 @@ class ServerApi:
     def __init__(self, client: Client, domain: str = "") -> None:
         self.client = client
         self.domain = domain
-        self.jetstream = client.jetstream(domain=domain, timeout=_TIMEOUT_S)
         self._prefix = api_prefix(domain)
+
+    @cached_property
+    def jetstream(self) -> JetStream:
+        """JetStream through the connection, loaded when a page needs it: sampling does not."""
+        return self.client.jetstream(domain=self.domain, timeout=_TIMEOUT_S)
 
     async def ask(self, verb: str, request: msgspec.Struct | None, kind: type[ReplyT]) -> ReplyT:
         """Send one request.

@@ -29,6 +29,7 @@ from jetlake.server.engine.core.usage import Usage
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.storage.storage import Storage
 from jetlake.store.sequence_ranges import ranges_of, told
+from jetlake.store.steps import Steps
 
 __all__ = ["Engine", "EngineStoppedError"]
 
@@ -168,7 +169,7 @@ class Engine:
         """Return the streams and consumers that cannot be written, each with the error, until a retry succeeds."""
         return [f"{self._owner_of(syncable)}: {error}" for syncable, error in self.commit.failures.items()]
 
-    def store_faults(self) -> list[str]:
+    def store_faults(self) -> Steps[list[str]]:
         """Return what is missing or could not be opened, until it is repaired, purged, deleted or moved away."""
         faults = [
             f"stream in {folder} of account {account} is set aside: {reason}"
@@ -177,7 +178,8 @@ class Engine:
             for (account, folder), reason in self.storage.set_aside.items()
         ]
         for account, jetstream in self.jetstreams.items():
-            for stream in jetstream.streams.values():
+            for stream in tuple(jetstream.streams.values()):
+                yield
                 owner = f"stream {stream.name} of account {account}"
                 faults += [f"consumer in {folder} of {owner} is set aside" for folder in sorted(stream.home.missing)]
                 faults += [

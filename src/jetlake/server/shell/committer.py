@@ -27,7 +27,7 @@ _THREADS_MAX = 16
 """How many stores are synced at a time; the others wait for the first that is done."""
 _THREADS_FIRST = 2
 """How many stores are synced by threads before the kernel is asked, whose own threads are slower to wake."""
-_NAMES_MAX = 4
+_NAMES_MAX = 2
 """How many folders are synced at a time, beside the stores: each sync is dozens of calls to the file system, after
 which a thread waits for the interpreter, and the loop behind all who wait."""
 

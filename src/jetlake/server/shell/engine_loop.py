@@ -9,17 +9,20 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from jetlake.server.engine.core.clock import Clock
 from jetlake.server.engine.core.long_work import LongWork
 from jetlake.server.engine.core.timers import Timers
 from jetlake.server.shell.committer import Committer, LatencyHistogram
+from jetlake.store.steps import Steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.engine import Engine
 
 __all__ = ["EngineLoop", "SystemClock"]
+
+Result = TypeVar("Result")
 
 _SECOND_NS = 1_000_000_000
 # The loop's own timer knows nothing of a wall clock that is set forward, or of a machine that slept: deadlines are
@@ -237,6 +240,24 @@ class EngineLoop:
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
+
+    async def carry_out(self, work: Steps[Result]) -> Result:
+        """Return what long work returns, which runs in later turns beside everything else."""
+        ended: asyncio.Future[Result] = self.loop.create_future()
+
+        def run() -> Steps[None]:
+            try:
+                result = yield from work
+            except Exception as error:
+                if not ended.done():
+                    ended.set_exception(error)
+            else:
+                if not ended.done():
+                    ended.set_result(result)
+
+        self.work.go_on_with(run())
+        self.schedule()
+        return await ended
 
     # Time
 

@@ -12,6 +12,7 @@ from jetlake.errors import StoreError
 from jetlake.server.config.options import STORED_PAYLOAD_MAX
 from jetlake.server.engine.consumer.consumer import Consumer
 from jetlake.server.engine.storage.folder_storage import FolderStorage
+from jetlake.store.steps import finish
 from jetlake.store.store_folder import StoreFolder
 
 ROOT = Path("/data")
@@ -359,10 +360,10 @@ def test_a_folder_that_cannot_be_read_sets_its_stream_aside(machine, place, oper
     machine.start()
     if (place, operation) == ("S/consumers", "open"):
         assert machine.server.jetstream.streams["S"].home.missing == {"c"}
-        assert machine.server.engine.store_faults() == ["consumer in c of stream S of account $G is set aside"]
+        assert finish(machine.server.engine.store_faults()) == ["consumer in c of stream S of account $G is set aside"]
     else:
         assert sorted(machine.server.jetstream.streams) == ["T"]
-        (fault,) = machine.server.engine.store_faults()
+        (fault,) = finish(machine.server.engine.store_faults())
         assert fault.startswith("stream in S of account $G is set aside: ")
     assert machine.reports
     machine.disk.fault = None
@@ -370,7 +371,7 @@ def test_a_folder_that_cannot_be_read_sets_its_stream_aside(machine, place, oper
     machine.server.engine.close()
     machine.start()
     assert stored(machine) == 1
-    assert machine.server.engine.store_faults() == []
+    assert finish(machine.server.engine.store_faults()) == []
 
 
 def test_streams_that_cannot_be_listed_are_set_aside(machine):
@@ -383,7 +384,7 @@ def test_streams_that_cannot_be_listed_are_set_aside(machine):
 
     machine.disk.fault = refuse
     machine.start()
-    assert machine.server.engine.store_faults() == [
+    assert finish(machine.server.engine.store_faults()) == [
         f"streams of account $G are set aside: cannot read {ROOT}/jetstream/$G/streams: permission denied"
     ]
     machine.disk.fault = None

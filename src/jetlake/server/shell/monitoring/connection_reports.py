@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["connections_report", "routing_report", "subscriptions_report"]
 
+Item = TypeVar("Item")
+
 _LIMIT_DEFAULT = 1024
-_SUBSCRIPTIONS_PER_STEP = 256
+_ITEMS_PER_STEP = 256
 
 _SORTS: dict[str, Callable[[Connection], Any]] = {
     "": lambda connection: connection.peer.cid,
@@ -61,16 +63,19 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
         chosen += server.closed_connections
     query.flag("auth")  # an invalid value is refused, also where no connection would show it
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
-    chosen = [
-        connection
-        for connection in chosen
-        if (not cid or connection.peer.cid == cid)
-        and (not account or connection.session.account.name == account)
-        and (not user or (connection.session.identity is not None and connection.session.identity.user == user))
-    ]
-    chosen.sort(key=key)
+    fitting: list[Connection] = []
+    for group in _groups(chosen):
+        fitting += [
+            connection
+            for connection in group
+            if (not cid or connection.peer.cid == cid)
+            and (not account or connection.session.account.name == account)
+            and (not user or (connection.session.identity is not None and connection.session.identity.user == user))
+        ]
+        yield
+    fitting.sort(key=key)
     offset, limit = query.number("offset", 0), query.number("limit", _LIMIT_DEFAULT)
-    page = chosen[offset : offset + limit] if limit else chosen[offset:]
+    page = fitting[offset : offset + limit] if limit else fitting[offset:]
     rows = []
     for connection in page:
         row = yield from _connection(server, connection, query)
@@ -79,7 +84,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
     return {
         **report_head(server),
         "num_connections": len(page),
-        "total": len(chosen),
+        "total": len(fitting),
         "offset": offset,
         "limit": limit,
         "connections": rows,
@@ -122,18 +127,26 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> Ste
             report["authorized_user"] = connection.session.identity.user
     wanted = query.text("subs").lower()
     if wanted == "detail":
-        report["subscriptions_list_detail"] = details = []
-        for group in _groups(subscriptions):
-            details += [_subscription(connection, entry) for entry in group]
-            yield
+        report["subscriptions_list_detail"] = yield from _encoded(
+            subscriptions, lambda entry: _subscription(connection, entry)
+        )
     elif wanted in ("1", "true"):
-        report["subscriptions_list"] = [readable(entry.subject) for entry in subscriptions]
+        report["subscriptions_list"] = yield from _encoded(subscriptions, lambda entry: readable(entry.subject))
     return report
 
 
-def _groups(subscriptions: list[Subscription]) -> Iterator[list[Subscription]]:
-    for at in range(0, len(subscriptions), _SUBSCRIPTIONS_PER_STEP):
-        yield subscriptions[at : at + _SUBSCRIPTIONS_PER_STEP]
+def _encoded(subscriptions: list[Subscription], described: Callable[[Subscription], Any]) -> Steps[Raw]:
+    """Encode a description of each subscription as one list, in steps."""
+    parts = []
+    for group in _groups(subscriptions):
+        parts.append(encode([described(entry) for entry in group])[1:-1])
+        yield
+    return Raw(b"[%b]" % b",".join(parts))
+
+
+def _groups(items: list[Item]) -> Iterator[list[Item]]:
+    for at in range(0, len(items), _ITEMS_PER_STEP):
+        yield items[at : at + _ITEMS_PER_STEP]
 
 
 def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:

@@ -192,7 +192,7 @@ class Monitoring:
                 return 200, _JSON, json.format(body, indent=2) if len(body) <= _INDENTED_MAX else body
             if path == "/healthz":
                 self.requests[path] += 1
-                status, health = health_report(self._server, query)
+                status, health = yield from health_report(self._server, query)
                 return status, _JSON, json.encode(health)
             if path == "/metrics":
                 self.requests[path] += 1

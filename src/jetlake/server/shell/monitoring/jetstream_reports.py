@@ -17,6 +17,7 @@ from jetlake.store.steps import Steps, sort_in_steps
 
 if TYPE_CHECKING:
     from jetlake.server.engine.api.jetstream import JetStream
+    from jetlake.server.engine.engine import Engine
     from jetlake.server.engine.stream.stream import Stream
 
 __all__ = ["account_report", "health_report", "jetstream_report", "jetstream_settings", "jetstream_usage"]
@@ -170,7 +171,7 @@ def _stream(server: ServerView, stream: Stream[Any], with_consumers: bool, with_
     return report
 
 
-def health_report(server: ServerView, query: Query) -> tuple[int, dict[str, Any]]:
+def health_report(server: ServerView, query: Query) -> Steps[tuple[int, dict[str, Any]]]:
     """Report `/healthz`: 200 and ok, or the reason why not; on request for one account, stream or consumer."""
     if server.info.lame_duck or not server.running:
         return 503, _unavailable("server is shutting down" if server.info.lame_duck else "server is not ready")
@@ -179,19 +180,18 @@ def health_report(server: ServerView, query: Query) -> tuple[int, dict[str, Any]
         return 200, {"status": "ok"}
     if engine is None:
         return (503, _unavailable("JetStream not enabled")) if server.wants_jetstream else (200, {"status": "ok"})
-    if failures := engine.disk_failures() + engine.store_faults():
+    if failures := engine.disk_failures() + (yield from engine.store_faults()):
         return 503, _unavailable(f"JetStream {'; '.join(failures)}")
-    return _health_of(server, query.text("account"), query.text("stream"), query.text("consumer"))
+    return _health_of(engine, query.text("account"), query.text("stream"), query.text("consumer"))
 
 
-def _health_of(server: ServerView, account: str, stream: str, consumer: str) -> tuple[int, dict[str, Any]]:
-    assert server.engine_loop.engine is not None
+def _health_of(engine: Engine, account: str, stream: str, consumer: str) -> tuple[int, dict[str, Any]]:
     if stream and not account:
         return 400, _unavailable('"account" must not be empty when checking stream health')
     if consumer and not stream:
         return 400, _unavailable('"stream" must not be empty when checking consumer health')
     if account:
-        jetstream = server.engine_loop.engine.jetstreams.get(account)
+        jetstream = engine.jetstreams.get(account)
         if jetstream is None:
             return 404, _unavailable(f'JetStream account "{account}" not found')
         if stream:

@@ -41,7 +41,7 @@ from jetlake.server.shell.monitoring.server_report import (
     server_report,
 )
 from jetlake.server.shell.monitoring.server_view import ServerView
-from jetlake.store.steps import Steps, finish
+from jetlake.store.steps import Steps
 
 __all__ = ["ACCOUNT_REPORTS", "SERVER_REPORTS", "account_answer", "server_answer", "statistics", "user_answer"]
 
@@ -55,8 +55,8 @@ class _UnknownAccountError(LookupError):
 # About the server
 
 
-def _health(server: ServerView, query: Query) -> _Report:
-    status, report = health_report(server, query)
+def _health(server: ServerView, query: Query) -> Steps[_Report]:
+    status, report = yield from health_report(server, query)
     return {**report, "status_code": status}
 
 
@@ -91,11 +91,11 @@ SERVER_REPORTS: dict[str, Callable[[ServerView, Query], _Report | Steps[_Report]
 }
 
 
-def _whole(report: _Report | Steps[_Report]) -> _Report:
-    return finish(report) if isinstance(report, Generator) else report
+def _whole(report: _Report | Steps[_Report]) -> Steps[_Report]:
+    return (yield from report) if isinstance(report, Generator) else report
 
 
-def server_answer(server: ServerView, name: str, body: bytes) -> bytes | None:
+def server_answer(server: ServerView, name: str, body: bytes) -> Steps[bytes | None]:
     """Encode the answer to a request for a report about the server; None when another server is asked."""
     if name == "IDZ":
         return encode(server.info.identify())
@@ -106,7 +106,7 @@ def server_answer(server: ServerView, name: str, body: bytes) -> bytes | None:
         report = SERVER_REPORTS[name]
         if report is None:
             return encode({"server": server.info.describe_sender(), "statsz": statistics(server)})
-        return _encode_data(server, _whole(report(server, query)))
+        return _encode_data(server, (yield from _whole(report(server, query))))
     except BadQueryError as error:
         return _encode_error(server, 400, str(error))
 
@@ -191,7 +191,7 @@ ACCOUNT_REPORTS: dict[str, Callable[[ServerView, str, Query], _Report | Steps[_R
 }
 
 
-def account_answer(server: ServerView, name: str, report: str, body: bytes) -> bytes | None:
+def account_answer(server: ServerView, name: str, report: str, body: bytes) -> Steps[bytes | None]:
     """Encode the answer to a request for a report about an account; None when it is not for this server."""
     try:
         query = Query.from_json(body)
@@ -203,7 +203,7 @@ def account_answer(server: ServerView, name: str, report: str, body: bytes) -> b
             return _connections_event(server, name)
         make = ACCOUNT_REPORTS[report]
         assert make is not None
-        return _encode_data(server, _whole(make(server, name, query)))
+        return _encode_data(server, (yield from _whole(make(server, name, query))))
     except BadQueryError as error:
         return _encode_error(server, 400, str(error))
     except _UnknownAccountError as error:

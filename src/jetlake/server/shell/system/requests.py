@@ -7,6 +7,7 @@ from functools import partial
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.system.server_control import ServerControl
+from jetlake.store.steps import Steps
 
 __all__ = ["SystemRequests"]
 
@@ -57,7 +58,7 @@ class SystemRequests:
     ) -> None:
         from jetlake.server.shell.system.answers import account_answer
 
-        _reply(account, reply, account_answer(self._server, account.name, name, body))
+        self._reply_in_steps(account, reply, account_answer(self._server, account.name, name, body))
 
     def _describe_account(
         self, account: Account, subject: bytes, reply: bytes, header: bytes, body: bytes, origin: Subscriber | None
@@ -67,7 +68,7 @@ class SystemRequests:
         name, report = subject.decode("utf-8", "replace").rsplit(".", 2)[1:]
         if report not in ACCOUNT_REPORTS:
             return False
-        _reply(account, reply, account_answer(self._server, name, report, body))
+        self._reply_in_steps(account, reply, account_answer(self._server, name, report, body))
         return True
 
     def _describe_server(
@@ -89,7 +90,7 @@ class SystemRequests:
         if is_addressed and name in COMMANDS:
             _reply(account, reply, run_command(self._server, name, body))
         elif name in SERVER_REPORTS:
-            _reply(account, reply, server_answer(self._server, name, body))
+            self._reply_in_steps(account, reply, server_answer(self._server, name, body))
         else:
             return False
         return True
@@ -100,6 +101,15 @@ class SystemRequests:
         from jetlake.server.shell.system.commands import purge_account
 
         _reply(account, reply, purge_account(self._server, subject.rpartition(b".")[2].decode("utf-8", "replace")))
+
+    def _reply_in_steps(self, account: Account, reply: bytes, answer: Steps[bytes | None]) -> None:
+        """Answer at once if that is short, otherwise in later turns."""
+
+        def work() -> Steps[None]:
+            _reply(account, reply, (yield from answer))
+
+        self._server.engine_loop.work.begin(work())
+        self._server.engine_loop.schedule()
 
 
 def _reply(account: Account, reply: bytes, answer: bytes | None) -> None:

@@ -211,7 +211,7 @@ async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_wa
         web, wire = exchange(server)
         web.data_received(b"GET /metrics HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n")
         turns = 0
-        while not wire.written:
+        while wire.written.count(b"HTTP/1.1 200") < 2:
             await asyncio.sleep(0)
             turns += 1
         assert turns >= 20
@@ -226,11 +226,13 @@ async def test_metrics_of_many_consumers_take_many_turns_and_the_next_request_wa
         (b"/jsz?streams=1", 40),
         (b"/jsz?consumers=1", 60),
         (b"/connz?subs=detail", 20),
+        (b"/connz?subs=1", 20),
+        (b"/healthz", 40),
         (b"/subsz?subs=1", 20),
     ],
 )
 async def test_a_report_of_many_rows_takes_many_turns(target, rows, tmp_path, exchange, monkeypatch):
-    monkeypatch.setattr(connection_reports, "_SUBSCRIPTIONS_PER_STEP", 1)
+    monkeypatch.setattr(connection_reports, "_ITEMS_PER_STEP", 1)
     async with Server(tmp_path) as server:
         js = server.global_account.js
         for number in range(40):
@@ -258,8 +260,12 @@ async def test_a_report_of_many_rows_takes_many_turns(target, rows, tmp_path, ex
             assert [stream["name"] for stream in account["stream_detail"]] == sorted(f"S{n}" for n in range(40))
             consumers = [stream.get("consumer_detail", []) for stream in account["stream_detail"]]
             assert sum(map(len, consumers)) == rows - 40
-        elif b"/connz" in target:
+        elif target == b"/connz?subs=detail":
             assert len(report["connections"][0]["subscriptions_list_detail"]) == 20
+        elif target == b"/connz?subs=1":
+            assert report["connections"][0]["subscriptions_list"] == [f"a.{n}" for n in range(20)]
+        elif target == b"/healthz":
+            assert report == {"status": "ok"}
         else:
             assert report["total"] == len(report["subscriptions_list"]) == 20
         client[1].close()
