@@ -596,7 +596,8 @@ def test_a_removal_that_only_a_piece_tells_of_is_written_to_the_log(disk):
     assert store.lost == []
 
 
-def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch):
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch, stop):
     """By sequence, as the next of a subject, or to be removed: no part of the index is read whole, nor kept."""
     cache = IndexCache(1 << 30)
     store = FileStore(disk, FOLDER, segment_bytes=300_000, tail_bytes=100, index_cache=cache)
@@ -605,6 +606,11 @@ def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch):
         fill(store, 10_000, store.last_sequence)
     file_all(store)
     assert len(store._index.subjects.filed.blocks) > 3
+    if stop == "clean":
+        store.close()
+    else:
+        disk.kill()
+    store = FileStore(disk, FOLDER, segment_bytes=300_000, tail_bytes=100, index_cache=cache)
     read = []
 
     def counted(handle, size, offset):
@@ -615,6 +621,7 @@ def test_one_message_of_a_cold_segment_takes_few_small_reads(disk, monkeypatch):
     monkeypatch.setattr(disk, "read", counted)
     for number, first in enumerate((1, 10_002, 20_003)):
         assert store.get(first).sequence == first
+        assert len(read) <= 2 + 20 * number, "where the record is, and the record"
         assert store.read(first + 1, SubjectFilter([b"s.3"]), 1, 1 << 20).messages
         assert store.remove(first + 2)
         assert store.purge(SubjectFilter([b"rare.%d" % number])) == 1

@@ -84,10 +84,11 @@ class LogFile:
         handle: None while the file is not open.
         tail: the newest written bytes, kept in memory.
         blocks: the blocks of a compressed file, while it is open.
+        is_plain: whether the file is known not to be compressed; whoever puts a compressed one in its place says so.
         ahead: the file's length, if zeros follow what is written; 0 when that is not known.
     """
 
-    __slots__ = ("ahead", "blocks", "disk", "folder", "handle", "name", "tail")
+    __slots__ = ("ahead", "blocks", "disk", "folder", "handle", "is_plain", "name", "tail")
 
     def __init__(self, disk: Disk, folder: Path, name: str) -> None:
         self.disk = disk
@@ -96,6 +97,7 @@ class LogFile:
         self.handle: int | None = None
         self.tail = Tail()
         self.blocks: CompressedBlocks | None = None
+        self.is_plain = False
         self.ahead = 0
 
     @property
@@ -108,13 +110,15 @@ class LogFile:
         if self.handle is None:
             self.handle = self.disk.open(self.path, create=True)
             self.disk.truncate(self.handle, 0)
+            self.is_plain = True
 
     def open(self) -> int:
         """Open the file, unless it is open, and return its handle."""
         if self.handle is None:
             handle = self.disk.open(self.path)
             try:
-                self.blocks = table_of(self.disk, handle)
+                self.blocks = None if self.is_plain else table_of(self.disk, handle)
+                self.is_plain = self.blocks is None
             except OSError:
                 # A compressed file must not be taken for one that is not.
                 self.disk.close(handle)

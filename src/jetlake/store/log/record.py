@@ -208,6 +208,11 @@ def unpack(data: bytes, offset: int, seed: int) -> Record | None:
     return Record(sequence, time_ns, subject, header, data[body:stop], end)
 
 
+def first_record(data: bytes) -> bytes:
+    """Return the record that these bytes begin with, whole or not, if it is one."""
+    return data[: int.from_bytes(data[:4], "little") & _LENGTH_MASK]
+
+
 def unpack_message(data: bytes, seed: int) -> StoredMessage | None:
     """Return the message whose record these bytes are; None when they are none."""
     if data[-HASH_SIZE:] != xxh3_64_digest(data[:-HASH_SIZE], seed):

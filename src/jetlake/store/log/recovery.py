@@ -213,7 +213,7 @@ class _Recovery:
                 self._note_absent(known, set(), lost=number > min(self._files, default=0))
             return None
         if known is not None:
-            known.file.name = file.name
+            known.file.name, known.file.is_plain = file.name, file.is_plain
         if (known is None or known.filed is None) and (segment := self._by_piece(file, known)) is not None:
             return segment
         as_known = known is not None and self._is_as_known(known)
@@ -256,6 +256,7 @@ class _Recovery:
         found.last_sequence = max(found.last_sequence, head.last)
         self._torn_bytes = self._open_damage = 0
         self._position = max(self._position, head.last)
+        head.segment.file.is_plain = file.is_plain
         found.by_piece.append(head.segment)
         return head.segment
 

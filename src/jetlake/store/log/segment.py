@@ -17,7 +17,7 @@ from jetlake.store.index.block import Block, Filed
 from jetlake.store.index.packed_rows import pack_live, pack_sequences, unpack_live, unpack_sequences
 from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log_file import LogFile
-from jetlake.store.log.record import record_size, seed_of, unpack_message, unpack_run
+from jetlake.store.log.record import first_record, record_size, seed_of, unpack_message, unpack_run
 from jetlake.store.log.segment_header import HEADER_SIZE, SegmentHeader, segment_name
 from jetlake.store.log.segment_tombstones import SegmentTombstones
 from jetlake.store.message import StoredMessage
@@ -69,7 +69,10 @@ class RowLoader(Protocol):
         ...
 
     def place_of(self, segment: Segment, row: int) -> tuple[int, int] | None:
-        """Offset and size of one row while the columns are released, perhaps wrong ones; None when they must be set."""
+        """Where a row's record is, and what may follow it, while the columns are released; None when they must be set.
+
+        Both may be wrong.
+        """
         ...
 
     def find_posted(self, segment: Segment, number: int) -> Posted | None:
@@ -389,9 +392,10 @@ class Segment(Block):
             return None
         self.peeks += 1
         place = self.loader.place_of(self, row)
-        if place is None or place[0] + place[1] > self.size:
+        if place is None or place[1] > self.size:
             return None
-        message = self._load_at(*place)
+        offset, end = place
+        message = unpack_message(first_record(self.file.read(end - offset, offset)), self.seed)
         return message if message is not None and message.sequence == self.sequence_of(row) else None
 
     def _load_at(self, offset: int, size: int) -> StoredMessage | None:

@@ -28,6 +28,7 @@ class SegmentFile(msgspec.Struct):
     Attributes:
         size: of a compressed one, how long it is uncompressed.
         header: None when it is damaged.
+        is_plain: whether it is known not to be compressed.
         is_unwritten: whether there is no more than the beginning of a header and zeros, as a crash leaves it.
     """
 
@@ -35,6 +36,7 @@ class SegmentFile(msgspec.Struct):
     name: str
     size: int
     header: SegmentHeader | None
+    is_plain: bool = False
     is_unwritten: bool = False
 
 
@@ -104,7 +106,8 @@ def _look_at(disk: Disk, folder: Path, number: int) -> SegmentFile | None:
         size = table.size if table is not None else disk.size(handle)
         data = disk.read(handle, HEADER_SIZE, 0)
         header = SegmentHeader.unpack(data)
-        return SegmentFile(number, name, size, header, header is None and _is_unwritten(disk, handle, size))
+        is_unwritten = header is None and _is_unwritten(disk, handle, size)
+        return SegmentFile(number, name, size, header, table is None, is_unwritten)
     except OSError:
         return SegmentFile(number, name, 0, None)
     finally:

@@ -117,6 +117,7 @@ class Compressor:
             if work.error is not None:
                 raise work.error
             self._work = None
+            segment.file.is_plain = False
             self._disk.replace(work.aside, segment.file.path)
             segment.file.close()
             self._log.durability.renamed()

@@ -52,6 +52,8 @@ _HEAD = struct.Struct("<4sHHQIIQQQQIIQQQQQqqqIIIIIIQQ")
 _HASH = struct.Struct("<Q")
 _DEAD_RECORDS, _HAS_DIGEST, _COUNTS_EARLIER = 1, 2, 4
 _ROW_BYTES = 20
+# More than this is not read for a record that may be short.
+_BEHIND_MAX = 16 * 1024
 
 
 class PieceHead(msgspec.Struct):
@@ -290,14 +292,20 @@ def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[a
 
 
 def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -> tuple[int, int] | None:
-    """Offset and size of one row, which nothing vouches for but the record that is there; None where it is not told."""
+    """Where one row's record begins and where the next one does, or this one ends; None where it is not told.
+
+    Nothing vouches for them but the record that is there.
+    """
     try:
         with _opened(disk, path) as read:
-            size = read(4, parts.columns_at + 4 * row)
-            offset = read(4, parts.columns_at + 16 * rows + 4 * row)
+            place = read(8 if row + 1 < rows else 4, parts.columns_at + 16 * rows + 4 * row)
+            offset, end = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:], "little")
+            if not offset < end <= offset + _BEHIND_MAX:
+                # The last row, one before rows without a record, a long record, or one with tombstones behind it.
+                end = offset + int.from_bytes(read(4, parts.columns_at + 4 * row), "little")
     except OSError:
         return None
-    return int.from_bytes(offset, "little"), int.from_bytes(size, "little")
+    return offset, end
 
 
 def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Postings | None:
