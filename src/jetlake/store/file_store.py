@@ -293,7 +293,7 @@ class FileStore(IndexedStore[Segment]):
             if segment is self._index.active or not segment.size:
                 continue
             if not segment.verified:
-                self._reader.check(segment)
+                self._reader.check_step(segment)
                 return True
             if self._compactor.is_worth_rewriting(segment):
                 self._compactor.begin_rewrite(segment)

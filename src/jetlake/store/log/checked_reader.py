@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
+
+from xxhash import xxh3_64
 
 from jetlake.errors import StoreError
 from jetlake.store.index.index import Index
@@ -22,6 +25,22 @@ __all__ = ["CheckedReader"]
 
 # How many records a run of headers is read from.
 _HEADERS_RUN = 512
+# How much of a segment is looked at in a step.
+_CHECKED_BYTES = 1024 * 1024
+
+
+class _Check:
+    """A look at a segment's bytes that goes on from step to step, as long as the segment stays the same."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.hasher = xxh3_64()
+        self.position = 0
+        self._version = segment.generation, segment.size, segment.digest
+
+    def is_of(self, segment: Segment) -> bool:
+        """Return whether it is this segment, unchanged, that is looked at."""
+        return self.segment is segment and self._version == (segment.generation, segment.size, segment.digest)
 
 
 class CheckedReader:
@@ -32,6 +51,7 @@ class CheckedReader:
         self._log = log
         self._lost = lost
         self._messages = MessageReader(index, self._trust, self._open)
+        self._check: _Check | None = None
 
     def get(self, sequence: int) -> StoredMessage | None:
         """Return the message of that sequence, if it is there.
@@ -120,6 +140,30 @@ class CheckedReader:
         if self.check(segment, by_records=True) and segment is checked:
             raise StoreError(f"read segment {segment.number}", "the disk does not give back the same bytes every time")
         return segment
+
+    def check_step(self, segment: Segment) -> None:
+        """Look at the next bytes of a segment that is not verified; it is, once they all were looked at.
+
+        Raises:
+            StoreError: the disk does not give them back.
+        """
+        check = self._check
+        if check is None or not check.is_of(segment):
+            check = self._check = _Check(segment)
+        self._log.use((segment,))
+        data = b""
+        if segment.digest is not None:
+            with suppress(OSError):
+                data = segment.file.read(min(_CHECKED_BYTES, segment.size - check.position), check.position)
+        check.hasher.update(data)
+        check.position += len(data)
+        if data and check.position < segment.size:
+            return
+        self._check = None
+        if check.position == segment.size and check.hasher.intdigest() == segment.digest:
+            segment.verified = True
+        else:
+            self.check(segment)
 
     def check(self, segment: Segment, *, by_records: bool = False) -> bool:
         """Look at a segment's bytes; rows whose records are damaged are lost. False when there are such rows.
