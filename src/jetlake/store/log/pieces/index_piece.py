@@ -103,16 +103,17 @@ class PieceContent(NamedTuple):
 
     Attributes:
         columns: of the rows.
-        table, pages: of the postings.
-        texts: the names of the subjects.
+        subjects: table and pages of the postings, and the names.
+        pages_size: how long the pages are.
+        table_hash: of the table.
         subject_count: how many subjects there are.
         counts_earlier: whether the postings know how many sequences were filed before the segment.
     """
 
     columns: bytes
-    table: bytes
-    pages: bytes
-    texts: bytes
+    subjects: bytes
+    pages_size: int
+    table_hash: int
     subject_count: int
     counts_earlier: bool
 
@@ -130,9 +131,11 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names) -> Steps[P
     table, pages = pack_postings(postings)
     yield
     texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))
-    texts += _HASH.pack(xxh3_64_intdigest(texts))
+    subjects = b"".join((table, pages, texts, _HASH.pack(xxh3_64_intdigest(texts))))
     yield
-    return PieceContent(columns, table, pages, texts, len(names.lengths), postings.earlier is not None)
+    table_hash = xxh3_64_intdigest(table)
+    counts_earlier = postings.earlier is not None
+    return PieceContent(columns, subjects, len(pages), table_hash, len(names.lengths), counts_earlier)
 
 
 def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, last_time_ns: int) -> PieceParts:
@@ -179,9 +182,9 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
         len(live),
         len(segment.packed_sequences),
         len(content.columns),
-        len(content.pages),
+        content.pages_size,
         xxh3_64_intdigest(content.columns),
-        xxh3_64_intdigest(content.table),
+        content.table_hash,
     )
     head = b"".join((head, filed.mask, column_bytes(segment.tombstones.ranges), live, segment.packed_sequences))
     head += _HASH.pack(xxh3_64_intdigest(head))
@@ -191,10 +194,8 @@ def write_piece(disk: Disk, segment: Segment, content: PieceContent, last: int, 
     handle = disk.open(path, create=True)
     try:
         # The head comes last: without it nobody looks at the rest.
-        offset = len(head)
-        for part in content[:4]:
-            disk.write(handle, part, offset)
-            offset += len(part)
+        disk.write(handle, content.subjects, len(head) + len(content.columns))
+        disk.write(handle, content.columns, len(head))
         disk.write(handle, head, 0)
     finally:
         disk.close(handle)
