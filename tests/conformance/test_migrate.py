@@ -431,6 +431,26 @@ async def test_a_move_that_is_complete_is_not_undone(ends):
         await migration.undo()
 
 
+async def test_the_copy_of_a_stream_that_was_deleted_at_the_source_is_undone(ends):
+    source, target = ends
+    stream, _ = await fill(source)
+
+    def interrupt(step):
+        if step == "pausing the consumers":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await Migration(source, target, "S", **BULK_FIRST, tell=interrupt).run()
+    await stream.delete()
+    migration = Migration(source, target, "S", **BULK_FIRST)
+    with pytest.raises(MigrationError, match=r"S was deleted at the source: undo the move .* which holds 39 messages"):
+        await migration.run()
+    assert await migration.undo() is False
+    assert await target.stream_names() == []
+    with pytest.raises(StreamNotFoundError):
+        await migration.undo()
+
+
 async def test_programs_that_know_both_addresses_go_on_at_the_target():
     """A publisher and a worker that are connected to the old server raise nothing, lose nothing and repeat nothing."""
     old, new = make_server("embedded"), make_server("nats-server")

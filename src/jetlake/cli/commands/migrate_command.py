@@ -80,8 +80,9 @@ async def migrate(
             tell=(lambda _: None) if as_json else lambda step: click.echo(f"{stream}: {step}"),
         )
         if undo:
-            await migration.undo()
-            click.echo(f"Stream {stream} goes on where it was")
+            goes_on = await migration.undo()
+            done = "goes on where it was" if goes_on else "was deleted at the source, and its copy is deleted too"
+            output.tell(f"Stream {stream} {done}", {"stream": stream, "goes_on": goes_on}, as_json)
             return
         moved = await migration.run()
         if delete_source:

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -111,6 +112,18 @@ class Migration:
 
     async def run(self) -> Moved:
         """Move the stream, or go on with a move that was interrupted; a move that is complete is only compared."""
+        try:
+            return await self._move()
+        except StreamNotFoundError:
+            copy = await self._orphan()
+            if copy is None:
+                raise
+            raise MigrationError(
+                f"{self._name} was deleted at the source: undo the move to delete the unfinished copy at the target, "
+                f"which holds {copy.cached_info.state.messages} messages"
+            ) from None
+
+    async def _move(self) -> Moved:
         stream = await self._source.stream(self._name)
         copy = await self._find_copy(stream)
         if copy is not None and not is_staged(copy.config):
@@ -125,12 +138,20 @@ class Migration:
             whole_because = await self._follow(Tail(stream, copy, self._target.api))
         return await self._switch(stream, copy, whole_because)
 
-    async def undo(self) -> None:
+    async def undo(self) -> bool:
         """Drop an unfinished copy, and let publishers and consumers go on at the source.
+
+        Returns:
+            Whether they can: False when the stream was deleted at the source.
 
         Raises:
             MigrationError: the move is complete.
         """
+        orphan = await self._orphan()
+        if orphan is not None:
+            self._tell("deleting the copy")
+            await orphan.delete()
+            return False
         stream = await self._source.stream(self._name)
         copy = await self._find_copy(stream)
         if copy is not None and not is_staged(copy.config):
@@ -140,6 +161,17 @@ class Migration:
             await copy.delete()
         self._tell("opening the source")
         await self._gate(stream).open()
+        return True
+
+    async def _orphan(self) -> Stream | None:
+        """Return the unfinished copy at the target whose stream was deleted at the source."""
+        with suppress(StreamNotFoundError):
+            await self._source.stream(self._name)
+            return None
+        with suppress(StreamNotFoundError):
+            copy = await self._target.stream(self._name)
+            return copy if is_staged(copy.config) else None
+        return None
 
     async def _find_copy(self, stream: Stream) -> Stream | None:
         """Return the stream of that name at the target if it is the copy: staged, or open with a closed source."""
@@ -299,7 +331,10 @@ class Migration:
         raise MigrationError(difference)
 
     async def _check_closed(self, stream: Stream, last: int) -> None:
-        stored = (await stream.info()).state.last_seq
+        try:
+            stored = (await stream.info()).state.last_seq
+        except StreamNotFoundError:
+            return  # Deleted since the target is open.
         if stored != last:
             raise MigrationError(
                 f"{self._name} moved up to sequence {last}, but the source stored {last + 1} to {stored} even later: "
