@@ -40,24 +40,65 @@ def numbers(admin, stream):
     return [int(base64.b64decode(single["data"])) for single in admin.messages(stream)]
 
 
-def test_everything_is_acknowledged_and_in_order(server, admin, stream):
-    admin.create_stream(stream)
-    publisher = Publisher(options(server, publishWindow="64"))
-    publish(publisher, numbered(stream, 1000))
-    assert (publisher.count, publisher.duplicates, publisher.stream) == (1000, 0, stream)
-    assert numbers(admin, stream) == list(range(1000))
+@pytest.fixture(params=[False, True], ids=["asked by row", "counted"])
+def repeatable(request):
+    """Both ways to know that a message is stored: by its own reply subject, by counting the answers to a shared one."""
+    return request.param
 
 
-def test_repeated_ids_are_counted_and_not_stored(server, admin, stream):
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_everything_is_acknowledged_and_in_order(server, admin, stream, repeatable, count):
     admin.create_stream(stream)
-    publish(Publisher(options(server)), numbered(stream, 300))
-    again = Publisher(options(server))
+    publisher = Publisher(options(server, publishWindow="64"), repeatable=repeatable)
+    publish(publisher, numbered(stream, count))
+    assert (publisher.count, publisher.duplicates, publisher.stream) == (count, 0, stream if count else "")
+    assert publisher.counts == repeatable
+    assert numbers(admin, stream) == list(range(count))
+
+
+def test_repeated_ids_are_counted_and_not_stored(server, admin, stream, repeatable):
+    admin.create_stream(stream)
+    publish(Publisher(options(server)), numbered(stream, 300, 50))
+    again = Publisher(options(server), repeatable=repeatable)
     publish(again, numbered(stream, 400))
     assert (again.count, again.duplicates) == (400, 300)
-    assert numbers(admin, stream) == list(range(400))
+    assert sorted(numbers(admin, stream)) == list(range(400))
 
 
-def test_what_a_broken_connection_left_open_is_published_again(start_server, stream):
+def test_a_piece_for_two_streams(server, admin, stream):
+    """Sequences of two streams may be the same ones, so they say nothing about which rows are stored."""
+    names = [stream, f"{stream}b"]
+    for name in names:
+        admin.create_stream(name)
+    rows = numbered(stream, 200)
+    mixed = [row._replace(subject=f"{names[n % 2]}.x".encode()) for n, row in enumerate(rows)]
+    publisher = Publisher(options(server), repeatable=True)
+    publish(publisher, mixed)
+    assert (publisher.count, publisher.duplicates, publisher.counts) == (200, 0, False)
+    assert [numbers(admin, name) for name in names] == [list(range(0, 200, 2)), list(range(1, 200, 2))]
+
+
+@pytest.mark.parametrize(
+    "fault", ["no stream", "another stream expected", "too large for the stream", "stream is full"]
+)
+def test_one_row_of_a_piece_is_refused(server, admin, stream, fault):
+    admin.create_stream(stream, max_msg_size=500, **({"max_msgs": 70, "discard": "new"} if "full" in fault else {}))
+    rows = numbered(stream, 100)
+    if fault == "no stream":
+        rows[70] = rows[70]._replace(subject=f"nobody.{stream}".encode())
+    elif fault == "another stream expected":
+        rows[70] = message(f"{stream}.x", 70, Nats_Msg_Id="id70", Nats_Expected_Stream="OTHER")
+    elif fault == "too large for the stream":
+        rows[70] = rows[70]._replace(payload=b"x" * 1000)
+    publisher = Publisher(options(server, publishWindow="64"), repeatable=True)
+    with pytest.raises(RowPublishError) as caught:
+        publish(publisher, rows)
+    assert caught.value.row == 70
+    assert numbers(admin, stream)[:70] == list(range(70))
+    assert publisher.duplicates == 0
+
+
+def test_what_a_broken_connection_left_open_is_published_again(start_server, stream, repeatable):
     server = start_server()
     server.admin().create_stream(stream)
 
@@ -68,7 +109,7 @@ def test_what_a_broken_connection_left_open_is_published_again(start_server, str
                 server.start()
             yield OutgoingBatch.of(numbered(stream, 100, first))
 
-    publisher = Publisher(options(server, publishWindow="200"))
+    publisher = Publisher(options(server, publishWindow="200"), repeatable=repeatable)
     publisher.publish_all(rows())
     assert publisher.count == 3000
     assert sorted(numbers(server.admin(), stream)) == list(range(3000))

@@ -88,25 +88,28 @@ class OutgoingBatch:
         """Return what makes two batches the same, wherever they are cut."""
         return _bytes_of(join(self.subject, b"\0", self.header, b"\0", self.payload))[0]
 
-    def frames(self, inbox: bytes, first_row: int) -> Frames:
-        """Return one frame for each message; the reply subject is the inbox with the message's row behind it."""
+    def frames(self, inbox: bytes, first_row: int | None = None) -> Frames:
+        """Return one frame for each message; the reply subject is the inbox, with the row behind it if there is one."""
         import pyarrow.compute as pc  # here, as in message_columns
 
         header_size = _length(self.header)
         sizes = numpy_of(header_size) + numpy_of(_length(self.payload))
         total = texts(arrow_of(sizes))
-        with_header = join(texts(header_size), b" ", total)
+        reply = [b" " + inbox + b" "]
+        if first_row is not None:
+            reply = [b" " + inbox, texts(arrow_of(np.arange(first_row, first_row + len(self)))), b" "]
         extremes = pc.min_max(header_size).as_py()
-        if extremes["min"]:
-            verb, size = b"HPUB ", with_header
-        elif not extremes["max"]:
-            verb, size = b"PUB ", total
-        else:
+        verb: pa.Array | bytes = b"HPUB "
+        size: list[pa.Array | bytes] = [texts(header_size), b" ", total]
+        if not extremes["max"]:
+            verb, size = b"PUB ", [total]
+        elif extremes["min"] == extremes["max"]:
+            size = [b"%d " % extremes["max"], total]
+        elif not extremes["min"]:
             has_header = pc.greater(header_size, 0)
-            verb, size = pc.if_else(has_header, b"HPUB ", b"PUB "), pc.if_else(has_header, with_header, total)
-        rows = texts(arrow_of(np.arange(first_row, first_row + len(self))))
-        ends = (b" ", size, b"\r\n", self.header, self.payload, b"\r\n")
-        return Frames(*_bytes_of(join(verb, self.subject, b" " + inbox, rows, *ends)), sizes)
+            verb, size = pc.if_else(has_header, b"HPUB ", b"PUB "), [pc.if_else(has_header, join(*size), total)]
+        parts = (verb, self.subject, *reply, *size, b"\r\n", self.header, self.payload, b"\r\n")
+        return Frames(*_bytes_of(join(*parts)), sizes)
 
 
 def join(*parts: pa.Array | bytes) -> pa.Array:

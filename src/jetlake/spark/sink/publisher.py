@@ -21,6 +21,8 @@ from jetlake.protocol.headers import find_value, inline_status
 from jetlake.protocol.nuid import new_inbox
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
+from jetlake.spark.sink.piece import Piece, Rows
+from jetlake.spark.sink.stored_acks import StoredAcks
 
 __all__ = ["Publisher"]
 
@@ -34,11 +36,13 @@ _OPEN_BYTES_MAX = 64 << 20
 # Refusals that pass: the system is not ready yet, or has too much to do.
 _PASSING = (10008, 10167)
 
-Rows = NDArray[np.int64]
-
 
 class _TryAgainError(Exception):
     """The server could not take a message right now."""
+
+
+class _UnclearError(Exception):
+    """An answer to a shared reply subject leaves open which message it is about."""
 
 
 class Publisher:
@@ -48,18 +52,26 @@ class Publisher:
         count: how many were published so far.
         duplicates: how many the stream had already, by their message ids.
         stream: the stream that acknowledged last.
-        inbox: what the reply subjects of all messages begin with; the row's number follows.
+        inbox: what the reply subjects of all messages begin with; a row's number follows.
+        counts: whether the messages of a piece share a reply subject, so that their answers are only counted.
         open: pieces with messages that are not acknowledged; to publish again is to send their frames again.
         nobody: how often a row found no stream.
+
+    Args:
+        repeatable: whether a message that is stored may be published again without harm, for it has an id and expects
+            nothing of the stream. Then answers are counted, which costs the server and this task less; at the first
+            that is not clear, and after a broken connection, everything open is published again and asked for row by
+            row.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, *, repeatable: bool = False) -> None:
         self.count = 0
         self.duplicates = 0
         self.stream = ""
         self.inbox = new_inbox().encode() + b"."
-        self.open: list[_Piece] = []
+        self.open: list[Piece] = []
         self.nobody: dict[int, int] = {}
+        self.counts = repeatable
         self._options = options
 
     def publish_all(self, batches: Iterable[OutgoingBatch]) -> None:
@@ -77,18 +89,30 @@ class Publisher:
                 with self._options.connection.lease() as connection:
                     _Flight(self, connection, self._options).run(rest)
                 return
+            except _UnclearError:
+                self._ask_by_row()
             except (*BROKEN, _TryAgainError) as error:
                 if self.count - self.open_rows > done_before:
                     patience.succeeded()
+                self._ask_by_row()
                 patience.pause(RequestTimeoutError(str(error)) if isinstance(error, _TryAgainError) else error)
 
-    def _pieces(self, batches: Iterable[OutgoingBatch]) -> Iterator[_Piece]:
+    def _pieces(self, batches: Iterable[OutgoingBatch]) -> Iterator[Piece]:
         rows_max = max(1, self._options.window // _PIECES_IN_WINDOW)
         for batch in batches:
             for part in batch.pieces(rows_max):
-                yield _Piece(part, self.inbox, self.count)
+                yield Piece(part, self.inbox, self.count, counted=self.counts)
 
-    def add(self, piece: _Piece) -> None:
+    def _ask_by_row(self) -> None:
+        """Publish what is open again, and everything from now on, with a reply subject for each message."""
+        if self.counts:
+            self.counts = False
+            # Answers to the first attempt must not be taken for those to the second.
+            self.inbox = new_inbox().encode() + b"."
+            for piece in self.open:
+                piece.ask_by_row(self.inbox)
+
+    def add(self, piece: Piece) -> None:
         """Add a piece that is open from now on."""
         self.open.append(piece)
         self.count += len(piece.batch)
@@ -108,8 +132,20 @@ class Publisher:
         for piece in self.open:
             own = (rows >= piece.first_row) & (rows < piece.end_row)
             if were_there is not None:
-                self.duplicates += piece.count_open(rows[own & were_there])
+                self.duplicates += piece.count_found(rows[own & were_there])
             piece.close(rows[own])
+        self.close_answered()
+
+    def count_answers(self, first_row: int, answers: int, stored: int) -> bool:
+        """Count answers to the piece that begins with that row; False when there are more of them than messages."""
+        for piece in self.open:
+            if piece.first_row == first_row:
+                piece.count_answers(answers, stored)
+                return piece.open_rows >= 0
+        return False
+
+    def close_answered(self) -> None:
+        """Close the pieces whose messages are all answered."""
         self.open = [piece for piece in self.open if piece.open_rows]
 
     def find_open(self, row: int) -> OutgoingMessage | None:
@@ -118,35 +154,6 @@ class Publisher:
             if piece.first_row <= row < piece.end_row and piece.is_open[row - piece.first_row]:
                 return piece.batch[row - piece.first_row]
         return None
-
-
-class _Piece:
-    """Messages that are sent together, with their frames, until the last of them is acknowledged."""
-
-    def __init__(self, batch: OutgoingBatch, inbox: bytes, first_row: int) -> None:
-        self.batch = batch
-        self.frames = batch.frames(inbox, first_row)
-        self.first_row = first_row
-        self.end_row = first_row + len(batch)
-        self.is_open = np.ones(len(batch), np.bool_)
-        self.open_rows = len(batch)
-
-    def open_frames(self) -> memoryview | bytes:
-        """Return the frames of the messages that are not acknowledged."""
-        data, edges, _ = self.frames
-        if self.open_rows == len(self.batch):
-            return data
-        return b"".join(data[edges[index] : edges[index + 1]] for index in np.flatnonzero(self.is_open))
-
-    def count_open(self, rows: Rows) -> int:
-        """Return how many different ones of these rows are not acknowledged."""
-        different = np.unique(rows - self.first_row)
-        return int(np.count_nonzero(self.is_open[different]))
-
-    def close(self, rows: Rows) -> None:
-        if len(rows):
-            self.is_open[rows - self.first_row] = False
-            self.open_rows = int(np.count_nonzero(self.is_open))
 
 
 class _Flight:
@@ -159,8 +166,10 @@ class _Flight:
         self._buffer = ReadBuffer(256 << 10)
         self._inbox = publisher.inbox
         self._sid = connection.subscribe(self._inbox + b"*")
+        self._acks = StoredAcks()
+        self._is_clear = True
 
-    def run(self, pieces: Iterator[_Piece]) -> None:
+    def run(self, pieces: Iterator[Piece]) -> None:
         """Publish what was left open first, then the rest."""
         publisher = self._publisher
         for piece in publisher.open:
@@ -175,7 +184,7 @@ class _Flight:
         self._connection.unsubscribe(self._sid)
         self._buffer.settle(self._connection)
 
-    def _check_sizes(self, piece: _Piece) -> None:
+    def _check_sizes(self, piece: Piece) -> None:
         max_payload = self._connection.max_payload
         sizes = piece.frames.sizes
         index = int(sizes.argmax())
@@ -185,23 +194,46 @@ class _Flight:
 
     def _await(self, rows_max: int, bytes_max: int, unsent: int = 0) -> None:
         """Take acknowledgements until no more than that is open, or only the pieces that are not sent yet."""
-        publisher, buffer = self._publisher, self._buffer
+        publisher = self._publisher
         while len(publisher.open) > unsent and (publisher.open_rows > rows_max or publisher.open_bytes > bytes_max):
-            buffer.receive(self._connection, self._options.ack_timeout_s)
-            split = split_frames(buffer.data, buffer.fill)
-            for line in split.lines:
-                self._connection.handle_line(line)
-            if len(split):
-                self._take(split)
-            buffer.discard(split.consumed)
+            self._receive()
+            if not self._is_clear:
+                # What all messages came to says how many of those that are found stored are this task's own.
+                while any(piece.open_rows > 0 for piece in publisher.open[: len(publisher.open) - unsent]):
+                    self._receive()
+                raise _UnclearError
 
-    def _take(self, split: Split) -> None:
+    def _receive(self) -> None:
+        """Take the acknowledgements that come next."""
+        buffer = self._buffer
+        buffer.receive(self._connection, self._options.ack_timeout_s)
+        split = split_frames(buffer.data, buffer.fill)
+        for line in split.lines:
+            self._connection.handle_line(line)
+        if len(split):
+            texts = gather(buffer.data, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
+            rows = numpy_of(texts.cast(pa.string()).cast(pa.int64()))
+            (self._count if self._publisher.counts else self._take)(rows, split)
+        buffer.discard(split.consumed)
+
+    def _count(self, rows: Rows, split: Split) -> None:
+        """Count the answers to each piece; the first that is not clear ends the flight when all have come."""
+        buffer, publisher = self._buffer.data, self._publisher
+        clear = self._is_clear and self._acks.are_clear(buffer, split)
+        stored = np.ones(len(rows), np.bool_) if clear else _were_stored(gather(buffer, split.payload, split.end))
+        for first_row in np.unique(rows).tolist():
+            own = rows == first_row
+            clear &= publisher.count_answers(first_row, int(own.sum()), int((own & stored).sum()))
+        self._is_clear = clear
+        if clear:
+            publisher.close_answered()
+            publisher.stream = self._acks.stream
+
+    def _take(self, rows: Rows, split: Split) -> None:
         """Close the messages that were acknowledged; those that were refused are looked at one by one."""
         import pyarrow.compute as pc  # here, as in message_columns
 
         buffer, publisher = self._buffer.data, self._publisher
-        texts = gather(buffer, split.subject + len(self._inbox), split.sizes - len(self._sid) - 1)
-        rows = numpy_of(texts.cast(pa.string()).cast(pa.int64()))
         answers = gather(buffer, split.payload, split.end)
         are_stored = pc.starts_with(answers, _STORED)
         were_there = pc.match_substring(answers, _DUPLICATE)
@@ -261,3 +293,11 @@ class _Flight:
 
         found = retrying(settings, look)
         return found is not None and find_value(found.hdrs, b"Nats-Msg-Id") == message.message_id
+
+
+def _were_stored(answers: pa.Array) -> NDArray[np.bool_]:
+    """Return which answers say that a message was stored just now."""
+    import pyarrow.compute as pc  # here, as in message_columns
+
+    were_stored = pc.and_not(pc.starts_with(answers, _STORED), pc.match_substring(answers, _DUPLICATE))
+    return np.array(were_stored.to_pylist(), np.bool_)

@@ -95,6 +95,11 @@ class RowEncoder:
         # Spark pickles writers for its executors; what writes payloads is made anew there.
         return {**self.__dict__, "_encode_row": None}
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a message may be published again: the stream knows its id, and it expects nothing of the stream."""
+        return self._id_from != "none" and not self._expected
+
     def encode(self, batch: pa.RecordBatch, ids: RowIds, first_row: int) -> Iterator[OutgoingBatch]:
         """Yield the messages of a record batch whose first row is number `first_row` of its partition.
 

@@ -66,13 +66,13 @@ class BatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         messages = _messages(iterator, self._encoder, RowIds(self._run, partition))
+        publisher = Publisher(self._options, repeatable=self._encoder.is_repeatable)
         named = _MICRO_BATCH.fullmatch(self._options.run_id)
         if named is None:
-            publisher = Publisher(self._options)
             publisher.publish_all(messages)
             return Written(publisher.count, publisher.duplicates)
         place = _Place(named[1], int(named[2]), partition)
-        return _publish_rest(self._options, Ledger(self._options), place, messages)
+        return _publish_rest(self._options, Ledger(self._options), place, messages, publisher)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -102,7 +102,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if _digest(kept) == known:
                 return _skipped(query, batch, sum(map(len, kept)))
             messages = iter(kept)
-        return _publish_rest(self._options, ledger, _Place(query, batch, partition), messages)
+        publisher = Publisher(self._options, repeatable=self._encoder.is_repeatable)
+        return _publish_rest(self._options, ledger, _Place(query, batch, partition), messages, publisher)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Note that the batch is written in full; Spark may call this again for the same batch."""
@@ -128,11 +129,12 @@ class _Place(NamedTuple):
     partition: int
 
 
-def _publish_rest(options: SinkOptions, ledger: Ledger, place: _Place, messages: Iterator[OutgoingBatch]) -> Written:
+def _publish_rest(
+    options: SinkOptions, ledger: Ledger, place: _Place, messages: Iterator[OutgoingBatch], publisher: Publisher
+) -> Written:
     """Publish the rows that the stream does not have from an attempt before, and note that the task is done."""
     stored = StoredRows(options, ledger).begin(*place)
     digest = _new_digest()
-    publisher = Publisher(options)
     there = 0
 
     def missing() -> Iterator[OutgoingBatch]:

@@ -7,7 +7,8 @@ from jetlake.protocol.frames import Pub
 from jetlake.protocol.parser import ServerParser
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage
-from jetlake.spark.sink.publisher import Publisher, _Piece
+from jetlake.spark.sink.piece import Piece
+from jetlake.spark.sink.publisher import Publisher
 
 HEADER = b"NATS/1.0\r\nK: v\r\n\r\n"
 
@@ -51,7 +52,7 @@ def test_content_does_not_depend_on_where_it_is_cut():
 def publisher():
     publisher = Publisher(SinkOptions.of({}))
     for _ in range(2):
-        publisher.add(_Piece(batch_of(*[(b"", b"%d" % n) for n in range(4)]), b"i.", publisher.count))
+        publisher.add(Piece(batch_of(*[(b"", b"%d" % n) for n in range(4)]), b"i.", publisher.count))
     return publisher
 
 

@@ -54,8 +54,8 @@ class ReplayTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Publish, and give one row with the figures."""
         options = SinkOptions.of(dict(self.options))
-        publisher = Publisher(options)
         encoder = RowEncoder(self.schema, options)
+        publisher = Publisher(options, repeatable=encoder.is_repeatable)
         schedule = Schedule(self.began_s)
         if self.pace.is_instant:
             publisher.publish_all(self._messages(batches, encoder))
