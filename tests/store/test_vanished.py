@@ -460,3 +460,40 @@ def test_a_batch_of_which_a_part_was_removed_stays_when_a_power_cut_takes_what_w
     for name in ("mark", "index"):
         world.disk.remove(FOLDER / name)
     assert 2 in sequences(world.open())
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_removals_that_may_be_lost_with_their_tombstones_are_told(damage: str) -> None:
+    world = World()
+    store = world.open()
+    fill(store)
+    for sequence in (2, 3):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    path = world.segments()[-1]
+    size = len(world.disk.content(path).rstrip(b"\0"))
+    world.disk.kill()
+    if damage == "flip":
+        world.disk.flip(path, size - 20)
+    elif damage == "cut":
+        world.disk.cut(path, size - 40)
+    else:
+        world.disk.remove(path)
+    assert 2 in sequences(world.open())
+    assert any(f"damaged: {int(path.stem)}. Removals" in report for report in world.reports), world.reports
+
+
+def test_damaged_messages_and_torn_ends_cast_no_doubt_on_removals() -> None:
+    world = World()
+    store = world.open()
+    fill(store, 6)
+    store.remove(2)
+    fill(store, 3)
+    world.disk.kill()
+    first, last = world.segments()[0], world.segments()[-1]
+    world.disk.flip(first, HEADER_SIZE + 30)
+    world.disk.put(last, world.disk.content(last).rstrip(b"\0") + b"torn" * 10)
+    store = world.open()
+    assert store.lost == [1]
+    assert not any("Removals" in report for report in world.reports)

@@ -182,6 +182,15 @@ class FileStore(IndexedStore[Segment]):
         missing = [sequence for sequence in without(found.missing, gone, LOST_MAX) if not index.has(sequence)]
         safe = bisect_right(missing, found.safe_sequence)
         self._lost.begin(missing[:safe], found.lost_bytes)
+        if index.messages:
+            # A tombstone speaks of messages in its own segment and in older ones.
+            oldest = index.blocks[index.block_index(index.first_sequence)].number
+            unsure = {
+                number
+                for number, missing in found.unsure
+                if number >= oldest and (missing is None or self._lost.any_between(*missing))
+            }
+            self._lost.tell_removals(unsure)
         listed = {segment.number: segment.first for segment in found.segments if segment.size}
         self._segments.use(self.key, listed, ranges_of(self._lost.sequences))
         self._log.dead = [segment for segment in index.blocks[:-1] if not segment.live_count]

@@ -57,6 +57,15 @@ class LostMessages:
         self._tell(sequences)
         self._save()
 
+    def tell_removals(self, segments: set[int]) -> None:
+        """Tell that removals may be lost, with the tombstones in these segments: nobody knows what they spoke of."""
+        if segments:
+            numbers = told(ranges_of(sorted(segments)))
+            self._report(
+                f"Segments of {self._folder} are damaged: {numbers}. Removals that were logged there may be lost, and "
+                "messages that were removed may be back"
+            )
+
     def forget(self, first: int, last: int) -> None:
         """Take the lost messages between two sequences for removed."""
         if self.sequences and any(first <= sequence <= last for sequence in self.sequences):

@@ -33,7 +33,7 @@ from jetlake.store.log.segment_files import SegmentFile, find_segments
 from jetlake.store.log.segment_header import HEADER_SIZE, segment_name, segment_number
 from jetlake.store.log.segment_list import Listed
 from jetlake.store.log.snapshot.index_snapshot import IndexSnapshot, read_snapshot
-from jetlake.store.sequence_ranges import ranges_of, without
+from jetlake.store.sequence_ranges import Range, ranges_of, without
 
 __all__ = ["Recovered", "recover"]
 
@@ -47,6 +47,8 @@ class Recovered:
         tombstones: the sequences that are gone, as (first, last), in any order.
         missing: the sequences that should be there and are not, as (first, last); tombstones explain some.
         incomplete: what a crash left of groups, as (first, last).
+        unsure: the numbers of segments whose tombstones may be lost, each with the sequences of which one is lost if it
+            is so, as (first, last); None when it is so in any case.
         dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
         safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
         last_sequence: the highest one that was ever used.
@@ -64,6 +66,7 @@ class Recovered:
         self.tombstones: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
         self.incomplete: list[tuple[int, int]] = []
+        self.unsure: list[tuple[int, Range | None]] = []
         self.dropped: tuple[int, int] | None = None
         self.safe_sequence = SEQUENCE_MASK
         self.lost_bytes = 0
@@ -278,7 +281,11 @@ class _Recovery:
                 head = read_head(self._disk, self._folder, file.name)
             except OSError:
                 continue
-            if head is not None and _fits(head.segment, file, self._found.key):
+            if head is None or not _fits(head.segment, file, self._found.key):
+                continue
+            if file.size < head.segment.size:
+                self._doubt(number)
+            elif file.size == head.segment.size:
                 assert head.segment.piece is not None
                 if self._subjects.claim(head.segment.file.path, head.segment.piece):
                     self._heads[number] = head
@@ -423,6 +430,8 @@ class _Recovery:
         for first, last in content.tombstones:
             segment.tombstones.add(first, last)
         found.missing += content.missing
+        if content.hidden_at and (segment.number, content.hidden_at) < found.safe_end:
+            self._doubt(segment.number)
         found.lost_bytes += content.damaged_bytes
         found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
         found.last_sequence = max(found.last_sequence, content.highest)
@@ -435,9 +444,15 @@ class _Recovery:
             end = next_header.first_sequence - 1
         if content.position < end:
             found.missing.append((content.position + 1, end))
+            self._doubt(segment.number, (content.position + 1, end))
             segment.is_damaged = True
             found.lost_bytes += content.torn_bytes
             self._position = max(self._position, end)
+
+    def _doubt(self, number: int, missing: Range | None = None) -> None:
+        """Note that tombstones of a segment may be lost; the snapshot knows what was removed before it was made."""
+        if number >= self._known_last:
+            self._found.unsure.append((number, missing))
 
     def _first_behind(self, number: int) -> int | None:
         """Return the first sequence of the following segment; None without one."""
@@ -452,6 +467,7 @@ class _Recovery:
     def _note_vanished(self, number: int, behind: int | None, mark: Mark) -> None:
         """Note what a listed segment held that is not there, or has nothing left in it."""
         first = (self._listed or {})[number]
+        self._doubt(number)
         if behind is None:
             if not mark.key:
                 # Nobody knows how far it went: its sequences might be used again.
@@ -480,6 +496,9 @@ class _Recovery:
         """Find the last sequence that was ever used, and what is missing at the end of the log."""
         found = self._found
         found.last_sequence = max(found.last_sequence, mark.flushed, mark.synced)
+        newest_end = max(((each.number, each.generation, each.size) for each in found.segments), default=(0, 0, 0))
+        if newest_end < (mark.safe_end[0], 0, mark.safe_end[1]):
+            self._doubt(mark.safe_end[0])
         if self._torn_bytes and not mark.key:
             # Only the torn bytes tell how many records were there: rather leave sequences out than use one twice.
             found.last_sequence += self._torn_bytes // (OVERHEAD + 1) + 1
@@ -516,12 +535,12 @@ class _Recovery:
 
 
 def _fits(segment: Segment, file: SegmentFile, key: int) -> bool:
-    """Return whether a piece's segment is the one in a file."""
+    """Return whether a piece's segment is the one in a file, which may have lost its end."""
     header = file.header
     return (
         header is not None
         and (header.key, header.number, header.generation) == (key, segment.number, segment.generation)
-        and (segment.key, segment.first, segment.size) == (key, header.first_sequence, file.size)
+        and (segment.key, segment.first) == (key, header.first_sequence)
     )
 
 

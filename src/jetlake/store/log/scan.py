@@ -45,6 +45,7 @@ class Scan:
         links: the members of groups, as (sequence, `FOLLOWED` and `PRECEDED` marks).
         missing: the sequences that damaged records must have held, as (first, last).
         damaged_bytes: how much could not be understood.
+        hidden_at: the first place in that where a tombstone may have been; 0 for none.
         position: the last sequence up to which nothing is missing but what `missing` says.
         highest: the highest sequence that a record speaks of.
         open_damage: whether damage follows `position`, so that more may be missing than `missing` says.
@@ -56,6 +57,7 @@ class Scan:
     __slots__ = (
         "damaged_bytes",
         "end",
+        "hidden_at",
         "highest",
         "last_time_ns",
         "links",
@@ -81,6 +83,7 @@ class Scan:
         self.links: list[tuple[int, int]] = []
         self.missing: list[tuple[int, int]] = []
         self.damaged_bytes = 0
+        self.hidden_at = 0
         self.torn_bytes = 0
         self.position = self.highest = position
         self.open_damage = False
@@ -115,6 +118,8 @@ class Scan:
         self.links += following.links
         self.missing += following.missing
         self.damaged_bytes += following.damaged_bytes
+        if following.hidden_at:
+            self.hidden_at = self.hidden_at or offset + following.hidden_at
         self.position, self.open_damage = following.position, following.open_damage
         self.highest = max(self.highest, following.highest)
         self.last_time_ns = max(self.last_time_ns, following.last_time_ns)
@@ -222,6 +227,8 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
         following = find_record(data, at + 1, seed, position)
         if following < 0:
             break
+        if not found.hidden_at and not _are_messages(data, at, following, position):
+            found.hidden_at = at
         damaged = True
         found.damaged_bytes += following - at
         at = following
@@ -230,6 +237,18 @@ def scan(data: bytes, start: int, seed: int, position: int | None, damaged: bool
     found.highest = highest
     found.open_damage = damaged
     return found if in_order else _in_order(found, start_position)
+
+
+def _are_messages(data: bytes, at: int, end: int, sequence: int) -> bool:
+    """Return whether damaged bytes are the records of the messages that follow a sequence, and nothing else."""
+    while at + OVERHEAD <= end:
+        length, marked, _, _ = unpack_head(data, at)
+        length &= _LENGTH_MASK
+        sequence += 1
+        if length < OVERHEAD or marked & ~_LINKS != sequence:
+            return False
+        at += length
+    return at == end
 
 
 def _tombstone_end(data: bytes, at: int, sequence: int, length: int) -> int:
@@ -267,6 +286,7 @@ def _in_order(found: Scan, start_position: int) -> Scan:
     ordered.highest = found.highest
     ordered.last_time_ns = found.last_time_ns
     ordered.torn_bytes = found.torn_bytes
+    ordered.hidden_at = found.hidden_at
     ordered.damaged_bytes = found.damaged_bytes + sum(found.sizes) - sum(ordered.sizes)
     ordered.position = ordered.sequences[-1] if kept else start_position
     left_out = set(range(len(found.sequences))).difference(kept)
