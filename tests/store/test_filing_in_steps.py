@@ -228,3 +228,19 @@ def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
         steps += 1
     assert steps > rows / 5 + 6, "rows, subjects, and each part of the piece by itself"
     world.check()
+
+
+def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():
+    store = FileStore(FaultyDisk(Random(1)), FOLDER, segment_bytes=1500)
+    store.hooks.may_forget = lambda _first, _last: False  # so that it stays
+    for number in range(200):
+        store.append(b"s.%d" % (number % 5), b"", b"payload", number)
+    for sequence in range(1, len(store._index.blocks[0].live) + 1):
+        store.remove(sequence)
+    store.flush()
+    store.sync()
+    steps = 0
+    while store._filing.go_on():
+        steps += 1
+        assert steps < 1000, "a draft is begun anew with every step"
+    assert [block.filed is None for block in store._index.blocks] == [False] * (len(store._index.blocks) - 1) + [True]

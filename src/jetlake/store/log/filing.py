@@ -53,15 +53,17 @@ class _Draft:
         self.postings = Postings(array("I"), array("I"), array("Q"), array("Q"))
         self.content: PieceContent | None = None
         self._generation = segment.generation
+        self._is_dead = not segment.live_count
         self._steps = self._make(index)
 
     def holds(self, segment: Segment) -> bool:
         """Return whether the draft is of this segment, as it is now.
 
-        A rewrite moves rows, and takes dead ones away that the postings may have. Without a living row nobody knows
-        whether the subjects still have their numbers.
+        A rewrite moves rows, and takes dead ones away that the postings may have. When the last row has died, nobody
+        knows whether the subjects still have their numbers; a draft without a living row has none.
         """
-        return self.segment is segment and self._generation == segment.generation and segment.live_count > 0
+        is_same = self.segment is segment and self._generation == segment.generation
+        return is_same and (segment.live_count > 0 or self._is_dead)
 
     def go_on(self) -> None:
         """Take a step."""
