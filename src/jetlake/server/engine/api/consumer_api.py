@@ -109,6 +109,8 @@ def consumer_create(request: ApiRequest) -> Steps[ConsumerCreateReply]:
         consumer = yield from _create(request.jetstream, stream, config)
         consumer.hold()  # A client learns the consumer's name before it gets the first message.
         request.after_answer.append(consumer.release)
+    if existing is not None:
+        yield from stream.retention.finish_sweep()
     request.awaits.extend(_awaited(consumer))
     return reply_of(ConsumerCreateReply, consumer_info(consumer))
 
@@ -243,13 +245,14 @@ def consumer_info(consumer: Consumer) -> ConsumerInfo:
 # Changes
 
 
-def consumer_delete(request: ApiRequest) -> ConsumerDeleteReply:
+def consumer_delete(request: ApiRequest) -> Steps[ConsumerDeleteReply]:
     """Handle `CONSUMER.DELETE`, also for a consumer that could not be opened."""
     stream = request.jetstream.stream(request.stream)
     if request.consumer not in stream.consumers and stream.home.remove_missing(request.consumer):
         stream.retention.sweep()
     else:
         request.awaits.append(_consumer(request).close(deleted=True))
+    yield from stream.retention.finish_sweep()
     return ConsumerDeleteReply(success=True)
 
 
@@ -267,7 +270,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     )
 
 
-def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
+def consumer_reset(request: ApiRequest) -> Steps[ConsumerResetReply]:
     """Handle `CONSUMER.RESET`: restart at a sequence that the deliver policy allows, or after the ack floor."""
     body = request.body or ConsumerResetRequest()
     consumer = _consumer(request)
@@ -284,6 +287,7 @@ def consumer_reset(request: ApiRequest) -> ConsumerResetReply:
     elif config.deliver_policy is not DeliverPolicy.ALL:
         raise api_error(10204, err="not allowed")
     consumer.reset(sequence)
+    yield from consumer.stream.retention.finish_sweep()
     if find_value(request.header, _STREAM_IDENTITY) is not None:
         _exchange_identity(request, consumer.stream, is_checked=False)
     if consumer.home.place is not None:

@@ -114,6 +114,7 @@ def stream_update(request: ApiRequest) -> Steps[StreamUpdateReply]:
     check_consumers_within(old, config, [(name, consumer.config) for name, consumer in stream.consumers.items()])
     stream.update(config, request.now_ns)
     jetstream.on_streams_changed()
+    yield from stream.retention.finish_sweep()
     request.awaits.extend((stream.home.place, stream.store if stream.store.durable else None))
     jetstream.advisories.stream_action(stream.name, ActionKind.MODIFY)
     return reply_of(StreamUpdateReply, stream_info(stream, request.now_ns))

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple
 
+from jetlake.errors import StoreError
 from jetlake.model.enums import RetentionPolicy
 from jetlake.server.engine.stream.consumer_contract import StreamConsumer
 from jetlake.store.interface import MessageStore
+from jetlake.store.steps import Steps, in_groups
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Retention"]
@@ -16,9 +18,10 @@ __all__ = ["Retention"]
 # Subjects whose interested consumers are cached; a full cache is emptied.
 _SUBJECTS_MAX = 65_536
 
-# A sweep reads this much of the stream at once.
-_SWEEP_MESSAGES = 4096
-_SWEEP_BYTES = 8 * 1024 * 1024
+# One step of a sweep looks at so many subjects, or reads this much of the stream.
+_SWEEP_SUBJECTS = 1024
+_SWEEP_MESSAGES = 256
+_SWEEP_BYTES = 1024 * 1024
 
 
 class _Kinds(NamedTuple):
@@ -42,6 +45,7 @@ class Retention:
         consumers: the stream's consumers by name.
         missing: consumers that could not be opened; while there are any, nothing is removed for lack of interest.
         after_removal: called after messages were removed; `soon` when no one waits for the log.
+        begin: runs a first slice of long work at once, and the rest in later turns.
     """
 
     def __init__(
@@ -51,12 +55,16 @@ class Retention:
         consumers: Mapping[str, StreamConsumer],
         missing: Set[str],
         after_removal: Callable[[bool], None],
+        begin: Callable[[Steps[None]], None],
     ) -> None:
         self.policy = policy
         self._store = store
         self._consumers = consumers
         self._missing = missing
         self._after_removal = after_removal
+        self._begin = begin
+        self._sweep: Steps[None] | None = None  # under way
+        self._consumer_changes = 0
         self._interested: dict[bytes, tuple[StreamConsumer, ...]] = {}
         self._kinds: _Kinds | None = None
 
@@ -114,6 +122,7 @@ class Retention:
         """Forget the cached interest: a consumer was added, removed or given other filters."""
         self._interested.clear()
         self._kinds = None
+        self._consumer_changes += 1
 
     def _consumer_kinds(self) -> _Kinds:
         if self._kinds is None:
@@ -124,23 +133,59 @@ class Retention:
     def sweep(self) -> None:
         """Remove what no consumer needs: after a consumer was removed, a change of policy, or a restart.
 
-        A work queue keeps messages that no consumer wants yet; an interest stream does not.
+        A work queue keeps messages that no consumer wants yet; an interest stream does not. A long sweep goes on in
+        later turns; `finish_sweep` waits for it.
         """
+        is_under_way = self._sweep is not None
+        self._sweep = self._sweep_in_steps()
+        if not is_under_way:
+            self._begin(self.finish_sweep())
+
+    def finish_sweep(self) -> Steps[None]:
+        """Carry out the sweep that is under way, if there is one, with whoever does so already."""
+        while (sweep := self._sweep) is not None:
+            try:
+                for _ in sweep:
+                    yield
+                    if self._sweep is not sweep:
+                        break
+                else:
+                    self._sweep = None if self._sweep is sweep else self._sweep
+            except StoreError:
+                self._sweep = None
+                raise
+
+    def close(self) -> None:
+        """End a sweep that is under way: the stream is closed."""
+        self._sweep = None
+
+    def _sweep_in_steps(self) -> Steps[None]:
         if self.policy is RetentionPolicy.LIMITS or not self._store.messages or self._missing:
             return
         if self.policy is RetentionPolicy.INTEREST:
             if not self._consumers:
                 self._store.purge()
             elif self._consumer_kinds().has_filters:
-                self._remove_unwanted_subjects()
+                yield from self._remove_unwanted_subjects()
         if self._consumers:
-            self._remove_done(self._sweep_limit())
+            yield from self._remove_done(self._sweep_limit())
         self._after_removal(False)
 
-    def _remove_unwanted_subjects(self) -> None:
-        unwanted = [subject for subject in self._store.subjects() if not self.interested(subject)]
-        if unwanted:
-            self._store.purge(SubjectFilter(unwanted))
+    def _remove_unwanted_subjects(self) -> Steps[None]:
+        changes = -1
+        while changes != self._consumer_changes:  # A consumer that was added meanwhile may want some of them.
+            changes = self._consumer_changes
+            unwanted: list[bytes] = []
+            for group in in_groups((yield from self._store.in_steps.subjects(b">")), _SWEEP_SUBJECTS):
+                unwanted += [subject for subject in group if not self.interested(subject)]
+                yield
+            if not unwanted or changes != self._consumer_changes:
+                continue
+            for _ in self._store.in_steps.purge(SubjectFilter(unwanted)):
+                self._after_removal(False)
+                yield
+                if changes != self._consumer_changes:
+                    break
 
     def _sweep_limit(self) -> int:
         """Return the last sequence that a sweep has to look at.
@@ -155,7 +200,7 @@ class Retention:
         )
         return min(furthest, slowest)
 
-    def _remove_done(self, last_sequence: int) -> None:
+    def _remove_done(self, last_sequence: int) -> Steps[None]:
         """Remove messages up to the sequence that have interest, all of it done."""
         store = self._store
         sequence = store.first_sequence
@@ -168,3 +213,5 @@ class Retention:
             if run.next_sequence <= sequence:
                 break
             sequence = run.next_sequence
+            self._after_removal(False)
+            yield

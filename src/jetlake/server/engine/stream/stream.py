@@ -94,7 +94,7 @@ class Stream(Generic[ConsumerType]):
         self._usage = usage
         self.cleanup = Cleanup(self.store, services, usage)
         self.retention = Retention(
-            config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal
+            config.retention, self.store, self.consumers, home.missing, self.cleanup.after_removal, self._begin_sweep
         )
         self.markers = DeleteMarkers(self.store, services.timers, services.store_received, self._publish_marker)
         self.lifetimes = MessageLifetimes(home, services, self.markers.expect, self._after_expiry)
@@ -236,6 +236,7 @@ class Stream(Generic[ConsumerType]):
         self.publish_path.close()
         self.ids.close()
         self.limits.close()
+        self.retention.close()
         self.cleanup.close()
         self._capture(())
         self.services.commit.forget(self.store)
@@ -327,6 +328,13 @@ class Stream(Generic[ConsumerType]):
         self.retention.on_consumers_changed()
         if not self.is_closed and self.config.retention is RetentionPolicy.INTEREST:
             self.retention.sweep()
+
+    def _begin_sweep(self, sweep: Steps[None]) -> None:
+        def work() -> Steps[None]:
+            with self.services.report_store_errors(f"removing what no consumer of stream {self.name} needs"):
+                yield from sweep
+
+        self.services.long_work.begin(work())
 
     def interest_changed(self) -> None:
         """Apply a consumer's changed filters or position, and remove the messages that no consumer needs any more."""

@@ -325,3 +325,60 @@ def test_a_cycle_delivers_for_a_while_and_lets_each_have_its_turn(harness):
     for _ in range(9):
         harness.engine.flush()
     assert {consumer.runs for consumer in consumers} == {3}
+
+
+@pytest.fixture
+def interested(make_harness):
+    """A harness with a thousand messages on two subjects that only the consumer `all` needs; `one` is done with its."""
+    harness = make_harness()
+    stream = harness.create(retention="interest")
+    stream.store.in_steps.removals_per_step = 100
+    for name, pattern, policy in (("all", "s.>", "explicit"), ("one", "s.1", "none")):
+        config = {"name": name, "filter_subject": pattern, "ack_policy": policy}
+        harness.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    for number in range(1000):
+        harness.publish(f"s.{number % 2}")
+    harness.turn()
+    harness.publish("$JS.API.CONSUMER.MSG.NEXT.S.one", b'{"batch":1000,"no_wait":true}', reply=b"_INBOX.n")
+    for _ in range(20):
+        harness.turn()
+    assert stream.store.messages == 1000
+    harness.engine.long_work.slice_ns = 0
+    harness.client.take()
+    return harness
+
+
+def test_what_no_consumer_needs_goes_in_steps(interested):
+    send(interested, "CONSUMER.DELETE.S.all")
+    send(interested, "STREAM.INFO.S", reply=b"_INBOX.info")
+    turns, _ = turns_to_answer(interested)
+    assert turns >= 6  # half a thousand unwanted messages, a hundred a step, and as many that are done
+    _, info = turns_to_answer(interested, b"_INBOX.info")
+    assert info["state"]["messages"] == 0
+
+
+def test_a_consumer_that_is_added_during_a_sweep_gets_what_is_left(interested):
+    stream = interested.jetstream.streams["S"]
+    stream.consumers["all"].close(deleted=True)
+    for _ in range(4):
+        interested.engine.flush()
+    left = stream.store.messages
+    assert 500 < left < 1000
+    config = {"name": "new", "filter_subject": "s.0", "ack_policy": "explicit"}
+    send(interested, "CONSUMER.CREATE.S.new", {"stream_name": "S", "config": config})
+    _, info = turns_to_answer(interested)
+    assert info["num_pending"] == left - 500
+    while interested.engine.long_work.waiting:
+        interested.engine.flush()
+    assert stream.store.messages == left - 500
+    assert {message.subject for message in stream.store.read(1, None, 1000, 10**6).messages} == {b"s.0"}
+
+
+def test_a_sweep_ends_with_its_stream(interested):
+    interested.jetstream.streams["S"].consumers["all"].close(deleted=True)
+    interested.engine.flush()
+    assert interested.engine.long_work.waiting
+    send(interested, "STREAM.DELETE.S")
+    turns_to_answer(interested)
+    while interested.engine.long_work.waiting:
+        interested.engine.flush()

@@ -3,6 +3,7 @@
 from jetlake.model.enums import RetentionPolicy
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.memory_store import MemoryStore
+from jetlake.store.steps import finish
 
 
 class Unvisited(dict):
@@ -14,5 +15,5 @@ class Unvisited(dict):
 
 def test_a_consumer_that_comes_or_goes_does_not_cost_a_look_at_all_the_others():
     store = MemoryStore()
-    retention = Retention(RetentionPolicy.LIMITS, store, Unvisited({"c": None}), set(), lambda soon: None)
+    retention = Retention(RetentionPolicy.LIMITS, store, Unvisited({"c": None}), set(), lambda soon: None, finish)
     retention.on_consumers_changed()
