@@ -370,6 +370,25 @@ def test_a_message_that_is_stored_is_acknowledged_though_the_limits_can_not_be_t
     assert world.ask("STREAM.INFO.L")["state"]["first_seq"] == first
 
 
+def test_a_rollup_is_acknowledged_and_finished_later_though_the_disk_does_not_tell_what_it_removes(world):
+    world.ask("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"], "allow_rollup_hdrs": True})
+    for number in range(180):
+        publish(world, b"l.%d" % (number % 90), b"x" * 70)
+    world.settle()
+    store = world.jetstream.streams["L"].store
+    while store.compact_step():
+        pass
+    store._filing._cache.bytes_max = 0
+    refuse_reads(world.disk)
+    answers = []
+    world.send(b"l.0", b"y", answers.append, encode_headers([("Nats-Rollup", "sub")]))
+    world.settle()
+    assert [answer.get("seq") for answer in says(answers)] == [181]
+    world.disk.fault = None
+    wait_for_retry(world)
+    assert (store.count_on(b"l.0"), store.messages) == (1, 179)
+
+
 def test_an_expectation_that_can_not_be_read_refuses_no_other_message(world):
     world.ask("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"]})
     for number in range(180):

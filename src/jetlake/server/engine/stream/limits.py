@@ -1,4 +1,7 @@
-"""The limits of a stream: messages over them are removed, oldest first, when they are exceeded or grow too old."""
+"""The limits of a stream: messages over them are removed, oldest first, when they are exceeded or grow too old.
+
+So are messages that another one rolls up.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from jetlake.server.engine.stream.cleanup import Cleanup
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.store.interface import MessageStore, StoreLimits
+from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Limits", "limits_of"]
 
@@ -65,6 +69,7 @@ class Limits:
         self._max_age = 0
         self._timer: Timer | None = None
         self._is_refused = False
+        self._rollups: dict[SubjectFilter | None, int] = {}
 
     def configure(self, config: StreamConfig) -> None:
         """Apply the stream's configuration, new or changed; `enforce` follows."""
@@ -74,12 +79,24 @@ class Limits:
         self._max_age = config.max_age
         self.close()  # A shorter age comes due sooner.
 
+    def roll_up(self, subject_filter: SubjectFilter | None, below: int, now_ns: int) -> None:
+        """Remove what a stored message rolls up; where the disk does not tell what that is, try again later."""
+        self._rollups[subject_filter] = below
+        self._try(None, now_ns)
+
     def enforce(self, now_ns: int) -> None:
         """Remove what is over the limits, oldest first; where the disk does not tell what that is, try again later."""
-        if self.store_limits is None or self._is_refused:
+        self._try(self.store_limits, now_ns)
+
+    def _try(self, limits: StoreLimits | None, now_ns: int) -> None:
+        if self._is_refused:
             return
         try:
-            self._enforce(self.store_limits, now_ns)
+            for subject_filter, below in list(self._rollups.items()):
+                self._store.purge(subject_filter, below=below, follows_append=True)
+                del self._rollups[subject_filter]
+            if limits is not None:
+                self._enforce(limits, now_ns)
         except StoreError as error:
             self._services.report(f"JetStream - {error}")
             self.close()

@@ -124,7 +124,8 @@ class MessageWriter:
         if rollup:
             self.announce(batch)
             subject_filter = SubjectFilter([subject]) if rollup == b"sub" else None
-            self._store.purge(subject_filter, below=sequence, follows_append=True)
+            self._store.flush()
+            self._limits.roll_up(subject_filter, sequence, now_ns)
         if self._schedules.is_enabled:
             self.announce(batch)
             self._schedules.stored(sequence, subject, header, now_ns)
