@@ -398,3 +398,39 @@ def test_a_segment_that_was_damaged_before_keeps_nothing_from_being_mended(disk:
     assert store.failure is None
     disk.cut_power()
     assert sequences(open_store(disk)) == [*before, 12]
+
+
+def test_a_segment_of_which_the_disk_does_not_give_back_the_rest_stays_until_the_disk_answers(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(disk, 20_000)
+
+    def fill() -> None:
+        for _ in range(150):
+            store.append(b"s", b"", b"x" * 300, 1)
+        store.flush()
+        store.sync()
+
+    fill()
+    for sequence in range(2, len(store._index.blocks[0].live) + 1):
+        store.remove(sequence)
+    store.close()
+    disk.kill()
+    store = open_store(disk, 20_000)
+
+    def read(handle: int, size: int, offset: int) -> bytes:
+        if disk._file(handle)[1].name == "0000000001.seg" and offset < 4096 <= offset + size:  # one bad sector
+            raise OSError(errno.EIO, "as asked")
+        return FaultyDisk.read(disk, handle, size, offset)
+
+    monkeypatch.setattr(disk, "read", read)
+    while store.compact_step():
+        pass
+    assert store.lost == [1]
+    fill()
+    while store.compact_step():
+        pass
+    monkeypatch.undo()
+    disk.kill()
+    store = open_store(disk, 20_000)
+    assert (store.lost, store.first_sequence) == ([], 1)

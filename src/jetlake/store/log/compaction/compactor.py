@@ -93,7 +93,7 @@ class Compactor:
         if not 0 < active.birth_generation <= durability.synced:
             # The newest file must be safe: it knows the stream's key and last sequence.
             return False
-        if not self._may_forget(segment):
+        if not self._may_replace(segment):
             return False
         if not segment.tombstones.low:
             return True
@@ -186,7 +186,7 @@ class Compactor:
         return self._may_replace(segment)
 
     def _may_replace(self, segment: Segment) -> bool:
-        """Return whether records may go and no message is lost: a lost one would count as removed."""
+        """Return whether records may go and no message is lost: it would count as removed, or be back with the disk."""
         return self._may_forget(segment) and not self._lost.any_between(segment.first, self._index.last_of(segment))
 
     def _put_in_place(self, rewrite: Rewrite) -> None:
