@@ -57,7 +57,7 @@ def test_removals_syncs_and_crashes_between_the_steps(seed):
             remove(store, random)
         while store._filing.go_on():
             pass
-        for _ in range(random.randint(0, 120)):
+        for _ in range(random.randint(0, 240)):
             generations = sum(segment.generation for segment in store._index.blocks)
             store.compact_step(sync_here=False)
             rewritten += sum(segment.generation for segment in store._index.blocks) > generations
