@@ -1,17 +1,16 @@
 """Runs of small messages: a whole read taken apart in columns, each step one call for all of its messages.
 
-Lines of control and payloads alternate as long as no payload holds a line's end, which the sizes tell. A read that is
-not like that goes through the parser's loop, and so do large messages, in which the search for lines' ends costs more
-than the loop.
+Lines of control and payloads alternate as long as no payload holds a line's end, which the sizes tell: a line feed, or
+a CRLF where payloads are texts with line feeds. A read that is not like that goes through the parser's loop, and so do
+large messages, in which the search for lines' ends costs more than the loop.
 
 The reasons are in decision 2 (docs/decisions).
 """
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, repeat
 
-from jetlake.protocol.control_lines import SIZES
 from jetlake.protocol.frames import MessageRun
 
 __all__ = ["RUN_BYTES_MIN", "RunReader"]
@@ -20,12 +19,26 @@ RUN_BYTES_MIN = 2048
 """A read of fewer bytes is not worth the try."""
 
 _LINE_SIZE_MAX = 512
-_PAYLOAD_SIZE_MAX = 384
-_FRAME_SIZE_MAX = 512
+_PAYLOAD_SIZE_MAX = 768
+_TEXT_SIZE_MAX = 384
+"""The largest payload with line feeds that is worth the search."""
+_FRAME_SIZE_MAX = 896
 _RUN_LENGTH_MIN = 8
 _PAUSE_MAX = 64
+_SIZES_KEPT_MAX = 8192
 
-_size_of = SIZES.__getitem__
+
+class _LineEnds(dict[int, bytes]):
+    """What a line with a size ends with, and the next one begins with."""
+
+    def __missing__(self, size: int) -> bytes:
+        end = b"%d\rMSG" % size
+        if len(self) < _SIZES_KEPT_MAX:
+            self[size] = end
+        return end
+
+
+_line_end = _LineEnds().__getitem__
 
 
 class RunReader:
@@ -55,43 +68,65 @@ class RunReader:
 
 
 def _read_runs(data: bytes, position: int) -> tuple[list[MessageRun], int] | None:
-    first = data[position : position + _LINE_SIZE_MAX].partition(b"\r\n")[0].split(b" ")
-    width = len(first)
-    if not 4 <= width <= 5 or not first[-1].isdigit() or int(first[-1]) > _PAYLOAD_SIZE_MAX:
+    line, _, rest = data[position : position + _LINE_SIZE_MAX].partition(b"\r\n")
+    first = line.split(b" ")
+    if not 4 <= len(first) <= 5 or first[0] != b"MSG" or not first[-1].isdigit():
         return None
-    lines = (data[position:] if position else data).split(b"\r\n")
-    end = len(data) - len(lines.pop())
-    if len(lines) % 2:
-        end -= len(lines.pop()) + 2  # The payload of this message is not whole.
-    payloads = lines[1::2]
+    size = int(first[-1])
+    # A search for one byte is several times faster than one for two, and does for payloads without a line feed.
+    separators = [b"\n"] if size <= _PAYLOAD_SIZE_MAX and b"\n" not in rest[:size] else []
+    separators += [b"\r\n"] if size <= _TEXT_SIZE_MAX else []
+    for separator in separators:
+        lines = (data[position:] if position else data).split(separator)
+        end = len(data) - len(lines.pop())
+        if len(lines) % 2:
+            end -= len(lines.pop()) + len(separator)  # The payload of this message is not whole.
+        if separator == b"\n":
+            text, payloads = b"".join(lines[::2]), list(map(bytes.removesuffix, lines[1::2], repeat(b"\r")))
+        else:
+            text, payloads = b"\r".join([*lines[::2], b""]), lines[1::2]
+        runs = _read_columns(first, text, payloads, end - position)
+        if runs is not None:
+            return runs, end
+    return None
+
+
+def _read_columns(first: list[bytes], text: bytes, payloads: list[bytes], size: int) -> list[MessageRun] | None:
+    """Read the lines of control, each with the CR at its end, and the payloads; None if these are not what they say.
+
+    Args:
+        first: the words of the first line.
+        text: all lines.
+        payloads: what stands between them.
+        size: how long the messages are, with all lines' ends.
+    """
     count = len(payloads)
-    if end - position > count * _FRAME_SIZE_MAX:
+    sizes = list(map(len, payloads))
+    # A payload without a CR behind it makes them too short.
+    if not count or size > count * _FRAME_SIZE_MAX or size != len(text) + sum(sizes) + 3 * count:
         return None
-    text = b" ".join(lines[::2])
-    words = text.split()
+    words = text.split(b" ")
+    words[-1] += b"MSG"
+    width = len(first) - 1
+    subjects, sids, replies = words[1::width], words[2::width], words[3::width] if width == 4 else []
     if (
-        len(words) != count * width
-        # A line with other blanks or another end is for the general parser.
-        or text.count(b" ") != len(words) - 1
-        or b"\n" in text
-        or words[::width].count(b"MSG") != count
-        or not _have_sizes(payloads, words[width - 1 :: width])
+        len(words) != count * width + 1
+        or not _are_names(subjects + sids + replies)
+        or words[width::width] != list(map(_line_end, sizes))
     ):
         return None
-    subjects, sids, replies = words[1::width], words[2::width], words[3::5] if width == 5 else []
     if sids.count(first[2]) == count:
-        return [MessageRun(first[2], subjects, replies, payloads)], end
+        return [MessageRun(first[2], subjects, replies, payloads)]
     runs = []
     start = 0
     for sid, same in groupby(sids):
         stop = start + len(list(same))
         runs.append(MessageRun(sid, subjects[start:stop], replies[start:stop], payloads[start:stop]))
         start = stop
-    return (runs, end) if len(runs) * _RUN_LENGTH_MIN <= count else None
+    return runs if len(runs) * _RUN_LENGTH_MIN <= count else None
 
 
-def _have_sizes(payloads: list[bytes], digits: list[bytes]) -> bool:
-    try:
-        return list(map(len, payloads)) == list(map(_size_of, digits))
-    except KeyError:
-        return False
+def _are_names(words: list[bytes]) -> bool:
+    """Tell whether the words are what the general parser splits a line into: none is empty, none has another blank."""
+    text = b"".join(words)
+    return all(words) and not (b"\r" in text or b"\n" in text or b"\t" in text or b"\v" in text or b"\f" in text)

@@ -85,11 +85,24 @@ def test_a_message_that_is_cut_belongs_to_the_next_read():
         b"msg s.x 7 2\r\nhi\r\n",
         b"MSG s.x 7 2\nhi\r\n",
         b"MSG s.x 7 02\r\nhi\r\n",
+        b"MSG s.x 7 $JS.ACK.1 02\r\nhi\r\n",
+        b"MSG  7 7 2\r\nhi\r\n",
+        b"MSG s.x  7 2\r\nhi\r\n",
+        b"MSG s.x 7  2\r\nhi\r\n",
+        b"MSG s\rx 7 2\r\nhi\r\n",
+        b"MSG s.x 7 a\tb 2\r\nhi\r\n",
+        b"MSG s\fx 7 2\r\nhi\r\n",
+        b"MSG s.x\v7 r 2\r\nhi\r\n",
+        frame(Msg(b"", b"7", b"$JS.ACK.1", b"NATS/1.0 408 Request Timeout\r\n\r\n", b"")),
+        frame(Msg(b"s.x", b"7", b"$JS.ACK.1", b"", b"a line\nand another\n")),
+        frame(Msg(b"s.x", b"7", b"$JS.ACK.1", b"", b"x" * 3000)),
     ],
 )
 @pytest.mark.parametrize("place", [0, 100, 200])
-def test_whatever_stands_between_them_is_read_as_without_runs(odd, place):
-    wires = list(map(frame, messages()))
+@pytest.mark.parametrize("reply", [b"", b"$JS.ACK.1"])
+@pytest.mark.parametrize("payload", [b"some content", b"{\n  some: text\n}"])
+def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply, payload):
+    wires = list(map(frame, messages(reply=reply, payload=payload)))
     data = b"".join([*wires[:place], odd, *wires[place:]])
     assert list(single(parser().feed(data))) == ClientParser().feed(data)
 
@@ -106,6 +119,8 @@ def test_whatever_stands_between_them_is_read_as_without_runs(odd, place):
         b"MSG s.x 7 2 more\r\nhi\r\n",
         b"MSG s.x 7 two\r\nhi\r\n",
         b"MSG s.x 7 r e 2\r\nhi\r\n",
+        b"MSG s.x 7 2\r\nhi\n",
+        b"MSG s.x 7 2\r\nhi\rMSG s.y 7 2\r\nhi\r\n",
     ],
 )
 @pytest.mark.parametrize("place", [100, 200])
@@ -139,14 +154,15 @@ def test_reads_that_are_no_runs_are_tried_less_and_less():
 
 
 def test_large_messages_and_small_reads_are_no_run():
-    for sent in (messages(10, payload=b"x" * 1000), messages(3)):
+    for sent in (messages(10, payload=b"x" * 1000), messages(10, payload=b"x\n" * 200), messages(3)):
         data = b"".join(map(frame, sent))
         assert parser().feed(data) == sent
+    assert [type(one) for one in parser().feed(b"".join(map(frame, messages(10, payload=b"x" * 700))))] == [MessageRun]
     assert len(b"".join(map(frame, messages(3)))) < RUN_BYTES_MIN
 
 
 NAMES = st.sampled_from([b"1", b"2"])
-CONTENTS = st.sampled_from([b"", b"x", b"y" * 30, b"\r\n", b"a\r\nMSG s 1 1", b"z" * 500])
+CONTENTS = st.sampled_from([b"", b"x", b"y" * 30, b"\r\n", b"\n", b"\r", b"a\r\nMSG s 1 1", b"z" * 500])
 MESSAGES = st.builds(Msg, st.sampled_from([b"s", b"t.u"]), NAMES, st.sampled_from([b"", b"r"]), st.just(b""), CONTENTS)
 PARTS = st.lists(
     st.tuples(MESSAGES, st.integers(1, 150)) | st.tuples(st.sampled_from([Ping(), Err("no")]), st.just(1)), max_size=6

@@ -23,6 +23,8 @@ __all__ = ["Message", "Outlet", "give_back", "nak_body"]
 T = TypeVar("T")
 
 _ACK_PREFIX = b"$JS.ACK."
+_ACK_PREFIX_END = b"$JS.ACK/"
+"""The first subject behind those with the prefix: two comparisons take half the time of a slice."""
 _SHOWN_MAX = 40
 
 
@@ -129,7 +131,7 @@ class Message(Struct, gc=False, eq=False):
         """
         if not self._settled:
             reply = self.raw_reply
-            if reply[:8] != _ACK_PREFIX:
+            if not _ACK_PREFIX < reply < _ACK_PREFIX_END:
                 raise NotJetStreamMessageError(self.reply, "it does not start with $JS.ACK")
             self._outlet.send(b"PUB %b 4\r\n+ACK\r\n" % reply)  # type: ignore[union-attr]
             self._settled = True

@@ -16,8 +16,8 @@ class Ready:
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, None]:
-        return _NOTHING
+    # No function of Python is called for an await: acknowledgements are awaited one by one.
+    __await__ = staticmethod(_NOTHING.__iter__)
 
 
 READY = Ready()

@@ -1,5 +1,7 @@
 """A message reads its bytes when asked, and acknowledges once."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -263,3 +265,18 @@ def test_what_is_no_json(kind, payload):
     assert any(place in str(caught.value) for place in ("'s.1'", "sequence 7", "key 'k'"))
     with pytest.raises(DecodeError, match="has another shape"):
         messages_with(b'{"number": "five"}')[kind].json(Order)
+
+
+@pytest.mark.parametrize("reply", [b"", b"$JS.ACK", b"$JS.ACK-1", b"$JS.ACK/", b"$JS.ACKS.a", b"_INBOX.a"])
+def test_only_replies_of_jetstream_are_acknowledged(outlet, reply):
+    with pytest.raises(NotJetStreamMessageError):
+        Message(b"s", b"1", reply, b"", b"", outlet).ack()
+    assert outlet.frames == []
+
+
+async def test_acknowledgements_may_be_awaited_in_every_way(outlet):
+    messages = [Message(b"s", b"1", REPLY, b"", b"", outlet) for _ in range(3)]
+    first = messages[0].ack()
+    assert [await first, await first, *await asyncio.gather(messages[1].ack(), first)] == [None] * 4
+    await asyncio.wait_for(messages[2].nak(), 5)
+    assert len(outlet.frames) == 3
