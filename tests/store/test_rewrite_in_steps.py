@@ -50,14 +50,15 @@ def test_removals_syncs_and_crashes_between_the_steps(seed):
     random = Random(seed)
     disk = FaultyDisk(Random(seed))
     store = open_store(disk)
-    rewritten = 0
-    for _ in range(5):
+    rewritten = rounds = 0
+    while rounds < 5 or (rounds < 30 and not rewritten):
+        rounds += 1
         fill(store)
         for _ in range(3):
             remove(store, random)
         while store._filing.go_on():
             pass
-        for _ in range(random.randint(0, 240)):
+        for _ in range(random.randint(0, 120)):
             generations = sum(segment.generation for segment in store._index.blocks)
             store.compact_step(sync_here=False)
             rewritten += sum(segment.generation for segment in store._index.blocks) > generations
