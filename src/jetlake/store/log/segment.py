@@ -36,7 +36,7 @@ __all__ = [
 _READ_GAP = 32 * 1024
 _READ_SPAN = 4 * 1024 * 1024
 _PEEKS_MAX = 16
-_LOOKUPS_MAX = 16
+_LOOKUPS_MAX = 64
 
 
 _COLUMN_NAMES = ("sizes", "subject_ids", "times", "offsets")
