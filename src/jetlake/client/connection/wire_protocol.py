@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["WireProtocol", "open_wire"]
 
 _WRITE_BUFFER_HIGH = 256 * 1024
-_READ_BUFFER_SIZE = 256 * 1024
+_READ_BUFFER_SIZE = 120 * 1024
+"""A read that is copied out of the buffer stays below 128 KiB, from where on memory is mapped anew each time."""
 
 
 class WireProtocol(asyncio.BufferedProtocol, asyncio.Protocol):
