@@ -118,9 +118,9 @@ def test_filters_do_not_hold_on_to_subjects_that_are_gone() -> None:
     for round_ in range(20_000):
         number = index.append(b"a.%d" % round_, round_ + 1)
         if round_ % 1000 == 0:
-            assert len(index.passing(wild)) == 1
+            assert len(index.matches.passing(wild)) == 1
         index.remove(number, round_ + 1)
-    assert len(index.passing(wild)) == 0
+    assert len(index.matches.passing(wild)) == 0
     assert len(index.names) == 1, "numbers are used again"
 
 

@@ -47,13 +47,13 @@ def test_a_filter_that_is_prepared_while_subjects_come_and_go():
     subject_filter = SubjectFilter((b"a.*",))
     for round_ in range(3):
         steps = 0
-        for _ in index.prepare(subject_filter):
+        for _ in index.matches.prepare(subject_filter):
             steps += 1
             for _ in range(50):
                 change(random.randrange(12_000))
         assert bool(steps) == (round_ == 0), "what is known need not be looked for again"
         wanted = {index.ids[subject] for subject in sequences if subject.startswith(b"a.")}
-        assert set(index.passing(subject_filter)) == wanted
+        assert set(index.matches.passing(subject_filter)) == wanted
 
 
 def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():

@@ -239,7 +239,7 @@ class Index(Generic[BlockType]):
     def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
         """Find in steps which subjects pass a filter, so that questions with that filter are quick."""
         if subject_filter is not None:
-            yield from self.subjects.prepare(subject_filter)
+            yield from self.subjects.matches.prepare(subject_filter)
 
     def last_sequence_for(self, pattern: bytes) -> int:
         """Return the sequence of the newest message whose subject the pattern covers; 0 when there is none."""
@@ -247,7 +247,7 @@ class Index(Generic[BlockType]):
         number = subjects.ids.get(pattern)
         if number is not None and not has_wildcards(pattern):
             return subjects.last(number)
-        return max(map(subjects.last, subjects.covered(pattern)), default=0)
+        return max(map(subjects.last, subjects.matches.covered(pattern)), default=0)
 
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
@@ -262,7 +262,7 @@ class Index(Generic[BlockType]):
         yield from self.prepare(subject_filter)
         subjects = self.subjects
         last = self.last_sequence if up_to_sequence is None else min(up_to_sequence, self.last_sequence)
-        numbers = subjects.ids.values() if subject_filter is None else subjects.passing(subject_filter)
+        numbers = subjects.ids.values() if subject_filter is None else subjects.matches.passing(subject_filter)
         found: list[int] = []
         for group in in_groups(list(numbers), _GROUP):
             for number in group:
@@ -285,7 +285,7 @@ class Index(Generic[BlockType]):
             names = list(self.subjects.ids)
         else:
             yield from self.prepare(SubjectFilter((pattern,)))
-            names = [self.subjects.names[number] for number in self.subjects.covered(pattern)]
+            names = [self.subjects.names[number] for number in self.subjects.matches.covered(pattern)]
         return (yield from sort_in_steps(names))
 
     def count_on(self, subject: bytes) -> int:
@@ -299,7 +299,7 @@ class Index(Generic[BlockType]):
             return 0
         subjects = self.subjects
         if subject_filter is not None:
-            passing = subjects.passing(subject_filter)
+            passing = subjects.matches.passing(subject_filter)
             if len(passing) < len(subjects.ids):
                 if first_sequence <= self.first_sequence:
                     return sum(map(subjects.count, passing))

@@ -62,7 +62,7 @@ class MessageReader(Generic[BlockType]):
             return Run([], max(first_sequence, end + 1))
         if subject_filter is None:
             return self._read_all(start, end, max_messages, max_bytes)
-        passing = index.subjects.passing(subject_filter)
+        passing = index.subjects.matches.passing(subject_filter)
         if len(passing) == len(index.subjects.ids):
             return self._read_all(start, end, max_messages, max_bytes)
         if len(passing) > 1:

@@ -221,8 +221,8 @@ class MessageRemover(Generic[BlockType]):
     ) -> Steps[int]:
         """Remove the messages below a sequence that pass the filter; from `end` on there was nothing at the start."""
         subjects = self._index.subjects
-        yield from subjects.prepare(subject_filter)
-        numbers = set(subjects.passing(subject_filter))
+        yield from subjects.matches.prepare(subject_filter)
+        numbers = set(subjects.matches.passing(subject_filter))
         if keep:
             below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
         count = 0

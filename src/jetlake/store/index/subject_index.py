@@ -4,33 +4,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from jetlake.protocol.subjects import has_wildcards
 from jetlake.store.index.block import Block
 from jetlake.store.index.filed_subjects import FiledSubjects
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.sequence_list import CHUNK, SequenceList
-from jetlake.store.steps import Steps
-from jetlake.store.subject_filter import SubjectFilter
+from jetlake.store.index.subject_matches import SubjectMatches
 
 __all__ = ["SubjectIndex"]
 
-_CACHED_IDS_MAX = 2_000_000
-_CHANGES_MIN = 4096
-_PREPARED = 2048
 _FILED_AT_ONCE = 4096
-
-
-class _Matching:
-    """The subjects that pass one filter, brought up to date by the changes since it was last used."""
-
-    __slots__ = ("ids", "seen")
-
-    def __init__(self) -> None:
-        self.ids: set[int] = set()
-        self.seen = -1
 
 
 class SubjectIndex:
@@ -46,17 +31,15 @@ class SubjectIndex:
         tails: the newest sequences of each number.
         older: the sequences before the tail, for subjects with many.
         filed: the sequences in filed blocks.
+        matches: which subjects pass a filter.
     """
 
     __slots__ = (
-        "_cached_ids",
-        "_changes",
-        "_changes_base",
         "_filing",
         "_free",
-        "_matching",
         "filed",
         "ids",
+        "matches",
         "names",
         "older",
         "tails",
@@ -69,11 +52,7 @@ class SubjectIndex:
         self.older: dict[int, SequenceList] = {}
         self.filed = FiledSubjects()
         self._free: list[int] = []
-        # Every change of the subjects since `_changes_base`: n came into use, ~n went out of use.
-        self._changes: list[int] = []
-        self._changes_base = 0
-        self._matching: dict[SubjectFilter, _Matching] = {}
-        self._cached_ids = 0
+        self.matches = SubjectMatches(self.ids, self.names)
         self._filing: Iterator[None] | None = None
 
     def __len__(self) -> int:
@@ -92,7 +71,7 @@ class SubjectIndex:
             self.names.append(subject)
             self.tails.append(sequence)
         self.ids[subject] = number
-        self._note(number)
+        self.matches.note(number)
         return number
 
     def grow(self, number: int, sequence: int) -> None:
@@ -206,7 +185,7 @@ class SubjectIndex:
         self.filed.clear()
         self._free.clear()
         self._filing = None
-        self._forget_matches()
+        self.matches.forget()
 
     def _settle(self, number: int, tail: array[int]) -> None:
         """Give a tail that lost sequences its proper form."""
@@ -230,7 +209,7 @@ class SubjectIndex:
         del self.ids[self.names[number]]
         self.names[number] = b""
         self._free.append(number)
-        self._note(~number)
+        self.matches.note(~number)
 
     # Filing
 
@@ -328,7 +307,7 @@ class SubjectIndex:
         self.tails.extend([0] * len(names))
         self.ids.update(zip(names, range(len(names)), strict=True))
         self.ids.pop(b"", None)
-        self._forget_matches()
+        self.matches.forget()
 
     def number_of(self, subject: bytes) -> int:
         """Return the number of a subject, which gets one when it has none."""
@@ -470,81 +449,6 @@ class SubjectIndex:
     def sequences(self, number: int) -> Iterator[int]:
         """Yield all sequences of a subject, ascending."""
         yield from self.from_(number, 0, self.count(number))
-
-    # Questions about several
-
-    def passing(self, subject_filter: SubjectFilter) -> set[int] | tuple[int, ...]:
-        """Return the numbers of the subjects that pass the filter; not to be changed, and not to be kept."""
-        ids = self.ids
-        if subject_filter.literals is not None:
-            return tuple(ids[literal] for literal in subject_filter.patterns if literal in ids)
-        matching = self._matching.pop(subject_filter, None)
-        if matching is None:
-            matching = _Matching()
-        # Put back as the newest: the oldest goes first when the filters hold too much.
-        self._matching[subject_filter] = matching
-        held = len(matching.ids)
-        self._bring_up_to_date(matching, subject_filter.matches)
-        self._cached_ids += len(matching.ids) - held
-        while self._cached_ids > _CACHED_IDS_MAX and len(self._matching) > 1:
-            oldest = next(iter(self._matching))
-            self._cached_ids -= len(self._matching.pop(oldest).ids)
-        return matching.ids
-
-    def prepare(self, subject_filter: SubjectFilter) -> Steps[None]:
-        """Find in steps which subjects pass the filter, so that `passing` has little left to do."""
-        matching = self._matching.get(subject_filter)
-        if subject_filter.literals is not None or (matching is not None and matching.seen >= self._changes_base):
-            return
-        fresh = _Matching()
-        fresh.seen = self._changes_base + len(self._changes)
-        matches = subject_filter.matches
-        start = 0
-        while start < len(self.names):
-            end = start + _PREPARED
-            fresh.ids.update(n for n, name in enumerate(self.names[start:end], start) if name and matches(name))
-            start = end
-            yield
-        before = self._matching.pop(subject_filter, None)
-        self._cached_ids += len(fresh.ids) - (len(before.ids) if before is not None else 0)
-        self._matching[subject_filter] = fresh  # `passing` adds what has changed meanwhile
-
-    def covered(self, pattern: bytes) -> set[int] | tuple[int, ...]:
-        """Return the numbers of the subjects that one pattern covers."""
-        if not has_wildcards(pattern):
-            number = self.ids.get(pattern)
-            return () if number is None else (number,)
-        if pattern == b">":
-            return set(self.ids.values())
-        return self.passing(SubjectFilter((pattern,)))
-
-    def _bring_up_to_date(self, matching: _Matching, matches: Callable[[bytes], bool]) -> None:
-        end = self._changes_base + len(self._changes)
-        if matching.seen < self._changes_base:
-            matching.ids = {number for subject, number in self.ids.items() if matches(subject)}
-        elif matching.seen < end:
-            names = self.names
-            for change in self._changes[matching.seen - self._changes_base :]:
-                if change < 0:
-                    matching.ids.discard(~change)
-                elif names[change] and matches(names[change]):
-                    matching.ids.add(change)
-        matching.seen = end
-
-    def _note(self, change: int) -> None:
-        self._changes.append(change)
-        if len(self._changes) > _CHANGES_MIN and len(self._changes) > 2 * len(self.ids):
-            # Whoever has not seen these looks at all subjects again, which are fewer.
-            self._changes_base += len(self._changes)
-            self._changes.clear()
-
-    def _forget_matches(self) -> None:
-        self._changes_base += len(self._changes) + 1
-        self._changes.clear()
-        for matching in self._matching.values():
-            matching.ids = set()
-            matching.seen = -1
-        self._cached_ids = 0
 
 
 def _places(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
