@@ -3,8 +3,11 @@
 One nats-server holds messages of 128 bytes. Read through Spark into its `noop` sink, so that nothing but reading is
 measured: by our source in a batch and as an AvailableNow query, by a source made of nats-py's `fetch`, and outside
 Spark by a socket that takes the bytes and does not look at them (the ceiling). A query starts once, and then runs for
-as long as one likes: its micro-batch alone, by Spark's own report, is a row too. Written: our sink, and nats-py's
-`publish_async` with the same message ids and window.
+as long as one likes: the rate of its micro-batch alone is by Spark's own report. Written: our sink, nats-py's
+`publish_async` with the same message ids and window, and outside Spark frames that were made before (the ceiling).
+
+Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
+no part) and the JVM. They share the machine's cores.
 """
 
 from __future__ import annotations
@@ -161,6 +164,37 @@ def take_bytes(url: str, stream: str, count: int) -> None:
         connection.flush()
 
 
+def make_frames(stream: str, count: int) -> list[memoryview]:
+    """Make the frames that the sink would send, a piece of its window each, under ids of their own."""
+    run, inbox, payload = new_inbox()[7:].encode(), b"_INBOX." + stream.encode(), b"x" * PAYLOAD
+    pieces = []
+    for first in range(0, count, 1024):
+        ids = [b"%b/0/%d-0123456789abcdef" % (run, row) for row in range(first, min(first + 1024, count))]
+        header = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n"
+        rows = [
+            OutgoingMessage(b"%b.%d" % (stream.encode(), n % 100), header % i, payload, i) for n, i in enumerate(ids)
+        ]
+        pieces.append(OutgoingBatch.of(rows).frames(b"%b.%d" % (inbox, first)).data)
+    return pieces
+
+
+def publish_frames(url: str, stream: str, pieces: list[memoryview], count: int, window: int = 4096) -> None:
+    """The sink's ceiling: send what was made before, and look at nothing but how many acknowledgements come."""
+    key = b'"seq":'
+    with connect_socket(url) as connection:
+        connection.subscribe(b"_INBOX.%b.*" % stream.encode())
+        buffer = memoryview(bytearray(1 << 20))
+        sent = acknowledged = 0
+        tail = b""
+        for piece in pieces:
+            connection.send(piece)
+            sent = min(sent + 1024, count)
+            while sent - acknowledged > (0 if sent == count else window - 1024):
+                text = tail + bytes(buffer[: connection.recv_into(buffer, 30.0)])
+                acknowledged += text.count(key)
+                tail = text[-len(key) + 1 :]
+
+
 async def publish_with_nats_py(url: str, subject: str, count: int) -> None:
     import nats
 
@@ -220,20 +254,22 @@ class Spark:
         self._runs = 0
         self.micro_batches_s: list[float] = []
 
-    def cpu(self, action: Callable[[], None], rows: int) -> dict[str, float]:
+    def cpu(self, action: Callable[[], None], rows: int, server: Server | None = None) -> dict[str, float]:
         """CPU microseconds a row of server, Python workers and JVM."""
+        server_pid = (server or self.server).pid
 
         def now() -> tuple[float, float, float]:
             # A worker that ends in between has its time in the process that started it, in the end in the JVM.
             workers = cpu_s(descendants(self._jvm), ended_children=True)
             python = cpu_s([os.getpid()]) + workers + cpu_s([self._jvm], own=False, ended_children=True)
-            return cpu_s([self.server.pid]), python, cpu_s([self._jvm])
+            return cpu_s([server_pid]), python, cpu_s([self._jvm])
 
         before = now()
         action()
         after = now()
-        server, python, jvm = (round((b - a) / rows * 1e6, 2) for a, b in zip(before, after, strict=True))
-        return {"server us": server, "python us": python, "jvm us": jvm}
+        names = ("server us", "python us", "jvm us")
+        costs = (round((b - a) / rows * 1e6, 2) for a, b in zip(before, after, strict=True))
+        return dict(zip(names, costs, strict=True))
 
     def read(self, url: str, stream: str, partitions: int = 2) -> None:
         options = {"servers": url, "minPartitions": partitions, "maxPartitions": partitions}
@@ -260,11 +296,11 @@ class Spark:
         reports = [report for report in query.recentProgress if report["numInputRows"]]
         self.micro_batches_s.append(sum(report["durationMs"]["triggerExecution"] for report in reports) / 1000)
 
-    def write(self, stream: str, count: int) -> None:
+    def write(self, stream: str, count: int, server: Server | None = None) -> None:
         frame = self.session.range(0, count, 1, 2).selectExpr(
             f"concat('{stream}.', id % 100) as subject", f"repeat('x', {PAYLOAD}) as data"
         )
-        frame.write.format("jetstream").mode("append").option("servers", self.server.url).save()
+        frame.write.format("jetstream").mode("append").option("servers", (server or self.server).url).save()
 
     def verify(self, stream: str, count: int) -> None:
         frame = self.session.read.format("jetstream").option("servers", self.server.url).load(stream)
@@ -300,20 +336,28 @@ def main() -> None:
     writes = {
         "sink": (lambda: spark.write("OUT", written), written),
         "nats-py publish": (lambda: asyncio.run(publish_with_nats_py(server.url, "OUT.x", published)), published),
+        "frames only": (lambda: publish_frames(server.url, "OUT", made.pop(), published), published),
     }
+    # One for each round, one to warm up, one for the CPU time: the stream drops ids that it has seen.
+    made = [make_frames("OUT", published) for _ in range(repeats + 2)]
     cases = {**reads, **writes}
     seconds = measure({name: run for name, (run, _) in cases.items()}, repeats)
     rates = {name: rows / seconds[name] for name, (_, rows) in cases.items()}
     # As `measure` does it: the first round is not counted.
     micro_batch = count / statistics.median(spark.micro_batches_s[1:])
     for name, (run, rows) in cases.items():
-        report.add(name, {"rows/s": round(rates[name]), **spark.cpu(run, rows)})
-    report.add("source micro-batch", {"rows/s": round(micro_batch)})
+        inside = {"of it in micro-batches, rows/s": round(micro_batch)} if name == "source available now" else {}
+        report.add(name, {"rows/s": round(rates[name]), **spark.cpu(run, rows), **inside})
     embedded = Server("embedded")
     embedded.create_stream("IN")
     embedded.fill("IN", count)
-    taken = measure({"read": lambda: spark.read(embedded.url, "IN")}, repeats)["read"]
-    report.add("source batch, embedded server", {"rows/s": round(count / taken)})
+    embedded.create_stream("OUT")
+    for name, (run, rows) in {
+        "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
+        "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
+    }.items():
+        taken = measure({name: run}, repeats)[name]
+        report.add(name, {"rows/s": round(rows / taken), **spark.cpu(run, rows, embedded)})
     embedded.stop()
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
     report.compare("source_available_now_vs_nats_py", rates["source available now"], rates["nats-py source"])
@@ -321,6 +365,7 @@ def main() -> None:
     report.compare("ceiling_source_batch", rates["source batch"], rates["bytes only"])
     report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
     report.compare("ceiling_source_micro_batch", micro_batch, rates["bytes only"])
+    report.compare("ceiling_sink", rates["sink"], rates["frames only"])
     report.finish()
     spark.session.stop()
     server.stop()

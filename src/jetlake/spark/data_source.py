@@ -16,9 +16,6 @@ from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.options.source_options import SourceOptions
 from jetlake.spark.options.table_options import annotate, declared_options, for_side, with_table_options
 from jetlake.spark.reading.schema import schema_ddl
-from jetlake.spark.sink.writer import BatchWriter, StreamWriter
-from jetlake.spark.source.batch_reader import make_batch_reader
-from jetlake.spark.source.stream_reader import StreamReader
 
 __all__ = ["JetStream"]
 
@@ -40,6 +37,9 @@ class JetStream(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch read."""
+        # Imported where it is used, here and below: a process that Spark starts has one of these four to do.
+        from jetlake.spark.source.batch_reader import make_batch_reader
+
         return make_batch_reader(schema, SourceOptions.of(with_table_options(self.options, schema, SourceOptions)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -50,15 +50,21 @@ class JetStream(DataSource):
                 "option archive is for batch reads: read the archive with endingPosition=seq:N, and let a query begin "
                 "at startingPosition=seq:N+1"
             )
+        from jetlake.spark.source.stream_reader import StreamReader
+
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch write."""
+        from jetlake.spark.sink.writer import BatchWriter
+
         _refuse_overwrite(overwrite)
         return BatchWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return a streaming write."""
+        from jetlake.spark.sink.writer import StreamWriter
+
         _refuse_overwrite(overwrite)
         return StreamWriter(schema, SinkOptions.of(with_table_options(self.options, schema, SinkOptions)))
 

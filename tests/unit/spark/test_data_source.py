@@ -7,8 +7,9 @@ PROGRAM = """
 import sys
 import pyspark.sql.streaming.python_streaming_source_runner
 before = set(sys.modules)
-import jetlake.spark.data_source
+import jetlake.spark.data_source, jetlake.spark.source.stream_reader
 large = {"asyncio", "ssl", "pandas", "pyarrow.compute", "pyarrow.fs", "pyarrow.parquet"}
+large |= {"jetlake.spark.sink.writer", "jetlake.spark.source.batch_reader"}
 print(*sorted(large & set(sys.modules) - before))
 """
 

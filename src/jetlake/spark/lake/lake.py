@@ -33,7 +33,7 @@ _BATCH = re.compile(r"batch-(\d+)")
 
 @dataclass(frozen=True)
 class Lake:
-    """What an archive holds for certain.
+    """An archive, as far as it is complete for certain.
 
     Attributes:
         offset: the position behind the archived messages, as the archive's checkpoint has it.
@@ -45,7 +45,7 @@ class Lake:
 
 
 def open_lake(path: str, stream: str, subjects: tuple[str, ...]) -> Lake:
-    """The archive of that stream in a folder.
+    """Return the archive of that stream in a folder.
 
     Raises:
         ConfigError: there is none, or it cannot stand for the beginning of the stream.
@@ -79,7 +79,7 @@ def _check_description(path: str, described: dict[str, Any], stream: str, subjec
 
 
 def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) -> tuple[int, StreamOffset | None]:
-    """The last batch in the commit log, and its end."""
+    """Return the last batch in the commit log, and its end."""
     if "://" in checkpoint:
         system, checkpoint = open_file_system(checkpoint)
     commits = _listing(system, f"{checkpoint}/commits", allow_not_found=True)
@@ -97,7 +97,7 @@ def _last_batch(path: str, system: fs.FileSystem, checkpoint: str, stream: str) 
 
 
 def _files(path: str, system: fs.FileSystem, root: str, batch: int) -> dict[str, int]:
-    """The files of finished batches; listed until nothing changes meanwhile."""
+    """Return the files of finished batches; lists them until nothing changes meanwhile."""
     journal = f"{root}/{NOTES}/compaction.json"
     before: dict[str, int] | None = None
     for _ in range(_LISTINGS_MAX):
@@ -117,7 +117,7 @@ def _files(path: str, system: fs.FileSystem, root: str, batch: int) -> dict[str,
 
 
 def _is_of(path: str, batch: int) -> bool:
-    """Whether that is a file of rows, and of no batch behind this one."""
+    """Return whether that is a file of rows, and of no batch behind this one."""
     place = PurePosixPath(path)
     if any(part.startswith(("_", ".")) for part in place.parts):
         return False
@@ -135,7 +135,7 @@ def _delta_files(path: str) -> dict[str, int]:
 
 
 def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path, and the path there; a plain one is local."""
+    """Return the file system of a path, and the path there; a plain one is local."""
     from pyarrow import fs
 
     try:
@@ -146,7 +146,7 @@ def open_file_system(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listing(system: fs.FileSystem, folder: str, **options: bool) -> list[fs.FileInfo]:
-    """What lies in a folder."""
+    """Return what lies in a folder."""
     from pyarrow import fs
 
     found: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, **options))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from functools import cache
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from jetlake.client.tables.columns.message_columns import MessageColumns
@@ -20,7 +23,15 @@ __all__ = ["read_lake_partition", "read_partition", "read_task"]
 
 def read_partition(partition: ReadPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Return the messages of a partition, in the order of their sequences, as record batches of that schema."""
+    _spare_imports()
     return _rows(read_task(partition, options), partition.stream, schema, options)
+
+
+@cache
+def _spare_imports() -> None:
+    """Keep what a worker has imported out of its garbage collections, of which Spark runs one after every task."""
+    if TaskContext.get() is not None:
+        gc.freeze()
 
 
 def read_task(partition: ReadPartition, options: SourceOptions) -> Iterator[MessageColumns]:

@@ -35,7 +35,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MessageColumns:
-    """Some messages of one stream, column by column.
+    """Messages of one stream, column by column.
 
     Attributes:
         sequence: int64.
@@ -57,7 +57,7 @@ class MessageColumns:
         return len(self.sequence)
 
     def slice(self, first: int, end: int) -> MessageColumns:
-        """The messages from number `first` up to but not including number `end`."""
+        """Return the messages from number `first` up to but not including number `end`."""
         length = end - first
         return MessageColumns(
             self.sequence[first:end],
@@ -69,7 +69,7 @@ class MessageColumns:
         )
 
     def take(self, rows: NDArray[np.int64]) -> MessageColumns:
-        """The messages of these numbers."""
+        """Return the messages of these numbers."""
         chosen = arrow_of(rows)
         return MessageColumns(
             self.sequence[rows],
@@ -81,7 +81,7 @@ class MessageColumns:
 
 
 def joined(parts: list[MessageColumns]) -> MessageColumns:
-    """The messages of all parts, one part behind the other."""
+    """Return the messages of all parts, one part behind the other."""
     return MessageColumns(
         np.concatenate([part.sequence for part in parts]),
         np.concatenate([part.time_ns for part in parts]),
@@ -92,13 +92,13 @@ def joined(parts: list[MessageColumns]) -> MessageColumns:
 
 
 def in_order(parts: list[MessageColumns]) -> MessageColumns:
-    """The messages of all parts, each sequence once, in the order of their sequences."""
+    """Return the messages of all parts, each sequence once, in the order of their sequences."""
     whole = joined(parts)
     return whole.take(np.unique(whole.sequence, return_index=True)[1])
 
 
 def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
-    """The bytes between each start and end, as one binary array; the pairs must be in order and must not overlap."""
+    """Return the bytes between each start and end as a binary array; the pairs are in order and do not overlap."""
     count = len(start)
     edges = np.empty(2 * count + 1, np.int32)
     edges[0:-1:2] = start
@@ -112,18 +112,18 @@ def gather(buffer: Any, start: Positions, end: Positions) -> pa.Array:
 
 
 def arrow_of(numbers: Positions, kind: pa.DataType | None = None) -> pa.Array:
-    """The same numbers for Arrow, as integers or another kind of eight bytes; copied only where they lie scattered."""
+    """Return the numbers for Arrow, as integers or another kind of eight bytes; copied only where they lie apart."""
     adjacent = np.ascontiguousarray(numbers, np.int64)
     return pa.Array.from_buffers(kind or pa.int64(), len(adjacent), [None, pa.py_buffer(adjacent)])
 
 
 def numpy_of(numbers: pa.Array) -> NDArray[np.int64]:
-    """The same numbers for NumPy, not copied; all of them, with nothing cut off."""
+    """Return the numbers for NumPy, not copied; all of them, with nothing cut off."""
     return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers)) if len(numbers) else _NO_POSITIONS
 
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], Positions]:
-    """The bytes of a binary array that begins at its buffer's beginning, and the edges of its elements."""
+    """Return the bytes of a binary array that begins at its buffer's beginning, and the edges of its elements."""
     _, edges, data = array.buffers()
     offsets = np.frombuffer(edges, np.int32, len(array) + 1).astype(np.int64)
     octets = np.frombuffer(data, np.uint8, int(offsets[-1])) if data is not None else np.empty(0, np.uint8)
@@ -139,7 +139,7 @@ def _integers(buffer: Any, start: Positions, end: Positions) -> NDArray[np.int64
 
 
 def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer: str) -> tuple[MessageColumns, Split]:
-    """Columns of what a consumer delivered, and the messages that are none (statuses), as a split of their own.
+    """Return the columns of what a consumer delivered, and the statuses among it as a split of their own.
 
     Sequence and time come from the reply subject, `$JS.ACK.….<stream>.<consumer>.<count>.<sequence>.<…>.<time>.<…>`.
 
@@ -182,7 +182,7 @@ def columns_of_deliveries(buffer: bytearray, split: Split, stream: str, consumer
 
 
 def _headers(buffer: bytearray, split: Split) -> pa.Array:
-    """The header blocks; most streams have none, and then there is nothing to copy."""
+    """Return the header blocks; most streams have none, and then there is nothing to copy."""
     if (split.payload != split.header).any():
         return gather(buffer, split.header, split.payload)
     count = len(split)
@@ -191,12 +191,12 @@ def _headers(buffer: bytearray, split: Split) -> pa.Array:
 
 
 def statuses_of(buffer: bytearray, split: Split) -> list[Headers]:
-    """The header blocks of statuses, read."""
+    """Return the header blocks of statuses, parsed."""
     return [Headers(bytes(buffer[start:end])) for start, end in zip(split.header, split.payload, strict=True)]
 
 
 def _tokens_after_time(line: bytes, stream: str, consumer: str) -> int:
-    """How many dots follow the time in the reply subjects: 1 today, more when a server appends tokens."""
+    """Return how many dots follow the time in the reply subjects: 1 today, more when a server appends tokens."""
     reply = line.split(b" ")[-1]
     name = f".{stream}.{consumer}.".encode()
     place = reply.find(name)
@@ -209,7 +209,7 @@ def _tokens_after_time(line: bytes, stream: str, consumer: str) -> int:
 
 
 def columns_of_direct_gets(buffer: bytearray, split: Split) -> tuple[MessageColumns, Split]:
-    """Columns of what direct gets answered, and the answers that are statuses, as a split of their own.
+    """Return the columns of what direct gets answered, and the statuses among it as a split of their own.
 
     Raises:
         ProtocolError: an answer lacks the headers that say subject, sequence and time.
@@ -257,7 +257,7 @@ def columns_of_direct_gets(buffer: bytearray, split: Split) -> tuple[MessageColu
 
 
 def _lines_after_time(block: bytes) -> int:
-    """How many lines, the empty one included, follow the one with the time."""
+    """Return how many lines, the empty one included, follow the one with the time."""
     lines = block.split(b"\r\n")
     for index in range(len(lines) - 1, 0, -1):
         if lines[index].startswith(b"Nats-Time-Stamp: "):
@@ -266,7 +266,7 @@ def _lines_after_time(block: bytes) -> int:
 
 
 def _value(octets: NDArray[np.uint8], data: Any, key: bytes, before: Positions, line_feed: Positions) -> pa.Array:
-    """The values of the lines that begin behind `before` and end with `line_feed`, which must have that key."""
+    """Return the values of the lines that begin behind `before` and end with `line_feed`; all have that key."""
     words = np.ndarray((len(octets) - 7,), np.dtype("<u8"), octets, strides=(1,))
     start = before + 1
     if (words[start] != int.from_bytes(key[:8], "little")).any():
@@ -275,7 +275,7 @@ def _value(octets: NDArray[np.uint8], data: Any, key: bytes, before: Positions, 
 
 
 def _own_headers(data: Any, edges: Positions, own_end: Positions, has_none: NDArray[np.bool_]) -> pa.Array:
-    """The messages' own header blocks: without the lines of the direct get, empty where nothing is left."""
+    """Return the messages' own header blocks: without the lines of the direct get, empty where nothing is left."""
     start = edges[:-1]
     end = np.where(has_none, start, own_end + 1)
     own = gather(data, start, end)
