@@ -47,6 +47,7 @@ from jetlake.model.requests import PullRequest  # noqa: E402
 from jetlake.model.stream import StreamConfig  # noqa: E402
 from jetlake.protocol.nuid import new_inbox  # noqa: E402
 from jetlake.spark.options.sink_options import SinkOptions  # noqa: E402
+from jetlake.spark.session import LOCAL_SETTINGS  # noqa: E402
 from jetlake.spark.sink.outgoing import OutgoingBatch, OutgoingMessage  # noqa: E402
 from jetlake.spark.sink.publisher import Publisher  # noqa: E402
 from jetlake.spark.unpacked_home import use_unpacked_home  # noqa: E402
@@ -239,15 +240,15 @@ class Spark:
         self.server = server
         self.folder = folder
         use_unpacked_home()  # as the pipelines do; both sources start quicker
-        self.session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "1")
-            .config("spark.driver.memory", "2g")
-            .getOrCreate()
-        )
+        builder = SparkSession.builder.master("local[2]")
+        others = {
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.driver.memory": "2g",
+        }
+        for key, value in {**LOCAL_SETTINGS, **others}.items():
+            builder = builder.config(key, value)
+        self.session = builder.getOrCreate()
         self.session.sparkContext.setLogLevel("OFF")
         self.session.dataSource.register(NaiveSource)
         self._jvm = self.session._jvm.java.lang.ProcessHandle.current().pid()
