@@ -18,6 +18,7 @@ from jetlake.client.connection.handshake import ServerInfo, complaint, read_info
 from jetlake.client.connection.inbox_pool import InboxPool
 from jetlake.client.connection.outbox import Outbox, check_loop
 from jetlake.client.connection.pings import Pings
+from jetlake.client.connection.request_sender import RequestSender
 from jetlake.client.connection.requests import Requests
 from jetlake.client.connection.server_link import ConnectionState, ServerLink
 from jetlake.client.connection.subscription_table import SubscriptionTable
@@ -36,8 +37,6 @@ from jetlake.errors import (
     DisconnectedError,
     InvalidOptionError,
     JetlakeError,
-    NoRespondersError,
-    OutboundBufferFullError,
     PermissionsError,
     RequestTimeoutError,
     StaleConnectionError,
@@ -48,8 +47,6 @@ from jetlake.protocol.frames import Err, Frame, Info, Ping, Pong
 __all__ = ["Connection", "ConnectionState"]
 
 HandlerT = TypeVar("HandlerT", bound=Callable[[Any], Any] | None)
-
-_ELECTION_POLL_S = 0.25
 
 
 class Connection:
@@ -77,7 +74,9 @@ class Connection:
         self.last_error: Exception | None = None
         self._is_lame_duck = False
         self._closed = self.loop.create_future()
-        self._outbox = Outbox(self.loop, options.pending_bytes_max, self.confirm, self.check_size)
+        self._outbox = Outbox(
+            self.loop, options.pending_bytes_max, lambda *request: self.confirm(*request), self.check_size
+        )
         # Bound once, so that a write through the connection is one call.
         self.send = self._outbox.send
         self.send_now = self._outbox.send_now
@@ -106,6 +105,11 @@ class Connection:
         self.requests = Requests(
             self.loop, options.inbox_prefix, self._outbox, self.subscribe, lambda: self._link.reconnects
         )
+        sender = RequestSender(
+            self.loop, self.requests, self.send_now, options.request_timeout_s, lambda: bool(self.info.cluster)
+        )
+        self.request_raw = sender.request
+        self.confirm = sender.confirm
 
     # State
 
@@ -323,74 +327,6 @@ class Connection:
             if not self._outbox.kept_messages:
                 return
             await self._link.changed()
-
-    async def request_raw(
-        self,
-        subject: bytes,
-        header: bytes,
-        payload: bytes,
-        timeout_s: float | None,
-        is_repeatable: bool = False,
-    ) -> Message:
-        """Publish with a reply subject of our own and wait for the first answer.
-
-        Args:
-            timeout_s: how long to wait; the connection's `request_timeout` when None.
-            is_repeatable: the request may be sent again, which then happens instead of failing when the connection is
-                lost, and when no answer comes.
-
-        Raises:
-            RequestTimeoutError: no answer in time.
-            NoRespondersError: nobody listens.
-            DisconnectedError: the connection was lost meanwhile.
-            PermissionsError: the server refuses the subject, or the inbox for the answer.
-        """
-        check_loop(self.loop)
-        reply, answer = self.requests.begin(subject, timeout_s or self.options.request_timeout_s)
-        try:
-            if header:
-                frame = encoder.hpub(subject, reply, header, payload)
-            else:
-                frame = encoder.pub(subject, reply, payload)
-            self.send_now(frame, reply)
-            if is_repeatable:
-                self.requests.repeat(reply, frame)
-            return await answer
-        except OutboundBufferFullError:
-            self.requests.forget(reply)
-            # Whoever calls in a loop and ignores the error must not keep the loop from connecting.
-            await asyncio.sleep(0)
-            raise
-        except (JetlakeError, asyncio.CancelledError):
-            self.requests.forget(reply)
-            raise
-
-    async def confirm(self, subject: bytes, payload: bytes, timeout_s: float | None) -> Message:
-        """Send an acknowledgement and wait until its consumer has it.
-
-        A cluster's consumer that elects a leader is waited for: nobody listens meanwhile, and an acknowledgement in the
-        hands of the old leader may be lost, so that one that may come twice is sent again.
-
-        Args:
-            timeout_s: how long to wait; the connection's `request_timeout` when None.
-
-        Raises:
-            RequestTimeoutError: no answer in time.
-            NoRespondersError: nobody listens: the consumer is gone, or its cluster has no leader for it in time.
-            DisconnectedError: the connection was lost meanwhile.
-        """
-        left_s = timeout_s or self.options.request_timeout_s
-        give_up_at = self.loop.time() + left_s
-        while True:
-            is_clustered = bool(self.info.cluster)
-            is_repeatable = is_clustered and payload.startswith((b"+ACK", b"+TERM"))
-            try:
-                return await self.request_raw(subject, b"", payload, left_s, is_repeatable)
-            except NoRespondersError:
-                left_s = give_up_at - self.loop.time() - _ELECTION_POLL_S
-                if not is_clustered or left_s <= 0:
-                    raise
-            await asyncio.sleep(_ELECTION_POLL_S)
 
     # What the link tells
 
