@@ -342,7 +342,7 @@ class JetStream:
         durable: bool | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """As `Stream.create_consumer`."""
+        """Create a consumer as `Stream.create_consumer` does."""
         return await stream_handle(self._api, stream).create_consumer(name, durable=durable, **options)
 
     async def create_or_update_consumer(
@@ -353,7 +353,7 @@ class JetStream:
         durable: bool | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer:
-        """As `Stream.create_or_update_consumer`."""
+        """Create or change a consumer as `Stream.create_or_update_consumer` does."""
         return await stream_handle(self._api, stream).create_or_update_consumer(name, durable=durable, **options)
 
     async def consumer(self, stream: str, name: str) -> Consumer:

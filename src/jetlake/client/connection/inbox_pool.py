@@ -22,7 +22,7 @@ class InboxUser(Protocol):
         """Take the messages of one read."""
 
     def ended(self, error: Exception | None) -> None:
-        """No more answers will come: the connection is closed, or the server refuses the inbox."""
+        """End: no more answers will come, for the connection is closed, or the server refuses the inbox."""
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
         """Take note that the server refused to publish to this subject."""

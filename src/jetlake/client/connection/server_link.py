@@ -49,7 +49,7 @@ class LinkEvents(Protocol):
         """Take note that the TCP connection is gone: closed by the server if clean, the last one if final."""
 
     def gave_up(self, reason: Exception) -> None:
-        """No server takes the client any more."""
+        """Close: no server takes the client any more."""
 
     def refused(self, error: AuthorizationError) -> None:
         """Take note that a server refused credentials that it had accepted before."""

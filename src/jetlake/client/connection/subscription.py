@@ -279,7 +279,7 @@ class Subscription(Receiver):
     # The limit
 
     def _overflow(self, messages: list[Message]) -> None:
-        """More waits than may: apply the policy, and signal once each time it begins."""
+        """Apply the policy to more messages than may wait, and signal once each time it begins."""
         begins = not self._is_slow
         self._is_slow = self._needs_look = True
         if self._on_slow == "pause":
@@ -321,7 +321,7 @@ class Subscription(Receiver):
             self.dropped += 1
 
     def _handed_out(self) -> None:
-        """Messages were taken, and something waits for that: here, a subscription that was too slow."""
+        """Let a subscription that was too slow go on, once enough messages were taken."""
         if (
             len(self._mailbox.messages) * 2 <= self.pending_messages_max
             and self.pending_bytes * 2 <= self.pending_bytes_max

@@ -123,7 +123,7 @@ class Message(Struct, gc=False, eq=False):
         return self._settled
 
     def ack(self) -> Ready:
-        """Done: the consumer need not deliver it again.
+        """Acknowledge: the message is done, and the consumer need not deliver it again.
 
         Raises:
             NotJetStreamMessageError: it did not come from JetStream.
@@ -138,7 +138,7 @@ class Message(Struct, gc=False, eq=False):
         return READY
 
     async def ack_sync(self, timeout: Seconds | None = None) -> None:
-        """Done, and the server has said that it knows: the message is never delivered again.
+        """Acknowledge, and wait until the server knows: the message is never delivered again.
 
         Args:
             timeout: seconds to wait for the server; the connection's `request_timeout` when None.
@@ -153,34 +153,34 @@ class Message(Struct, gc=False, eq=False):
         await self._confirm(b"+ACK", timeout)
 
     def nak(self, delay: Seconds | None = None) -> Ready:
-        """Not done: deliver it again, at once or after `delay` seconds."""
+        """Ask for another delivery because the message is not done, at once or after `delay` seconds."""
         return self._settle(nak_body(delay))
 
     async def nak_sync(self, delay: Seconds | None = None, *, timeout: Seconds | None = None) -> None:
-        """As `nak`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `nak`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
         await self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str = "") -> Ready:
-        """Never deliver it again, though it was not done; the reason goes into the server's advisory."""
+        """Give the message up, which is never delivered again; the reason goes into the server's advisory."""
         return self._settle(self._term_body(reason))
 
     async def term_sync(self, reason: str = "", *, timeout: Seconds | None = None) -> None:
-        """As `term`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `term`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
         await self._confirm(self._term_body(reason), timeout)
 
     def in_progress(self) -> Ready:
-        """Still at work: the wait for the acknowledgement starts anew."""
+        """Say that the work goes on: the wait for the acknowledgement starts anew."""
         if not self._settled:
             outlet, reply = self._answerable()
             outlet.send(encoder.pub(reply, b"", b"+WPI"))
         return READY
 
     async def in_progress_sync(self, *, timeout: Seconds | None = None) -> None:
-        """As `in_progress`, and the server has said that it knows; `timeout` and errors as in `ack_sync`."""
+        """Do as `in_progress`, and wait until the server knows; `timeout` and errors as in `ack_sync`."""
         await self._confirm(b"+WPI", timeout)
 
     def settle_by_pull(self, inbox: bytes, request: bytes) -> None:
-        """Done, and a pull request in one: what it asks for goes to the inbox. `Consumer.ack_next` calls this."""
+        """Acknowledge and pull in one: what the request asks for goes to the inbox. `Consumer.ack_next` calls this."""
         outlet, reply = self._answerable()
         outlet.send(encoder.pub(reply, inbox, b"+NXT " + request))
         self._settled = True

@@ -378,7 +378,7 @@ class PublishWindow(Receiver):
                 self._connection.send(pending._frame)
 
     def disconnected(self) -> None:
-        """Messages with an id are sent again later, which the stream recognises; whether others arrived is unknown."""
+        """Keep messages with an id, which are sent again and recognised; whether others arrived is unknown."""
         self._is_connected = False
         self._connection.forget_unsent(self._prefix)
         self._take_out(

@@ -157,7 +157,7 @@ class FetchState:
         return self.end_at + _GRACE_S
 
     def expire(self, now: float) -> None:
-        """Time has come to `deadline`: the server is silent beyond what it promised, or the fetch is simply over."""
+        """End the wait at `deadline`: the server is silent beyond what it promised, or the fetch is simply over."""
         silence_s = 2 * self._heartbeat_s
         if silence_s and now - self._last_heard >= silence_s and self.loss is None:
             self.lose(HeartbeatMissedError(silence_s), now)

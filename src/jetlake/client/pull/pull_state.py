@@ -182,7 +182,7 @@ class PullState:
             self.outstanding -= self._open.pop()
 
     def _settle(self, amount: int) -> None:
-        """So much is no longer asked for."""
+        """Take off what is no longer asked for."""
         amount = min(amount, self.outstanding)
         self.outstanding -= amount
         pulls = self._open

@@ -41,7 +41,7 @@ class RetryOptions(Struct, frozen=True):
         return delivered > self.retries
 
     def delay_s(self, delivered: int) -> float:
-        """Seconds to wait after this delivery."""
+        """Return the seconds to wait after this delivery."""
         return self.backoff_s[min(delivered, len(self.backoff_s)) - 1]
 
 

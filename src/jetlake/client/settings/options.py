@@ -231,7 +231,7 @@ def _checked_options(
 
 
 def duration_s(option: str, value: Seconds) -> float:
-    """Seconds of a number or a timedelta.
+    """Read a number of seconds or a timedelta.
 
     Raises:
         InvalidOptionError: neither, or not finite.
@@ -244,7 +244,7 @@ def duration_s(option: str, value: Seconds) -> float:
 
 
 def timeout_s(value: Seconds | None) -> float | None:
-    """Seconds that a call may wait, or None for its default.
+    """Read the seconds that a call may wait; None for its default.
 
     Raises:
         InvalidOptionError: not a duration, or not more than nothing.

@@ -119,12 +119,12 @@ class ConnectionOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ConnectionOptions:
-        """The connection's part of the options."""
+        """Read the connection's part of the options."""
         return build(cls, options)
 
 
 def build_with_connection(cls: type[T], options: Mapping[str, str], *, path: str, doing: str) -> T:
-    """The options of one side, source or sink, with its connection's.
+    """Read the options of one side, source or sink, with its connection's.
 
     Args:
         path: the option that Spark's path stands for.
@@ -139,7 +139,7 @@ def build_with_connection(cls: type[T], options: Mapping[str, str], *, path: str
 
 
 def open_connection(options: ConnectionOptions) -> SocketConnection:
-    """A new connection.
+    """Open a new connection.
 
     Raises:
         NoServersError: no server could be reached.
@@ -181,7 +181,7 @@ def _tls(options: ConnectionOptions) -> ssl.SSLContext | bool | None:
 
 
 def _pem(name: str, value: str) -> str:
-    """The PEM text itself, or that of the file it names."""
+    """Return the PEM text itself, or that of the file which the value names."""
     if "-----BEGIN" in value:
         return value
     try:

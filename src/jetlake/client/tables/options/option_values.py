@@ -91,7 +91,7 @@ def byte_size(value: str) -> int:
 
 
 def duration_s(value: str) -> float:
-    """Seconds, with an optional unit: `0.5`, `100ms`, `5 minutes`."""
+    """Read seconds, with an optional unit: `0.5`, `100ms`, `5 minutes`."""
     match = _DURATION.fullmatch(value.strip())
     factor = _SECONDS.get(match[2].lower()) if match else None
     if match is None or factor is None:
