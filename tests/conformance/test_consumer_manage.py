@@ -245,6 +245,7 @@ async def test_pause(pair):
     await create(pair, "c", {"durable_name": "c", "ack_policy": "explicit"})
     for body in (
         {"pause_until": "2001-01-01T00:00:00Z"},
+        {"pause_until": "2001-01-01T02:00:00.500+02:00"},
         {"pause_until": "0001-01-01T00:00:00Z"},
         b"",
         {},

@@ -147,14 +147,18 @@ class Engine:
 
     def flush(self) -> None:
         """Run one cycle; work that it causes beyond its end waits for the next (`has_ready`)."""
+        has_delivered = False
         if self._received:
+            if self.deliveries.ready and any(collector.replaces for collector in self._received):
+                self.deliveries.run()  # Whoever waited for a message gets it before a newer one takes its place.
+                has_delivered = True
             self.store_received()
         if self.long_work.waiting:
             self.long_work.run()
         commit = self.commit
         if not commit.is_quiet():
             commit.flush()
-        if self.deliveries.ready:
+        if self.deliveries.ready and not has_delivered:
             self.deliveries.run()
             if not commit.is_quiet():
                 commit.flush()

@@ -6,6 +6,7 @@ import pytest
 
 from jetlake.errors import StoreError
 from jetlake.model.account import AccountLimits
+from jetlake.server.engine.core.commit import sync
 
 
 def error_of(answer):
@@ -409,6 +410,22 @@ def test_acks_and_visibility_wait_for_the_sync(durable):
     durable.turn()
     assert [frame.payload for frame in durable.client.take()] == [b'{"stream":"S","seq":2}']
     assert stream.visible_sequence == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "headers"), [({"max_msgs_per_subject": 1}, None), ({"allow_rollup_hdrs": True}, {"Nats-Rollup": "sub"})]
+)
+def test_a_watcher_that_kept_up_gets_a_message_before_its_successor_takes_its_place(durable, config, headers):
+    durable.create(**config)
+    push = {"deliver_subject": "_INBOX.push", "ack_policy": "none"}
+    durable.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": push})
+    durable.publish("s.a", b"1")
+    durable.engine.flush()
+    syncing = durable.engine.commit.begin()
+    durable.engine.commit.finish({syncable: sync(syncable) for syncable in syncing})
+    durable.publish("s.a", b"2", headers)  # From a publisher that had the acknowledgement of the first.
+    durable.turn()
+    assert [frame.payload for frame in durable.client.take()] == [b"1", b"2"]
 
 
 def test_one_flush_and_one_sync_for_a_whole_batch(durable):

@@ -36,6 +36,7 @@ from jetlake.model.requests import (
     ConsumerResetRequest,
     ConsumerUnpinRequest,
 )
+from jetlake.model.rules.common import utc_time
 from jetlake.model.rules.consumer_defaults import with_durable_position
 from jetlake.model.rules.consumer_rules import (
     ConsumerRules,
@@ -260,7 +261,7 @@ def consumer_pause(request: ApiRequest) -> ConsumerPauseReply:
     """Handle `CONSUMER.PAUSE`; without a time, or with one that is past, the consumer resumes."""
     body = request.body or ConsumerPauseRequest()
     consumer = _consumer(request)
-    until = None if body.pause_until == ZERO_TIME else body.pause_until
+    until = utc_time(body.pause_until) if body.pause_until and body.pause_until != ZERO_TIME else None
     request.awaits.append(consumer.home.place)
     consumer.pause(with_stored_metadata(replace(consumer.config, pause_until=until)))
     return ConsumerPauseReply(

@@ -21,7 +21,13 @@ __all__ = ["MessageCollector", "Services"]
 
 
 class MessageCollector(Protocol):
-    """A stream's publish path: collects messages and stores them as one batch."""
+    """A stream's publish path: collects messages and stores them as one batch.
+
+    Attributes:
+        replaces: a message may take the place of older ones of its subject.
+    """
+
+    replaces: bool
 
     def store_received(self, now_ns: int) -> None:
         """Store all messages received so far as one batch."""

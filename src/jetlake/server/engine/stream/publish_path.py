@@ -129,6 +129,7 @@ class PublishPath:
         transform = config.subject_transform
         self._transform = compile_transform(transform.src, transform.dest) if transform is not None else None
         self._is_interest = config.retention is RetentionPolicy.INTEREST
+        self.replaces = config.max_msgs_per_subject > 0 or config.allow_rollup_hdrs
         # A message that pushes others out and is then replaced on its subject must have pushed them out.
         self._settles_each = config.max_msgs_per_subject > 0 and max(config.max_msgs, config.max_bytes) > 0
         self._has_rules = bool(
