@@ -19,15 +19,17 @@ def small_segments(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_a_history_keeps_every_promise(seed):
-    history = BatchHistory(seed)
-    try:
-        history.run(STEPS)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\nreplay: BatchHistory({seed}).run({STEPS})") from error
-    assert len(history.acknowledged) > 50
-    assert len(history.fired) > 3
+def test_histories_keep_every_promise():
+    fired = 0
+    for seed in range(1, 7):
+        history = BatchHistory(seed)
+        try:
+            history.run(STEPS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nreplay: BatchHistory({seed}).run({STEPS})") from error
+        assert len(history.acknowledged) > 50
+        fired += len(history.fired)  # Few in a history that crashes often.
+    assert fired > 30
 
 
 def find_a_broken_promise():
