@@ -79,6 +79,7 @@ class Consumer:
         self.ack_tracker.reset(0, start.sequence - 1)
         waits = config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE
         self.cursor = Cursor(stream.store, _subject_filter(config), start, waits=waits)
+        self.on_stored = self.cursor.on_stored  # A run stored costs each of many consumers no call more.
         self._pin = StoredPin(record.pin, record.pinned_ns, self.save, home.place, services.commit)
         self.journal: CommittedJournal = CommittedJournal(home.journal, services.commit, self.ack_tracker.state)
         self.events = ConsumerEvents(
@@ -356,10 +357,6 @@ class Consumer:
     def write_after(self, store: Syncable) -> None:
         """Hold back the journal until everything written to the store so far is on disk."""
         self.journal.write_after(store)
-
-    def on_stored(self, count: int) -> None:
-        """Count new messages that pass the filters; the stream makes the consumer ready when they are visible."""
-        self.cursor.on_stored(count)
 
     def on_removed(self, sequence: int, subject: bytes) -> None:
         """Forget a message that was removed: by a limit, a request, or retention."""

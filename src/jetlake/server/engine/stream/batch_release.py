@@ -67,7 +67,7 @@ class Batch:
         self.announced = 0
         self.bytes = 0
         self.republished: list[tuple[bytes, bytes, bytes]] = []
-        self.interested: dict[StreamConsumer, None] = {}
+        self.interested: dict[StreamConsumer, int] = {}
         self.last_sequence = 0
         self.keeps_ids = False
         self.checks_room = checks_room

@@ -82,17 +82,18 @@ class Retention:
         """Return whether a consumer wants the subject, or a consumer that could not be opened may want it."""
         return bool(self.interested(subject) or self._missing)
 
-    def announce(self, subjects: list[bytes]) -> dict[StreamConsumer, None]:
-        """Tell each interested consumer how many messages with these subjects were stored; return those consumers."""
+    def announce(self, subjects: list[bytes]) -> dict[StreamConsumer, int]:
+        """Tell each interested consumer how many messages with these subjects were stored; return those counts."""
         counts: dict[StreamConsumer, int] = {}
-        if not self._consumers:
-            return {}
-        for subject, count in Counter(subjects).items():
-            for consumer in self.interested(subject):
-                counts[consumer] = counts.get(consumer, 0) + count
+        if not self._consumer_kinds().has_filters:
+            counts = dict.fromkeys(self._consumers.values(), len(subjects))
+        else:
+            for subject, count in Counter(subjects).items():
+                for consumer in self.interested(subject):
+                    counts[consumer] = counts.get(consumer, 0) + count
         for consumer, count in counts.items():
             consumer.on_stored(count)
-        return dict.fromkeys(counts)
+        return counts
 
     def consumed(self, consumer: StreamConsumer, sequence: int) -> None:
         """Remove a message that the consumer is done with, unless another consumer still needs it."""

@@ -284,6 +284,8 @@ class Stream(Generic[ConsumerType]):
     def wake(self, consumers: Iterable[StreamConsumer]) -> None:
         """Make those of the consumers ready that wait for new messages."""
         caught_up = self.caught_up
+        if not caught_up:
+            return
         for consumer in consumers:
             if consumer in caught_up:
                 caught_up.discard(consumer)

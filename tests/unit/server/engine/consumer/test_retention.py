@@ -174,3 +174,24 @@ def test_limits_apply_on_top(harness, make_worker):
     harness.store("s.x")
     assert stored(harness) == [2, 3]
     assert worker.numbers() == ((2, 2), (1, 1), 1, 1, 0, 0)
+
+
+def test_what_is_stored_is_counted_by_the_filters_that_consumers_have_now(harness, make_worker):
+    workers = [make_worker("all"), make_worker("c")]
+
+    def pending_after(*subjects):
+        for subject in subjects:
+            harness.store(subject)
+        return [worker.info()["num_pending"] for worker in workers]
+
+    def filter_by(**filters):
+        config = {"durable_name": "c", "ack_policy": "explicit", **filters}
+        harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+
+    assert pending_after("s.a", "s.b") == [2, 2]
+    filter_by(filter_subject="s.a")
+    assert pending_after("s.a", "s.b") == [4, 2]
+    filter_by(filter_subjects=["s.b", "s.c"])
+    assert pending_after("s.a", "s.b", "s.c") == [7, 4]
+    filter_by()
+    assert pending_after("s.d") == [8, 8]
