@@ -42,7 +42,7 @@ class File:
 
 
 @pytest.mark.parametrize(("subjects", "sequences_max"), [(0, 1), (1, 1), (255, 3), (256, 1), (3000, 9), (3, 5000)])
-def test_every_subject_is_found_by_three_small_reads(subjects: int, sequences_max: int) -> None:
+def test_every_subject_is_found_by_few_small_reads(subjects: int, sequences_max: int) -> None:
     postings = postings_of(subjects, sequences_max, seed=subjects)
     file = File(postings)
     whole = file.part().read_all()
@@ -53,8 +53,8 @@ def test_every_subject_is_found_by_three_small_reads(subjects: int, sequences_ma
         file.reads.clear()
         found = file.part().find(3 * number)
         assert found == postings.of(3 * number)
-        assert len(file.reads) <= 3
-        assert sum(file.reads) <= 8 * (subjects * sequences_max * 8 // 4096 + 9) + 5 * 4096 + 8 * sequences_max
+        assert len(file.reads) <= (3 if subjects > 2047 else 2)
+        assert sum(file.reads) <= 8 * (subjects * sequences_max * 8 // 4096 + 9) + 13 * 4096 + 8 * sequences_max
     without = File(postings, counts_earlier=False)
     assert [without.part().find(number).earlier for number in postings.numbers] == [None] * subjects
 
