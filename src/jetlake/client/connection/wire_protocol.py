@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["WireProtocol", "open_wire"]
 
 _WRITE_BUFFER_HIGH = 256 * 1024
-_READ_BUFFER_SIZE = 120 * 1024
-"""A read that is copied out of the buffer stays below 128 KiB, from where on memory is mapped anew each time."""
 
 
-class WireProtocol(asyncio.BufferedProtocol, asyncio.Protocol):
+class WireProtocol(asyncio.Protocol):
     """The asyncio end of one TCP connection.
-
-    Reads go through one buffer: without it asyncio allocates 256 KiB for each, whose pages the system maps anew every
-    time. uvloop has such a buffer itself and calls `data_received`, as does a WebSocket.
 
     Args:
         message_type: what the parser builds of a message.
@@ -57,7 +52,6 @@ class WireProtocol(asyncio.BufferedProtocol, asyncio.Protocol):
         self._welcome: asyncio.Future[None] | None = None
         self._is_welcome = False
         self._resumed: asyncio.Future[None] | None = None
-        self._buffer = memoryview(bytearray(_READ_BUFFER_SIZE))
         self.transport: asyncio.Transport | None = None
 
     async def greet(self, options: ConnectOptions, address: ServerAddress, *, secure: bool) -> ServerInfo:
@@ -89,12 +83,6 @@ class WireProtocol(asyncio.BufferedProtocol, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         self._traffic.bytes_received += len(data)
