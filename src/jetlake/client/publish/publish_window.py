@@ -9,11 +9,11 @@ The reasons are in decision 15 (docs/decisions).
 from __future__ import annotations
 
 import asyncio
-from heapq import heappop, heappush
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
+from jetlake.client.publish.ack_deadlines import AckDeadlines
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
@@ -24,7 +24,6 @@ from jetlake.errors import (
     JetlakeError,
     NoRespondersError,
     PermissionsError,
-    PublishTimeoutError,
     PublishWindowError,
 )
 from jetlake.model.publish import decode_pub_ack
@@ -53,6 +52,7 @@ class PublishWindow(Receiver):
 
     __slots__ = (
         "_connection",
+        "_deadlines",
         "_denied",
         "_failures",
         "_freed_bytes",
@@ -60,14 +60,12 @@ class PublishWindow(Receiver):
         "_is_connected",
         "_is_released",
         "_next",
-        "_own_deadlines",
         "_pending",
         "_prefix",
         "_prefix_length",
         "_put_bytes",
         "_send",
         "_time",
-        "_timer",
         "_unheard",
         "_waiters",
         "_write_at",
@@ -107,8 +105,14 @@ class PublishWindow(Receiver):
         self._is_released = False
         self._denied = Denial()
         self._waiters: list[asyncio.Future[None]] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._own_deadlines: list[tuple[float, bytes]] = []
+        self._deadlines = AckDeadlines(
+            self.loop,
+            self._pending,
+            ack_timeout_s,
+            is_connected=lambda: self._is_connected,
+            repeat=self._repeat,
+            give_up=self._take_out,
+        )
         self._unheard = UnheardMessages(
             self.loop,
             self._pending,
@@ -171,28 +175,13 @@ class PublishWindow(Receiver):
         deadline = self._time() + self._half_timeout_s
         pendings[reply] = pending = PendingAck(subject, self.loop, frame, has_id, deadline)
         self._put_bytes = put_bytes
+        deadlines = self._deadlines
         if timeout_s is not None or retries is not None:
             pending._timeout_s, pending._retries = timeout_s, retries
-            self._restart_wait(reply, pending)
-        if self._timer is None:
-            self._timer = self.loop.call_at(deadline, self._sweep)
+            deadlines.restart(reply, pending)
+        if deadlines.timer is None:
+            deadlines.arm(deadline)
         return pending
-
-    def _restart_wait(self, reply: bytes, pending: PendingAck) -> None:
-        """Start the wait of a message that is sent now; one that has a timeout of its own may need an earlier timer."""
-        pending._is_late = False
-        self._wait_half(reply, pending)
-        if pending._timeout_s is not None and (self._timer is None or self._timer.when() > pending._deadline):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self.loop.call_at(pending._deadline, self._sweep)
-
-    def _wait_half(self, reply: bytes, pending: PendingAck) -> None:
-        """Give the message half of its time: the first, or the second."""
-        wait_s = self.ack_timeout_s if pending._timeout_s is None else pending._timeout_s
-        pending._deadline = self.loop.time() + wait_s / 2
-        if pending._timeout_s is not None:
-            heappush(self._own_deadlines, (pending._deadline, reply))
 
     def _subscribe_again(self) -> None:
         """Subscribe the inbox again after a connection that refused it; fails on a closed connection."""
@@ -313,7 +302,7 @@ class PublishWindow(Receiver):
         pending._attempts += 1
         if pending._retries is not None or pending._timeout_s is None:
             self._pending[reply] = self._pending.pop(reply)
-            self._restart_wait(reply, pending)
+            self._deadlines.restart(reply, pending)
         self._unheard.add(reply, pending)
         return True
 
@@ -327,55 +316,13 @@ class PublishWindow(Receiver):
 
     # Time and connection
 
-    def _sweep(self) -> None:
-        """Give up what is overdue, after a second try if it may be sent twice."""
-        self._timer = None
-        if not self._is_connected:
-            return  # Nothing is sent yet.
-        now = self.loop.time()
-        overdue = []
-        next_at = None
-        # Of those without a timeout of their own, the one that is due next stands first.
-        for reply, pending in self._pending.items():
-            if pending._timeout_s is None:
-                if pending._deadline > now:
-                    next_at = pending._deadline
-                    break
-                overdue.append(reply)
-        own = self._own_deadlines
-        while own and (own[0][0] <= now or own[0][1] not in self._pending):
-            deadline, reply = heappop(own)
-            if reply in self._pending and self._pending[reply]._deadline == deadline:
-                overdue.append(reply)
-        self._time_out([reply for reply in overdue if self._pending[reply]._is_late])
-        self._repeat([reply for reply in overdue if reply in self._pending])
-        if next_at is None and self._pending:
-            next_at = now + self.ack_timeout_s / 2
-        if own:
-            next_at = own[0][0] if next_at is None else min(next_at, own[0][0])
-        if next_at is not None:
-            self._timer = self.loop.call_at(max(next_at, now + 0.001), self._sweep)
-
-    def _time_out(self, replies: list[bytes]) -> None:
-        by_wait: dict[float, list[bytes]] = {}
-        for reply in replies:
-            wait_s = self._pending[reply]._timeout_s
-            by_wait.setdefault(self.ack_timeout_s if wait_s is None else wait_s, []).append(reply)
-        for wait_s, late in by_wait.items():
-            self._take_out(late, PublishTimeoutError(f"no acknowledgement within {wait_s:g} s"))
-
-    def _repeat(self, replies: list[bytes]) -> None:
-        """Begin the second half of the messages' time: those with an id, which the stream recognises, are sent again.
+    def _repeat(self, reply: bytes, pending: PendingAck) -> None:
+        """Send a message again whose time is half over, if it has an id, which the stream recognises.
 
         A server of a cluster that dies takes the messages in its hands with it, and nobody tells their publisher.
         """
-        for reply in replies:
-            pending = self._pending.pop(reply)
-            pending._is_late = True
-            self._pending[reply] = pending
-            self._wait_half(reply, pending)
-            if pending._has_id and reply not in self._unheard:
-                self._connection.send(pending._frame)
+        if pending._has_id and reply not in self._unheard:
+            self._connection.send(pending._frame)
 
     def disconnected(self) -> None:
         """Keep messages with an id, which are sent again and recognised; whether others arrived is unknown."""
@@ -388,15 +335,15 @@ class PublishWindow(Receiver):
 
     def reconnected(self) -> None:
         self._is_connected = True
-        self._own_deadlines.clear()
+        self._deadlines.clear()
         self._unheard.clear()
         # In the order of publishing, which later attempts have changed.
         for reply in sorted(self._pending, key=self._number):
             self._pending[reply] = pending = self._pending.pop(reply)
-            self._restart_wait(reply, pending)
+            self._deadlines.restart(reply, pending)
             self._connection.send(pending._frame)
-        if self._pending and self._timer is None:
-            self._timer = self.loop.call_at(self.loop.time() + self.ack_timeout_s / 2, self._sweep)
+        if self._pending and self._deadlines.timer is None:
+            self._deadlines.arm(self.loop.time() + self._half_timeout_s)
 
     def _number(self, reply: bytes) -> int:
         """Return the number of the message in the order of publishing."""
@@ -406,9 +353,7 @@ class PublishWindow(Receiver):
         self._is_connected = False
         self.sid = b""
         self._denied.take(error, self._connection.reconnects)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadlines.stop()
         self._unheard.stop_search()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
