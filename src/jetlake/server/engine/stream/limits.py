@@ -5,6 +5,8 @@ So are messages that another one rolls up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from jetlake.errors import StoreError
@@ -16,6 +18,7 @@ from jetlake.server.engine.stream.cleanup import Cleanup
 from jetlake.server.engine.stream.delete_markers import DeleteMarkers
 from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.store.interface import MessageStore, StoreLimits
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Limits", "limits_of"]
@@ -23,6 +26,11 @@ __all__ = ["Limits", "limits_of"]
 # Expired messages are removed in groups at least this far apart; after a store error the next try waits longer.
 _PAUSE_NS = 10_000_000
 _RETRY_NS = 1_000_000_000
+# What new limits do not allow is removed at once up to this number, about a millisecond's work.
+_REMOVE_AT_ONCE = 1000
+
+Purge = Callable[[SubjectFilter | None, int | None, int | None], Steps[int]]
+"""Removes messages: those that pass a filter, those below a sequence, or all but the newest."""
 
 
 def limits_of(config: StreamConfig) -> StoreLimits:
@@ -83,6 +91,20 @@ class Limits:
         """Remove what a stored message rolls up; where the disk does not tell what that is, try again later."""
         self._rollups[subject_filter] = below
         self._try(None, now_ns)
+
+    def remove_far_beyond(self, config: StreamConfig, now_ns: int, purge: Purge) -> Steps[None]:
+        """Remove in steps what new limits of number and age do not allow, where that is much; `enforce` does the rest.
+
+        Raises:
+            StoreError: the messages could not be removed.
+        """
+        store, limits = self._store, limits_of(config)
+        if 0 < limits.max_messages < store.messages - _REMOVE_AT_ONCE:
+            yield from purge(None, None, limits.max_messages)
+        if config.max_age and not config.subject_delete_marker_ttl and not self._lifetimes.ageless:
+            oldest = store.first_at_or_after(now_ns - config.max_age)
+            if oldest - store.first_sequence > _REMOVE_AT_ONCE:
+                yield from purge(None, oldest, None)
 
     def enforce(self, now_ns: int) -> None:
         """Remove what is over the limits, oldest first; where the disk does not tell what that is, try again later."""

@@ -148,6 +148,7 @@ class Stream(Generic[ConsumerType]):
             config, self.store, usage, services.clock, writer, self.publish_path, self.release, self.retention, self.ids
         )
         self._configure(config)
+        self.limits.configure(config)
         self.store.hooks.on_purged = self._on_purged
         self.store.hooks.on_undone = self._on_undone
 
@@ -156,7 +157,6 @@ class Stream(Generic[ConsumerType]):
         self.markers.configure(config)
         self.lifetimes.is_enabled = config.allow_msg_ttl
         self.schedules.is_enabled = config.allow_msg_schedules and not config.sealed
-        self.limits.configure(config)
         self.store.compresses = config.compression is Compression.S2
         self.store.hooks.on_full = self.cleanup.schedule
 
@@ -180,8 +180,10 @@ class Stream(Generic[ConsumerType]):
         self.release.visible_sequence = self.store.last_sequence
         self.cleanup.after_removal()
 
-    def update(self, config: StreamConfig, now_ns: int) -> None:
-        """Apply a changed configuration, which has been checked; tighter limits are enforced at once.
+    def update(self, config: StreamConfig, now_ns: int) -> Steps[None]:
+        """Apply a changed configuration, which has been checked, and enforce tighter limits.
+
+        The first step applies all but the limits.
 
         Raises:
             StoreError: the configuration could not be written, and nothing has changed.
@@ -195,6 +197,11 @@ class Stream(Generic[ConsumerType]):
         self._capture(config.subjects)
         self.publish_path.configure(config)
         self.copy_path.configure(config)
+        with self.services.report_store_errors(f"removing what the limits of stream {self.name} no longer allow"):
+            yield from self.limits.remove_far_beyond(config, now_ns, self.purge)
+        if self.is_closed:
+            return
+        self.limits.configure(config)
         self.limits.enforce(now_ns)
         if config.retention is not old.retention:
             self.retention.sweep()

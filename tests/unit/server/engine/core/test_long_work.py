@@ -328,8 +328,9 @@ def test_a_cycle_delivers_for_a_while_and_lets_each_have_its_turn(harness):
 
 
 @pytest.fixture
-def interested(make_harness):
+def interested(make_harness, monkeypatch):
     """A harness with a thousand messages on two subjects that only the consumer `all` needs; `one` is done with its."""
+    monkeypatch.setattr("jetlake.server.engine.stream.retention._SWEEP_MESSAGES", 10)
     harness = make_harness()
     stream = harness.create(retention="interest")
     stream.store.in_steps.removals_per_step = 100
@@ -352,7 +353,7 @@ def test_what_no_consumer_needs_goes_in_steps(interested):
     send(interested, "CONSUMER.DELETE.S.all")
     send(interested, "STREAM.INFO.S", reply=b"_INBOX.info")
     turns, _ = turns_to_answer(interested)
-    assert turns >= 6  # half a thousand unwanted messages, a hundred a step, and as many that are done
+    assert turns >= 50  # half a thousand unwanted messages, a hundred a step, and as many that are done, ten a step
     _, info = turns_to_answer(interested, b"_INBOX.info")
     assert info["state"]["messages"] == 0
 
@@ -382,3 +383,47 @@ def test_a_sweep_ends_with_its_stream(interested):
     turns_to_answer(interested)
     while interested.engine.long_work.waiting:
         interested.engine.flush()
+
+
+@pytest.mark.parametrize("limit", [{"max_msgs": 100}, {"max_age": 10**9}], ids=["number", "age"])
+def test_tighter_limits_remove_very_many_messages_in_steps(make_harness, limit):
+    harness = make_harness()
+    stream = harness.create()
+    harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c", "ack_policy": "explicit"}})
+    stream.store.in_steps.removals_per_step = 10
+    for number in range(2000):
+        harness.publish(f"s.{number}")
+    harness.turn()
+    harness.clock.advance(5)
+    for number in range(100):
+        harness.publish(f"s.{number}")
+    harness.turn()
+    harness.engine.long_work.slice_ns = 0
+    send(harness, "STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], **limit})
+    send(harness, "CONSUMER.INFO.S.c", reply=b"_INBOX.info")
+    turns, answer = turns_to_answer(harness)
+    assert turns >= 20
+    assert (answer["state"]["messages"], answer["state"]["first_seq"]) == (100, 2001)
+    _, info = turns_to_answer(harness, b"_INBOX.info")
+    assert info["num_pending"] == 100
+    harness.publish("s.new")
+    harness.turn()
+    assert stream.store.messages == (100 if "max_msgs" in limit else 101)
+
+
+def test_a_stream_that_is_deleted_while_its_limits_are_tightened_stays_deleted(make_harness):
+    harness = make_harness()
+    stream = harness.create()
+    stream.store.in_steps.removals_per_step = 10
+    for number in range(2000):
+        harness.publish(f"s.{number}")
+    harness.turn()
+    harness.engine.long_work.slice_ns = 0
+    send(harness, "STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_age": 10**9, "max_msgs": 1})
+    harness.engine.flush()
+    list(harness.jetstream.delete_stream(stream))
+    while harness.engine.long_work.waiting:
+        harness.engine.flush()
+    assert not harness.jetstream.streams
+    harness.clock.advance(5)
+    harness.engine.run_timers()
