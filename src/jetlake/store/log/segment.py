@@ -370,12 +370,12 @@ class Segment(Block):
         return before[start - base :] + waiting, start
 
     def size_and_subject(self, row: int, numbers: dict[bytes, int]) -> tuple[int, int]:
-        message = None
-        with suppress(OSError, DamagedSegmentError):  # The columns tell as well.
-            message = self._peek(row)
-        if message is None or (number := numbers.get(message.subject)) is None:
-            return super().size_and_subject(row, numbers)
-        return record_size(message.subject, message.header, message.payload), number
+        if self.filed is not None:
+            with suppress(OSError, DamagedSegmentError):  # The columns tell as well.
+                message = self._peek(row)
+                if message is not None and (number := numbers.get(message.subject)) is not None:
+                    return record_size(message.subject, message.header, message.payload), number
+        return self.sizes[row], self.subject_ids[row]
 
     def load(self, row: int, names: list[bytes]) -> StoredMessage:
         message = self._peek(row) or self._load_at(self.offsets[row], self.sizes[row])
