@@ -13,11 +13,11 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Pace", "Report", "cpu_s", "measure", "measure_pace", "pace_columns", "parse_arguments"]
+__all__ = ["Medians", "Pace", "Report", "cpu_s", "measure", "measure_pace", "pace_columns", "parse_arguments", "spread"]
 
 
 def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> argparse.Namespace:
@@ -30,11 +30,24 @@ def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> arg
     return parser.parse_args()
 
 
+def spread(values: Sequence[float]) -> float:
+    """How far apart the rounds of a figure lie: from the lowest to the highest, in percent of the median."""
+    return (max(values) - min(values)) / statistics.median(values) * 100
+
+
+class Medians(dict[str, float]):
+    """The median of each candidate's rounds, and the widest spread among the candidates."""
+
+    def __init__(self, rounds: Mapping[str, Sequence[float]]) -> None:
+        super().__init__({name: statistics.median(values) for name, values in rounds.items()})
+        self.spread = max(map(spread, rounds.values()))
+
+
 def measure(
     candidates: Mapping[str, Callable[[], object]],
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+) -> Medians:
     """The median seconds of each candidate.
 
     They run in turns, so that a busy moment of the machine hits all of them; one round before the first warms them up.
@@ -47,7 +60,7 @@ def measure(
             taken = clock() - started
             if repeat:
                 seconds[name].append(taken)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return Medians(seconds)
 
 
 def cpu_s(pid: int) -> float:
@@ -73,10 +86,11 @@ def measure_pace(pid: int, count: int, run: Callable[[], float]) -> Pace:
 
 
 def pace_columns(found: Mapping[str, list[Pace]]) -> dict[str, float]:
-    """The columns of a row: the median rate of each server, then its median CPU time a message."""
-    rates = {kind: statistics.median(pace.rate for pace in paces) for kind, paces in found.items()}
+    """The columns of a row: the median rate of each server, its median CPU time a message, the spread of several."""
+    rates = Medians({kind: [pace.rate for pace in paces] for kind, paces in found.items()})
     costs = {f"{kind} CPU us": statistics.median(pace.cpu_us for pace in paces) for kind, paces in found.items()}
-    return rates | costs
+    several = {"spread %": rates.spread} if any(len(paces) > 1 for paces in found.values()) else {}
+    return {**rates, **costs, **several}
 
 
 class Report:

@@ -33,7 +33,7 @@ import pyarrow as pa
 import uvloop
 
 import jetlake
-from _harness import Report, parse_arguments
+from _harness import Report, parse_arguments, spread
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 
 QUESTION = "client: rates and CPU against nats-py on one nats-server"
@@ -721,8 +721,8 @@ class Figures(NamedTuple):
     cpu_us: float
 
 
-def run_case(url: str, case: Case, count: int, size: int, repeats: int) -> tuple[dict[str, Figures], float]:
-    """All candidates in turns; one round before the first warms them up when there is time for it."""
+def run_case(url: str, case: Case, count: int, size: int, repeats: int) -> tuple[dict[str, Figures], float, float]:
+    """Rate and CPU of all candidates in turns, the rate of a bare socket, and the widest spread."""
     loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     candidates = {
         f"{who} {loop}": (run, factory)
@@ -744,7 +744,8 @@ def run_case(url: str, case: Case, count: int, size: int, repeats: int) -> tuple
         )
         for name, seconds in taken.items()
     }
-    return figures, count / statistics.median(bare) if bare else 0.0
+    widest = max(spread([wall for wall, _ in seconds]) for seconds in taken.values())
+    return figures, count / statistics.median(bare) if bare else 0.0, widest
 
 
 def main() -> None:
@@ -760,12 +761,13 @@ def main() -> None:
                 continue
             count = max(500, case.count // 5 // 500 * 500) if arguments.quick else case.count
             for size in (128,) if arguments.quick and 128 in case.payloads else case.payloads:
-                figures, ceiling = run_case(url, case, count, size, repeats)
+                figures, ceiling, widest = run_case(url, case, count, size, repeats)
                 row: dict[str, float] = {}
                 for name, (rate, cpu_us) in figures.items():
                     row[f"{name} /s"] = rate
                     row[f"{name} µs"] = cpu_us
                 row["bare socket /s"] = ceiling
+                row["spread %"] = widest
                 report.add(f"{case.name} {size} B", row)
                 ours = max((figures["jetlake asyncio"], figures["jetlake uvloop"]), key=lambda one: one.rate)
                 best = max((figures["nats-py asyncio"], figures["nats-py uvloop"]), key=lambda one: one.rate)

@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import jetlake
-from _harness import Report, cpu_s, parse_arguments
+from _harness import Report, cpu_s, parse_arguments, spread
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster" / "support"))
 
@@ -93,7 +93,10 @@ async def run(count: int, repeats: int, kills: int, report: Report) -> None:
                 for copies, found in rates.items():
                     found.append(await publish(js, f"r{copies}", count))
             for copies, found in rates.items():
-                report.add(f"{copies} copies, messages a second", {"median": statistics.median(found)})
+                report.add(
+                    f"{copies} copies, messages a second",
+                    {"median": statistics.median(found), "spread %": spread(found)},
+                )
             report.compare("three_copies", statistics.median(rates[3]), statistics.median(rates[1]))
             await publish(js, "r3", READ_MESSAGES)
             info = (await js.stream("R3")).cached_info

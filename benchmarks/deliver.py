@@ -232,7 +232,7 @@ class _Reader:
 # Side by side
 
 
-def side_by_side(report: Report, count: int, rounds: int) -> None:
+def side_by_side(report: Report, count: int, rounds: int = 3) -> None:
     with server("nats-server") as theirs, server("jetlake") as ours:
         pids = {"nats-server": theirs[1], "jetlake": ours[1]}
         clients = {"nats-server": Client(theirs[0]), "jetlake": Client(ours[0])}
@@ -338,7 +338,7 @@ def many_consumers(report: Report, client: Client, scale: int) -> None:
 def main() -> None:
     arguments = parse_arguments(QUESTION)
     report = Report(QUESTION, arguments)
-    side_by_side(report, 40_000 if arguments.quick else 400_000, 1 if arguments.quick else 3)
+    side_by_side(report, 40_000 if arguments.quick else 400_000)
     growth(report, 10 if arguments.quick else 1)
     report.finish()
 

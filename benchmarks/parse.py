@@ -98,11 +98,13 @@ def main() -> None:
         seconds = measure(runs, repeats, clock=time.process_time)
         peer, ours = FRAMES / seconds["nats-py"], FRAMES / seconds["jetlake"]
         ratio = report.compare(f"parse_{name}", ours, peer)
-        report.add(case, {"nats-py frames/s": peer, "jetlake frames/s": ours, "ratio": ratio})
+        report.add(
+            case, {"nats-py frames/s": peer, "jetlake frames/s": ours, "ratio": ratio, "spread %": seconds.spread}
+        )
     for case, (size, header_every) in PUBLICATIONS.items():
         pieces = reads(publication, size, header_every)
         seconds = measure({"jetlake": partial(run_ours, ServerParser, pieces)}, repeats, clock=time.process_time)
-        report.add(case, {"jetlake frames/s": FRAMES / seconds["jetlake"]})
+        report.add(case, {"jetlake frames/s": FRAMES / seconds["jetlake"], "spread %": seconds.spread})
     report.finish()
 
 

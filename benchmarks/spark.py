@@ -357,8 +357,9 @@ def main() -> None:
         "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
         "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
     }.items():
-        taken = measure({name: run}, repeats)[name]
-        report.add(name, {"rows/s": round(rows / taken), **spark.cpu(run, rows, embedded)})
+        taken = measure({name: run}, repeats)
+        figures = {"rows/s": round(rows / taken[name]), **spark.cpu(run, rows, embedded)}
+        report.add(name, {**figures, "spread %": taken.spread})
     embedded.stop()
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
     report.compare("source_available_now_vs_nats_py", rates["source available now"], rates["nats-py source"])

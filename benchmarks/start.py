@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _harness import Report, parse_arguments
+from _harness import Report, parse_arguments, spread
 
 QUESTION = "How much processor time does the server take until its port listens, and until a client has its INFO?"
 
@@ -51,7 +51,12 @@ def main() -> None:
     for name in SERVERS:
         listening_s, informed_s = statistics.median(listens[name]), statistics.median(informs[name])
         report.add(
-            name, {"cpu ms until it listens": round(listening_s * 1000, 1), "until INFO": round(informed_s * 1000, 1)}
+            name,
+            {
+                "cpu ms until it listens": round(listening_s * 1000, 1),
+                "until INFO": round(informed_s * 1000, 1),
+                "spread %": spread(informs[name]),
+            },
         )
         if name == "jetlake":
             report.compare("start-listens", listening_s, bare_s, lower_is_better=True)

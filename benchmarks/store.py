@@ -74,7 +74,7 @@ def compare_lengths(report: Report, folder: Path, long: int, repeats: int) -> No
         candidates["memory store"] = bind(operation, memory)
         seconds = measure(candidates, repeats, clock=time.process_time)
         microseconds = {column: value / size * 1e6 for column, value in seconds.items()}
-        report.add(f"{name}, us", microseconds)
+        report.add(f"{name}, us", {**microseconds, "spread %": seconds.spread})
         short, big = (seconds[column] for column in stores)
         report.compare(f"growth {name}", big, short, lower_is_better=True)
     for store in stores.values():
