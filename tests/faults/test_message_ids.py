@@ -27,10 +27,11 @@ def publish(world, subject, count=COUNT, first=0):
 
 def tidy_up(world):
     """Let the house-keeping run until nothing is left to do."""
-    for _ in range(60):
+    for _ in range(600):
         if not world.engine.timers.next_ns:
             return
-        world.clock.advance(1.1)
+        # Steps follow each other closely, so that many fit into the window of the ids.
+        world.clock.advance(0.1)
         world.engine.run_timers()
         world.settle()
 
