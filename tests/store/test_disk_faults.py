@@ -434,3 +434,29 @@ def test_a_segment_of_which_the_disk_does_not_give_back_the_rest_stays_until_the
     disk.kill()
     store = open_store(disk, 20_000)
     assert (store.lost, store.first_sequence) == ([], 1)
+
+
+def test_a_store_is_mended_though_a_message_was_half_erased(disk: FaultyDisk) -> None:
+    store = open_store(disk)
+    for _ in range(3):
+        store.append(b"s", b"", b"payload", 1)
+    store.flush()
+    store.sync()
+
+    def half(operation: str, path: Path) -> None:
+        if operation == "write" and path.suffix == ".seg" and not store.needs_flush():
+            disk.flip(path, HEADER_SIZE + 60)  # in the second record
+            raise OSError(errno.EIO, "as asked")
+
+    store.remove(1)
+    store.flush()
+    disk.fault = half
+    with pytest.raises(StoreError, match="overwrite message 2"):
+        store.remove(2, erase=True)
+    disk.fault = failing(errno.EIO, "sync")
+    with pytest.raises(StoreError):
+        store.sync()
+    disk.fault = None
+    store.mend()
+    store.sync()
+    assert store.failure is None and sequences(store) == [3]

@@ -318,6 +318,7 @@ class Log:
         Raises:
             StoreError: the disk refused.
         """
+        size = segment.sizes[row]
         noise = self._random_bytes(erasable(segment, row))
         self.flush()
         self.use((segment,))
@@ -328,6 +329,7 @@ class Log:
                 self.durability.sync_mark()
             erase(segment, row, noise)
         except OSError as error:
+            segment.damaged_bytes += size  # What is half overwritten keeps nothing else from being safe.
             raise StoreError.of(f"overwrite message {sequence}", error) from error
         self.durability.wrote((segment,), self._flushed_sequence)
 
