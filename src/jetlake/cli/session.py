@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cached_property, wraps
@@ -181,11 +183,27 @@ def command(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
     @pass_session
     @wraps(function)
     def run(session: Session, /, *arguments: Any, **options: Any) -> None:
-        import asyncio  # Not for the help.
-
-        guarded(lambda: asyncio.run(function(session, *arguments, **options)), session)
+        guarded(lambda: _run(function(session, *arguments, **options)), session)
 
     return run
+
+
+def _run(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run it to its end or to Ctrl-C, also while it waits for the keyboard, where asyncio's own handler goes on."""
+    import asyncio  # Not for the help.
+
+    if threading.current_thread() is not threading.main_thread():
+        asyncio.run(coroutine)
+        return
+    before = signal.signal(signal.SIGINT, _interrupt)
+    try:
+        asyncio.run(coroutine)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def guarded(action: Callable[[], T], session: Session) -> T:
@@ -213,7 +231,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         fail(str(error) or type(error).__name__)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error) or type(error).__name__)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
     return result

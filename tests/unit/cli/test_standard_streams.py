@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
 import subprocess
 import sys
+import termios
+import time
+from pathlib import Path
 
 import pytest
 
 from jetlake.cli import output
 from jetlake.cli.commands.messages.bodies import body_of, value_of
-from jetlake.cli.session import EXIT_USAGE, Session, guarded
+from jetlake.cli.session import EXIT_INTERRUPTED, EXIT_USAGE, Session, guarded
 
 COMMAND = f"{sys.executable} -c 'from jetlake.cli.main import main; raise SystemExit(main())'"
 
@@ -69,3 +74,28 @@ def test_a_name_that_is_no_text_is_refused(capsys):
         guarded(lambda: "A\udcff".encode(), Session({}, context=None))
     assert ended.value.code == EXIT_USAGE
     assert capsys.readouterr().err == "jetlake: an argument is not text in UTF-8: 'A\\udcff'\n"
+
+
+def test_ctrl_c_ends_a_question():
+    leader, follower = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from jetlake.cli.main import main; raise SystemExit(main())", "stream", "add"],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(follower)
+    try:
+        shown = b""
+        while b"Name of the stream:" not in shown:
+            shown += os.read(leader, 1024)
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.01)  # An interrupt just before `input` sleeps would wait for the next key.
+        os.write(leader, b"\x03")
+        assert process.wait(20) == EXIT_INTERRUPTED
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
