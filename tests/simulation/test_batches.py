@@ -21,7 +21,8 @@ def small_segments(monkeypatch):
 
 def test_histories_keep_every_promise():
     fired = 0
-    for seed in range(1, 7):
+    # The last one crashes in a segment with remains of a crash before.
+    for seed in (*range(1, 7), 13):
         history = BatchHistory(seed)
         try:
             history.run(STEPS)

@@ -49,6 +49,7 @@ class Recovered:
         incomplete: what a crash left of groups, as (first, last).
         unsure: the numbers of segments whose tombstones may be lost, each with the sequences of which one is lost if it
             is so, as (first, last); None when it is so in any case.
+        torn: the numbers of segments that a crash left with remains of records that nobody was promised.
         dropped: the sequences at the end that were used for messages that nobody was promised, as (first, last).
         safe_sequence: the last one that was known to be safe: what is missing above it, nobody was promised either.
         last_sequence: the highest one that was ever used.
@@ -67,6 +68,7 @@ class Recovered:
         self.missing: list[tuple[int, int]] = []
         self.incomplete: list[tuple[int, int]] = []
         self.unsure: list[tuple[int, Range | None]] = []
+        self.torn: set[int] = set()
         self.dropped: tuple[int, int] | None = None
         self.safe_sequence = SEQUENCE_MASK
         self.lost_bytes = 0
@@ -160,6 +162,7 @@ class _Recovery:
         self._found = found
         self._files = files
         self._listed = listed.segments if listed is not None else None
+        self._torn_before = listed.torn if listed is not None else frozenset()
         self._end_of: Callable[[int], int] = listed.end_of if listed is not None else lambda _number: 0
         self._known = {segment.number: segment for segment in snapshot.segments}
         self._known_last = max(self._known, default=0)
@@ -430,8 +433,11 @@ class _Recovery:
         for first, last in content.tombstones:
             segment.tombstones.add(first, last)
         found.missing += content.missing
-        if content.hidden_at and (segment.number, content.hidden_at) < found.safe_end:
-            self._doubt(segment.number)
+        if content.hidden_at:
+            if segment.number in self._torn_before or (segment.number, content.hidden_at) >= found.safe_end:
+                found.torn.add(segment.number)
+            else:
+                self._doubt(segment.number)
         found.lost_bytes += content.damaged_bytes
         found.last_time_ns = max(found.last_time_ns, content.last_time_ns)
         found.last_sequence = max(found.last_sequence, content.highest)

@@ -2,7 +2,8 @@
 
 A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
 somebody else. Where no listed segment follows a segment at once, the list tells with which sequence that one ended.
-The list also remembers which messages were lost, until they are removed. It is appended to, and written anew when it
+The list also remembers which messages were lost, until they are removed, and which segments a crash has left with
+remains of records that nobody was promised. It is appended to, and written anew when it
 was damaged, a start found it different, or more or less is lost than before.
 
 The reasons are in decision 5 (docs/decisions).
@@ -32,7 +33,7 @@ _ENTRY = struct.Struct("<IIQQ")
 _HASH = struct.Struct("<Q")
 _ENTRY_SIZE = _ENTRY.size + _HASH.size
 _HEADER_SIZE = _HEADER.size + _HASH.size
-_BEGUN, _REMOVED, _LOST = 1, 2, 3
+_BEGUN, _REMOVED, _LOST, _TORN = 1, 2, 3, 4
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -44,12 +45,14 @@ class Listed(msgspec.Struct, gc=False, frozen=True):
         segments: each segment's first sequence, by its number.
         ends: the last sequences of segments whose successor is struck off or has not the next number, as far as known.
         lost: the lost sequences.
+        torn: the numbers of segments with remains of records that nobody was promised.
     """
 
     key: int
     segments: dict[int, int]
     ends: dict[int, int]
     lost: list[Range]
+    torn: frozenset[int]
 
     def end_of(self, number: int) -> int:
         """Return the last sequence that is a segment's; 0 when it is not known."""
@@ -68,6 +71,7 @@ class _Change(msgspec.Struct, gc=False, frozen=True):
     entries: list[bytes]
     segments: list[tuple[int, int, int]] | None
     lost: list[Range]
+    torn: frozenset[int]
 
 
 class SegmentList:
@@ -83,6 +87,7 @@ class SegmentList:
         self._segments: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._lost: list[Range] = []
+        self._torn: frozenset[int] = frozenset()
         self._size = 0
         self._is_whole = False  # whether the file says all that it should but for what is pending
         self._pending: list[bytes] = []
@@ -108,6 +113,7 @@ class SegmentList:
         segments: dict[int, int] = {}
         ends: dict[int, int] = {}
         lost: list[Range] = []
+        torn: set[int] = set()
         offsets = range(_HEADER_SIZE, len(data), _ENTRY_SIZE)
         good = [_is_good(data, offset, _ENTRY.size, key) for offset in offsets]
         count = good.index(False) if False in good else len(good)
@@ -122,22 +128,26 @@ class SegmentList:
                     ends[number] = last
             elif kind == _REMOVED:
                 _strike(number, segments, ends)
+            elif kind == _TORN:
+                torn.add(number)
             else:
                 lost.append((first, last))
+        self._torn = frozenset(torn & segments.keys())
         self._key, self._segments, self._ends, self._lost, self._size = key, segments, ends, lost, len(data)
         # One that mostly tells of what is gone is worth writing anew.
         is_short = len(data) <= _HEADER_SIZE + 4 * _ENTRY_SIZE * (len(segments) + len(lost) + 16)
         self._is_whole = is_short and count == len(good)
-        return Listed(key, dict(segments), dict(ends), lost)
+        return Listed(key, dict(segments), dict(ends), lost, self._torn)
 
-    def use(self, key: int, segments: dict[int, int], lost: list[Range]) -> None:
+    def use(self, key: int, segments: dict[int, int], lost: list[Range], torn: frozenset[int] = frozenset()) -> None:
         """Take over what recovery found; the next sync writes it."""
         if not segments and not lost and not self._size:
             self._key = key
-        elif (key, segments, lost) != (self._key, self._segments, self._lost) or not self._is_whole:
+        elif (key, segments, lost, torn) != (self._key, self._segments, self._lost, self._torn) or not self._is_whole:
             for number in self._segments.keys() - segments.keys():
                 _strike(number, self._segments, self._ends)
-            self._key, self._segments, self._lost, self._is_whole = key, dict(segments), lost, False
+            self._key, self._segments, self._lost, self._torn = key, dict(segments), lost, torn
+            self._is_whole = False
             self._changed += 1
 
     def lose(self, lost: list[Range]) -> None:
@@ -196,7 +206,7 @@ class SegmentList:
             if not is_whole:
                 ends = self._ends
                 segments = [(number, first, ends.get(number, 0)) for number, first in sorted(self._segments.items())]
-            return _Change(self._changed, is_urgent, pending, segments, self._lost)
+            return _Change(self._changed, is_urgent, pending, segments, self._lost, self._torn)
 
     def write(self, change: _Change) -> None:
         """Write and sync a change, if the disk takes it; one thread at a time."""
@@ -204,7 +214,7 @@ class SegmentList:
             if change.segments is None:
                 size = self._append(change)
             else:
-                size = self._write_anew(change.segments, change.lost)
+                size = self._write_anew(change.segments, change.lost, change.torn)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 self._give_up(change.number)
@@ -231,9 +241,10 @@ class SegmentList:
             self._name_is_safe = True
         return self._size + len(data)
 
-    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range]) -> int:
+    def _write_anew(self, segments: list[tuple[int, int, int]], lost: list[Range], torn: frozenset[int]) -> int:
         entries = [_ENTRY.pack(number, _BEGUN, first, end) for number, first, end in segments]
         entries += [_ENTRY.pack(0, _LOST, first, last) for first, last in lost]
+        entries += [_ENTRY.pack(number, _TORN, 0, 0) for number, _, _ in segments if number in torn]
         data = _sealed(_HEADER.pack(_MAGIC, FORMAT_VERSION, 0, self._key), 0, 0) + self._sealed_entries(entries)
         # Whole after a power cut: without it nobody could tell which segments were removed.
         replace_file(self._disk, self._path, data)
