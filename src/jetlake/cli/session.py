@@ -195,15 +195,21 @@ def _run(coroutine: Coroutine[Any, Any, None]) -> None:
     if threading.current_thread() is not threading.main_thread():
         asyncio.run(coroutine)
         return
-    before = signal.signal(signal.SIGINT, _interrupt)
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         asyncio.run(coroutine)
+    except click.Abort:
+        if interrupts:
+            raise KeyboardInterrupt from None
+        raise  # The end of the input.
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def guarded(action: Callable[[], T], session: Session) -> T:
@@ -231,7 +237,7 @@ def guarded(action: Callable[[], T], session: Session) -> T:
         fail(str(error) or type(error).__name__)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error) or type(error).__name__)
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         sys.stderr.write("\n")
         raise SystemExit(EXIT_INTERRUPTED) from None
     return result
