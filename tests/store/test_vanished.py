@@ -497,3 +497,17 @@ def test_damaged_messages_and_torn_ends_cast_no_doubt_on_removals() -> None:
     store = world.open()
     assert store.lost == [1]
     assert not any("Removals" in report for report in world.reports)
+
+
+def test_what_the_oldest_segment_lost_with_its_header_is_missed() -> None:
+    world = World()
+    store = world.open()
+    fill(store)
+    first = store._index.blocks[1].first
+    drop_segments(world, store, 1, first - 1)
+    world.disk.kill()
+    path = world.segments()[0]
+    data = world.disk.content(path)
+    world.disk.put(path, b"\xff" * (HEADER_SIZE + 20) + data[HEADER_SIZE + 20 :])
+    store = world.open()
+    assert store.lost == [first] and sequences(store)[0] == first + 1

@@ -296,7 +296,8 @@ class _Recovery:
     def _read(self, file: SegmentFile, following: SegmentFile | None) -> Segment | None:
         """Read a whole segment that is not in the snapshot."""
         segment = self._new(file, self._position + 1)
-        content = self._scan(segment, segment.first - 1 if file.header is not None else None)
+        first = segment.first if file.header is not None else (self._listed or {}).get(file.number, 0)
+        content = self._scan(segment, first - 1 if first else None)
         if file.header is None and not content.sequences:
             content.position = max(content.position, self._position)
         elif file.header is None:
