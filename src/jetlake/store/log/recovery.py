@@ -435,7 +435,9 @@ class _Recovery:
             segment.tombstones.add(first, last)
         found.missing += content.missing
         if content.hidden_at:
-            if segment.number in self._torn_before or (segment.number, content.hidden_at) >= found.safe_end:
+            # Without the list, which a full disk takes away, nobody knows whether these are a crash's remains.
+            is_known = self._listed is None or segment.number in self._torn_before
+            if is_known or (segment.number, content.hidden_at) >= found.safe_end:
                 found.torn.add(segment.number)
             else:
                 self._doubt(segment.number)

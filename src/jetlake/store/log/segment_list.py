@@ -139,14 +139,24 @@ class SegmentList:
         self._is_whole = is_short and count == len(good)
         return Listed(key, dict(segments), dict(ends), lost, self._torn)
 
-    def use(self, key: int, segments: dict[int, int], lost: list[Range], torn: frozenset[int] = frozenset()) -> None:
-        """Take over what recovery found; the next sync writes it."""
+    def use(self, key: int, segments: dict[int, int], lost: list[Range], torn: set[int] | None = None) -> None:
+        """Take over what recovery found; the next sync writes it.
+
+        Args:
+            torn: the segments in which remains were found; others, that nobody had to look at, may still have some.
+        """
+        all_torn = (self._torn | (torn or set())) & segments.keys()
         if not segments and not lost and not self._size:
             self._key = key
-        elif (key, segments, lost, torn) != (self._key, self._segments, self._lost, self._torn) or not self._is_whole:
+        elif (key, segments, lost, all_torn) != (
+            self._key,
+            self._segments,
+            self._lost,
+            self._torn,
+        ) or not self._is_whole:
             for number in self._segments.keys() - segments.keys():
                 _strike(number, self._segments, self._ends)
-            self._key, self._segments, self._lost, self._torn = key, dict(segments), lost, torn
+            self._key, self._segments, self._lost, self._torn = key, dict(segments), lost, all_torn
             self._is_whole = False
             self._changed += 1
 
