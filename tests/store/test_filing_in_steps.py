@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
+from jetlake.store.index import filed_subjects
 from jetlake.store.interface import StoreLimits
 from jetlake.store.log.filing import _Draft
 from jetlake.store.log.pieces.index_cache import IndexCache
@@ -59,7 +61,7 @@ class World:
             del self.subjects[sequence]
 
     def purge(self) -> None:
-        subjects = {self.name() for _ in range(self.random.randint(1, 3))}
+        subjects = {self.name() for _ in range(self.random.choice((1, 2, 3, 20, 60)))}
         keep = self.random.choice((None, 1, 5, 20))
         below = self.random.choice((None, self.pick()))
         if keep:
@@ -70,15 +72,19 @@ class World:
         if not self.random.randrange(3):
             self.publish()
             self.flush()
-        self.between(purge)
+        self.between(purge, removes=keep is None)
         matching = [each for each, name in self.subjects.items() if name in subjects and each <= end]
         kept = set(matching[-keep:]) if keep else {each for each in matching if below is not None and each >= below}
         for sequence in set(matching) - kept:
             del self.subjects[sequence]
 
-    def between(self, steps: object) -> None:
-        """Take the steps of a purge, with house-keeping in between."""
+    def between(self, steps: object, removes: bool) -> None:
+        """Take the steps of a purge, with house-keeping and removals in between."""
         for _ in steps:  # type: ignore[attr-defined]
+            if removes and not self.random.randrange(10):
+                sequence = self.pick()
+                self.store.remove(sequence)
+                self.subjects.pop(sequence, None)
             for _ in range(self.random.randint(0, 3)):
                 self.keep_house()
 
@@ -151,6 +157,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.log.filing._SUBJECTS_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.index.subject_index._FILED_AT_ONCE", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover._STEP_SUBJECTS", 1)
+    monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 1)
+    monkeypatch.setattr("jetlake.store.index.filed_subjects._LOOKED_UP_MAX", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
     monkeypatch.setattr("jetlake.store.log.filing._ROWS_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.log.filing._SORTED_AT_ONCE", 6)
@@ -244,3 +252,32 @@ def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():
         steps += 1
         assert steps < 1000, "a draft is begun anew with every step"
     assert [block.filed is None for block in store._index.blocks] == [False] * (len(store._index.blocks) - 1) + [True]
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_purge_looks_at_few_subjects_of_a_filed_segment_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 4)
+    store = FileStore(FaultyDisk(Random(1)), FOLDER, segment_bytes=4000, tail_bytes=100)
+    for number in range(200):
+        store.append(b"s.%d" % number, b"", b"x", number)
+        store.append(b"o.%d" % number if others else b"s.%d" % number, b"", b"x", number)
+    store.sync()
+    while store.compact_step():
+        pass
+    assert store._index.subjects.filed.count(0)
+    looked_at: list[int] = []
+    living = filed_subjects._living
+
+    def look(*arguments: Any) -> list[int]:
+        looked_at[-1] += 1
+        return living(*arguments)
+
+    monkeypatch.setattr(filed_subjects, "_living", look)
+    steps = store._remover.purge_in_steps(SubjectFilter([b"s.>"]), None, None, 1000)
+    looked_at.append(0)
+    while next(steps, steps) is None:
+        looked_at.append(0)
+    assert store.messages == (200 if others else 0)
+    assert 0 < max(looked_at) <= 4

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator
 
 from jetlake.store.index.block import Block
 from jetlake.store.index.postings import Postings, within_mask
+from jetlake.store.steps import Steps, in_groups, sort_in_steps
 
 __all__ = ["FiledSubjects"]
 
 _MASKED_MAX = 32
 """More subjects than this are hardly ever all missing from a block."""
 _LOOKED_UP_MAX = 8
+_SUBJECTS_PER_STEP = 1024
 """More subjects than this are not looked up one by one: the postings of all are read."""
 
 
@@ -250,24 +252,23 @@ class FiledSubjects:
         above = self._count_above(number, gap + 1) if gap < self.highs[number] else 0
         return self._count_between(number, sequence, gap) + above
 
-    def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> list[int]:
-        """Return the living sequences of these subjects in a block, as far as they are below this one, ascending."""
+    def sequences_in(self, block: Block, numbers: Collection[int], below: int) -> Steps[list[int]]:
+        """Return the living sequences of these subjects in a block, as far as they are below this one, ascending.
+
+        Some of them may have died, or the whole block, when the next one asks.
+        """
         found: list[int] = []
-        if len(numbers) <= _LOOKED_UP_MAX:
-            groups = [block.posted(number).sequences for number in numbers]
-        elif len(numbers) < len((postings := block.postings()).numbers):
-            groups = [postings.of(number).sequences for number in numbers]
-        else:
-            groups = [postings.at(place) for place, number in enumerate(postings.numbers) if number in numbers]
-        for posted in groups:
-            found += _living(block, posted[: bisect_left(posted, below)])
-        found.sort()
-        return found
+        for group in _posted(block, numbers):
+            if not block.live_count:
+                # The block was emptied meanwhile, and may have no file any more.
+                return []
+            for posted in group:
+                found += _living(block, posted[: bisect_left(posted, below)])
+            yield
+        return (yield from sort_in_steps(found))
 
     def block_from(self, sequence: int, numbers: Collection[int]) -> Block | None:
         """Return the first block from this sequence on that may have messages of these subjects."""
-        if not any(map(self.count, numbers)):
-            return None
         for place in range(bisect_left(self._starts, sequence), len(self.blocks)):
             if self._may_have(self.blocks[place], numbers):
                 return self.blocks[place]
@@ -336,6 +337,20 @@ class FiledSubjects:
             posted = block.posted(number).sequences
             count += len(_living(block, posted[bisect_left(posted, first) : bisect_right(posted, last)]))
         return count
+
+
+def _posted(block: Block, numbers: Collection[int]) -> Iterator[list[array[int]]]:
+    """Yield what a block's postings have of these subjects, of some subjects at a time."""
+    if len(numbers) <= _LOOKED_UP_MAX:
+        yield [block.posted(number).sequences for number in numbers]
+        return
+    postings = block.postings()
+    if len(numbers) < len(postings.numbers):
+        for group in in_groups(numbers, _SUBJECTS_PER_STEP):
+            yield [postings.of(number).sequences for number in group]
+        return
+    for places in in_groups(range(len(postings.numbers)), _SUBJECTS_PER_STEP):
+        yield [postings.at(place) for place in places if postings.numbers[place] in numbers]
 
 
 def _living(block: Block, sequences: array[int]) -> list[int]:

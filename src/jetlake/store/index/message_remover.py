@@ -227,23 +227,38 @@ class MessageRemover(Generic[BlockType]):
             below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
         count = 0
         at = 0
+        newest = subjects.filed.blocks[-1].first if subjects.filed.blocks else 0
+        waiting = list(numbers)
         # Block by block, so that what is found does not grow with the stream; the newest, which are not filed, at last.
-        while (block := subjects.filed.block_from(at, numbers)) is not None and block.first < below:
-            found = subjects.filed.sequences_in(block, numbers, below)
+        while (yield from self._are_filed(waiting)):
+            block = subjects.filed.block_from(at, numbers)
+            if block is None or block.first >= below:
+                break
+            found = yield from subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
             for group in in_groups(found, step):
                 count += self._remove_many(group, follows_append)
                 yield
             yield
         found = yield from self._matching_here(numbers, below)
-        # Blocks that were filed meanwhile.
+        # Blocks that were filed meanwhile, or to the end: not all subjects of the newest one counted as filed.
+        at = max(at, newest)
         while (block := subjects.filed.block_from(at, numbers)) is not None:
-            found += subjects.filed.sequences_in(block, numbers, below)
+            found += yield from subjects.filed.sequences_in(block, numbers, below)
             at = block.first + 1
         for group in in_groups(sorted(set(found)), step):
             count += self._remove_many(group, follows_append)
             yield
         return count
+
+    def _are_filed(self, numbers: list[int]) -> Steps[bool]:
+        """Return whether one of these subjects has filed messages; those at the end that have none are taken off."""
+        filed = self._index.subjects.filed
+        while numbers and not filed.count(numbers[-1]):
+            numbers.pop()
+            if not len(numbers) % _STEP_SUBJECTS:
+                yield
+        return bool(numbers)
 
     def _oldest_kept(self, numbers: set[int], end: int, keep: int) -> Steps[int]:
         """Find the oldest of the newest so many messages of these subjects below a sequence; 0 when there are fewer."""
@@ -255,7 +270,7 @@ class MessageRemover(Generic[BlockType]):
             if not block.live_count:
                 # It was emptied meanwhile, and may have no file any more.
                 continue
-            found = filed.sequences_in(block, numbers, end)
+            found = yield from filed.sequences_in(block, numbers, end)
             # A block that was filed meanwhile has sequences that were found before it was.
             overlaps = found and newest and found[-1] >= newest[0]
             newest = sorted({*found, *newest}) if overlaps else found + newest
