@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from jetlake.client.tables.columns.read_buffer import ReadBuffer
 from jetlake.errors import BatchWrittenError, RowPublishError, UnsupportedStreamError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.sink import writer
@@ -78,10 +79,12 @@ def test_a_piece_for_two_streams(server, admin, stream):
     assert [numbers(admin, name) for name in names] == [list(range(0, 200, 2)), list(range(1, 200, 2))]
 
 
+@pytest.mark.parametrize("read_bytes", [256 << 10, 200], ids=["answers at once", "answers one by one"])
 @pytest.mark.parametrize(
     "fault", ["no stream", "another stream expected", "too large for the stream", "stream is full"]
 )
-def test_one_row_of_a_piece_is_refused(server, admin, stream, fault):
+def test_one_row_of_a_piece_is_refused(server, admin, stream, fault, read_bytes, monkeypatch):
+    monkeypatch.setattr("jetlake.spark.sink.publisher.ReadBuffer", lambda size: ReadBuffer(read_bytes))
     admin.create_stream(stream, max_msg_size=500, **({"max_msgs": 70, "discard": "new"} if "full" in fault else {}))
     rows = numbered(stream, 100)
     if fault == "no stream":

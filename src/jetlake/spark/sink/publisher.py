@@ -168,6 +168,8 @@ class _Flight:
         self._sid = connection.subscribe(self._inbox + b"*")
         self._acks = StoredAcks()
         self._is_clear = True
+        # Rows that the server could not take right now, and why; the next flight publishes them again.
+        self._put_off: dict[int, str] = {}
 
     def run(self, pieces: Iterator[Piece]) -> None:
         """Publish what was left open first, then the rest."""
@@ -199,9 +201,19 @@ class _Flight:
             self._receive()
             if not self._is_clear:
                 # What all messages came to says how many of those that are found stored are this task's own.
-                while any(piece.open_rows > 0 for piece in publisher.open[: len(publisher.open) - unsent]):
+                while self._sent_rows(unsent) > 0:
                     self._receive()
                 raise _UnclearError
+            if self._put_off:
+                # A row whose answer nobody waits for would be published again, and be taken for a duplicate.
+                while self._sent_rows(unsent) > sum(publisher.find_open(row) is not None for row in self._put_off):
+                    self._receive()
+                raise _TryAgainError(next(iter(self._put_off.values())))
+
+    def _sent_rows(self, unsent: int) -> int:
+        """Return how many messages of the pieces before the unsent ones are open."""
+        sent = self._publisher.open[: len(self._publisher.open) - unsent]
+        return sum(max(0, piece.open_rows) for piece in sent)
 
     def _receive(self) -> None:
         """Take the acknowledgements that come next."""
@@ -252,14 +264,15 @@ class _Flight:
                 self._refused(int(rows[index]), message, headers[index].as_py(), answers[index].as_py())
 
     def _refused(self, row: int, message: OutgoingMessage, header: bytes, answer: bytes) -> None:
-        """Raise for what is wrong with a row, unless it turns out that the stream has it."""
+        """Raise for what is wrong with a row, unless it passes or it turns out that the stream has the message."""
         publisher = self._publisher
         subject = message.subject.decode()
         if inline_status(header) == 503:
             attempts = publisher.nobody[row] = publisher.nobody.get(row, 0) + 1
             if attempts >= _NOBODY_ATTEMPTS_MAX:
                 raise RowPublishError(row, subject, "no stream has this subject: add it to one, or check the subject")
-            raise _TryAgainError(f"no stream answered on {subject!r}")
+            self._put_off[row] = f"no stream answered on {subject!r}"
+            return
         try:
             decode_pub_ack(answer)
         except WrongLastSequenceError as error:
@@ -267,9 +280,9 @@ class _Flight:
                 raise RowPublishError(row, subject, error.description, error.err_code) from None
             publisher.acknowledge(np.array([row]), np.array([True]))
         except ApiError as error:
-            if error.err_code in _PASSING:
-                raise _TryAgainError(f"{subject!r}: {error}") from None
-            raise RowPublishError(row, subject, error.description, error.err_code) from None
+            if error.err_code not in _PASSING:
+                raise RowPublishError(row, subject, error.description, error.err_code) from None
+            self._put_off[row] = f"{subject!r}: {error}"
         except DecodeError:
             reason = f"what answered is no stream but another service: {answer[:80]!r}"
             raise RowPublishError(row, subject, reason) from None
