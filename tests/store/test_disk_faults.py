@@ -60,6 +60,15 @@ def append(store: FileStore, count: int, size: int = 10) -> None:
         store.append(b"s.%d" % (number % 3), b"", b"x" * size, number)
 
 
+def fail_a_sync_and_mend(disk, store):
+    disk.fault = failing(errno.EIO, "sync")
+    with pytest.raises(StoreError):
+        store.sync()
+    disk.fault = None
+    store.mend()
+    store.sync()
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [
@@ -389,12 +398,7 @@ def test_a_segment_that_was_damaged_before_keeps_nothing_from_being_mended(disk:
     before = sequences(store)
     store.append(b"s", b"", b"new", 2)
     store.flush()
-    disk.fault = failing(errno.EIO, "sync")
-    with pytest.raises(StoreError):
-        store.sync()
-    disk.fault = None
-    store.mend()
-    store.sync()
+    fail_a_sync_and_mend(disk, store)
     assert store.failure is None
     disk.cut_power()
     assert sequences(open_store(disk)) == [*before, 12]
@@ -453,10 +457,5 @@ def test_a_store_is_mended_though_a_message_was_half_erased(disk: FaultyDisk) ->
     disk.fault = half
     with pytest.raises(StoreError, match="overwrite message 2"):
         store.remove(2, erase=True)
-    disk.fault = failing(errno.EIO, "sync")
-    with pytest.raises(StoreError):
-        store.sync()
-    disk.fault = None
-    store.mend()
-    store.sync()
+    fail_a_sync_and_mend(disk, store)
     assert store.failure is None and sequences(store) == [3]

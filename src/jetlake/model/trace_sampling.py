@@ -1,11 +1,16 @@
-"""Sampled traces: which messages of an account are traced because their trace context says so."""
+"""Traced messages: the header that asks for a trace, and those whose trace context says that they are sampled."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-__all__ = ["TraceSampling"]
+__all__ = ["TRACE_DESTINATION", "TRACE_DISABLED", "TraceSampling"]
+
+TRACE_DESTINATION = b"Nats-Trace-Dest"
+"""The header with the subject for the report on a message."""
+TRACE_DISABLED = b"trace disabled"
+"""In place of that subject: the message is not to be traced any further."""
 
 _SAMPLED = re.compile(rb"\r\ntraceparent:[ \t]*[^-\r\n]*-[^-\r\n]*-[^-\r\n]*-01[ \t]*\r\n", re.IGNORECASE)
 

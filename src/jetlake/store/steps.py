@@ -10,7 +10,8 @@ from typing import TypeVar
 __all__ = ["Steps", "finish", "in_groups", "sort_in_steps"]
 
 Result = TypeVar("Result")
-Item = TypeVar("Item", int, bytes, str)
+Item = TypeVar("Item")
+Sortable = TypeVar("Sortable", int, bytes, str)
 
 Steps = Generator[None, None, Result]
 """Work that gives way at every `yield`; whatever it works on may have changed when it goes on."""
@@ -35,9 +36,9 @@ def in_groups(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield group
 
 
-def sort_in_steps(items: list[Item]) -> Steps[list[Item]]:
+def sort_in_steps(items: list[Sortable]) -> Steps[list[Sortable]]:
     """Return the items in ascending order, sorted in short runs that are merged."""
-    runs: list[list[Item]] = []
+    runs: list[list[Sortable]] = []
     for run in in_groups(items, _RUN):
         run.sort()
         runs.append(run)
@@ -46,14 +47,14 @@ def sort_in_steps(items: list[Item]) -> Steps[list[Item]]:
         return list(chain.from_iterable(runs))
     while len(runs) > 1 and len(runs[0]) < _RUN_MAX:
         # Two runs are sorted about as quickly as they are read.
-        longer: list[list[Item]] = []
+        longer: list[list[Sortable]] = []
         for at in range(0, len(runs), 2):
             longer.append(sorted(chain.from_iterable(runs[at : at + 2])))
             yield
         runs = longer
     if len(runs) == 1:
         return runs[0]
-    merged: list[Item] = []
+    merged: list[Sortable] = []
     for group in in_groups(merge(*runs), _RUN):
         merged += group
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jetlake.errors import ConfigError
@@ -86,16 +87,10 @@ def _export(value: Value, findings: Findings) -> ExportOptions:
 
 def _latency(value: Value, findings: Findings, export: dict[str, Any]) -> LatencyOptions:
     """Read how a service is measured: the subject alone, or a map with subject and sampling."""
-    if isinstance(value.data, str):
-        options = LatencyOptions(subject=value.data)
-    elif isinstance(value.data, dict):
-        section = Section(value, findings)
-        if not section.has("subject"):
-            raise ConfigError(f"{value.place}: Latency subject required, but missing")
-        options = LatencyOptions(subject=section.string("subject"), percent=_sampling(section))
-        section.finish()
-    else:
-        raise Section.wrong(value, "latency", "a subject or a map")
+    subject, percent = _sampled_subject(
+        value, findings, "latency", "subject", "Latency subject required, but missing", _sampling
+    )
+    options = LatencyOptions(subject=subject, percent=percent)
     what = f'Error adding service latency sampling for "{export["subject"]}" on subject "{options.subject}"'
     if not is_valid_publish(options.subject.encode()):
         raise ConfigError(f"{value.place}: {what}: invalid publish subject")
@@ -104,12 +99,32 @@ def _latency(value: Value, findings: Findings, export: dict[str, Any]) -> Latenc
     return options
 
 
+def _sampled_subject(
+    value: Value, findings: Findings, name: str, key: str, missing: str, sampling: Callable[[Section], int]
+) -> tuple[str, int]:
+    """Read a subject alone, of which all is taken, or a map with the subject and how much is taken."""
+    if isinstance(value.data, str):
+        return value.data, 100
+    if not isinstance(value.data, dict):
+        raise Section.wrong(value, name, "a subject or a map")
+    section = Section(value, findings)
+    if not section.has(key):
+        raise ConfigError(f"{value.place}: {missing}")
+    found = section.string(key), sampling(section)
+    section.finish()
+    return found
+
+
+def _percent(section: Section) -> int:
+    return section.percent("sampling", default=100)
+
+
 def _sampling(section: Section) -> int:
     """Read a percentage; `headers` is 0."""
     value = section.find("sampling")
     if value is not None and isinstance(value.data, str) and value.data.lower() == "headers":
         return 0
-    return section.percent("sampling", default=100)
+    return _percent(section)
 
 
 def _import(value: Value, findings: Findings) -> ImportOptions:
@@ -146,16 +161,10 @@ def read_trace(value: Value | None, findings: Findings) -> TraceOptions | None:
     """Read which messages of an account are traced: the destination alone, or a map with sampling."""
     if value is None:
         return None
-    if isinstance(value.data, str):
-        options = TraceOptions(destination=value.data)
-    elif isinstance(value.data, dict):
-        section = Section(value, findings)
-        if not section.has("dest"):
-            raise ConfigError(f"{value.place}: Trace destination is missing")
-        options = TraceOptions(destination=section.string("dest"), percent=section.percent("sampling", default=100))
-        section.finish()
-    else:
-        raise Section.wrong(value, "msg_trace", "a subject or a map")
+    destination, percent = _sampled_subject(
+        value, findings, "msg_trace", "dest", "Trace destination is missing", _percent
+    )
+    options = TraceOptions(destination=destination, percent=percent)
     if not is_valid_publish(options.destination.encode()):
         raise ConfigError(f'{value.place}: Trace destination "{options.destination}" is not valid')
     return options

@@ -18,8 +18,8 @@ __all__ = ["FiledSubjects"]
 _MASKED_MAX = 32
 """More subjects than this are hardly ever all missing from a block."""
 _LOOKED_UP_MAX = 8
-_SUBJECTS_PER_STEP = 1024
 """More subjects than this are not looked up one by one: the postings of all are read."""
+_SUBJECTS_PER_STEP = 1024
 
 
 class FiledSubjects:

@@ -3,8 +3,8 @@
 A segment is listed when it is safe, and struck off before its file goes: what is listed and not there was taken by
 somebody else. Where no listed segment follows a segment at once, the list tells with which sequence that one ended.
 The list also remembers which messages were lost, until they are removed, and which segments a crash has left with
-remains of records that nobody was promised. It is appended to, and written anew when it
-was damaged, a start found it different, or more or less is lost than before.
+remains of records that nobody was promised. It is appended to, and written anew when it was damaged, a start found it
+different, or more or less is lost than before.
 
 The reasons are in decision 5 (docs/decisions).
 """
@@ -146,14 +146,10 @@ class SegmentList:
             torn: the segments in which remains were found; others, that nobody had to look at, may still have some.
         """
         all_torn = (self._torn | (torn or set())) & segments.keys()
+        known = self._key, self._segments, self._lost, self._torn
         if not segments and not lost and not self._size:
             self._key = key
-        elif (key, segments, lost, all_torn) != (
-            self._key,
-            self._segments,
-            self._lost,
-            self._torn,
-        ) or not self._is_whole:
+        elif (key, segments, lost, all_torn) != known or not self._is_whole:
             for number in self._segments.keys() - segments.keys():
                 _strike(number, self._segments, self._ends)
             self._key, self._segments, self._lost, self._torn = key, dict(segments), lost, all_torn

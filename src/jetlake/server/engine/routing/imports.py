@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from jetlake.model.subject_mapping import SubjectMapping
+from jetlake.model.trace_sampling import TRACE_DESTINATION, TRACE_DISABLED
 from jetlake.protocol.headers import append_pair, find_value, remove_key, replace_value
 from jetlake.server.engine.routing.account import Account
 from jetlake.server.engine.routing.interest import queue_of
@@ -35,8 +36,6 @@ from jetlake.server.engine.routing.subscription import (
 __all__ = ["AccountImports", "ServiceImport", "StreamImport"]
 
 _INFO = b"Nats-Request-Info"
-_TRACE_DESTINATION = b"Nats-Trace-Dest"
-_TRACE_DISABLED = b"trace disabled"
 # The requests to JetStream that may get many answers; all others are over with one, whatever the export allows.
 _MANY_ANSWERS = (b"$JS.API.CONSUMER.MSG.NEXT.", b"$JS.API.DIRECT.GET.")
 
@@ -219,7 +218,7 @@ class _Service:
         target = self._mapping.to_remote(address)
         if target is None:
             return False
-        if _TRACE_DESTINATION in header:
+        if TRACE_DESTINATION in header:
             header = self._redirect_trace(header)
         requester, shown, measurement = None, header, None
         if origin is not None:
@@ -246,9 +245,9 @@ class _Service:
 
     def _redirect_trace(self, header: bytes) -> bytes:
         """Have what the service's account finds out about a traced message come back, or nothing found out."""
-        destination = find_value(header, _TRACE_DESTINATION) or b""
-        inner = self._single_responses.expect(destination) if self._allows_trace and destination else _TRACE_DISABLED
-        return replace_value(header, _TRACE_DESTINATION, inner)
+        destination = find_value(header, TRACE_DESTINATION) or b""
+        inner = self._single_responses.expect(destination) if self._allows_trace and destination else TRACE_DISABLED
+        return replace_value(header, TRACE_DESTINATION, inner)
 
     def _describe(self, origin: Subscriber) -> dict[str, Any]:
         """Describe the client to the service: whole where the import shares it, otherwise by its account alone."""

@@ -90,14 +90,20 @@ class Responses:
         self._responder.link(relay)
         return inner
 
-    def forget(self, inner: bytes) -> Measurement | None:
-        """End the wait for answers to one request, and return its measurement if it has one."""
+    def forget(self, inner: bytes, failure: tuple[int, str] | None = None) -> Measurement | None:
+        """End the wait for answers to one request, and return its measurement if it has one.
+
+        Args:
+            failure: what the measurement is told; without one, it is the caller who tells.
+        """
         pending = self._pending.pop(inner, None)
         if pending is None:
             return None
         self._responder.unlink(pending.relay)
         if pending.watch is not None:
             self._requester.unwatch(pending.watch)
+        if pending.measurement is not None and failure is not None:
+            pending.measurement.fail(*failure)
         return pending.measurement
 
     def close(self) -> None:
@@ -114,9 +120,7 @@ class Responses:
             oldest = next(iter(self._pending))
             if self._pending[oldest].deadline_ns > now_ns and len(self._pending) < _WAITING_MAX:
                 break
-            measurement = self.forget(oldest)
-            if measurement is not None:
-                measurement.fail(*SERVICE_TIMEOUT)
+            self.forget(oldest, SERVICE_TIMEOUT)
 
     def _schedule_expiry(self) -> None:
         """Have requests end at their deadline; those that nobody measures end with the next request after it."""
@@ -132,9 +136,7 @@ class Responses:
 
     def _check_interest(self, inner: bytes, reply: bytes) -> None:
         if not self._requester.has_interest(reply):
-            measurement = self.forget(inner)
-            if measurement is not None:
-                measurement.fail(*REQUEST_TIMEOUT)
+            self.forget(inner, REQUEST_TIMEOUT)
 
     def _is_congested(self, reply: bytes) -> bool:
         return self._requester.route(reply).congested

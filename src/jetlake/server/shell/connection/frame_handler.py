@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jetlake.model.trace_sampling import TRACE_DESTINATION
 from jetlake.protocol.encoder import OK, err
 from jetlake.protocol.frames import AckRun, Connect, Frame, Ping, Pong, Pub, Sub, Unsub
 from jetlake.protocol.parser import GeneralParser
@@ -9,7 +10,7 @@ from jetlake.protocol.subjects import is_valid_publish
 from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.shell.connection.control import ConnectionControl
 from jetlake.server.shell.connection.handshake import Handshake
-from jetlake.server.shell.connection.message_trace import TRACE_DESTINATION, MessageTrace, trace_destination
+from jetlake.server.shell.connection.message_trace import MessageTrace, trace_destination
 from jetlake.server.shell.connection.peer import Peer
 from jetlake.server.shell.connection.pings import PingTimer
 from jetlake.server.shell.connection.services import ConnectionServices

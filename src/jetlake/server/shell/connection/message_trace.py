@@ -14,6 +14,7 @@ from msgspec.json import decode, encode
 
 from jetlake.model.encoding.times import format_time
 from jetlake.model.enums import RetentionPolicy
+from jetlake.model.trace_sampling import TRACE_DESTINATION, TRACE_DISABLED
 from jetlake.model.transforms import compile_transform
 from jetlake.protocol.headers import find_value
 from jetlake.protocol.nuid import next_nuid
@@ -25,13 +26,10 @@ from jetlake.server.shell.connection.services import ConnectionServices
 if TYPE_CHECKING:
     from jetlake.server.engine.stream.stream import Stream
 
-__all__ = ["TRACE_DESTINATION", "MessageTrace", "trace_destination"]
+__all__ = ["MessageTrace", "trace_destination"]
 
-TRACE_DESTINATION = b"Nats-Trace-Dest"
 _TRACE_ONLY = b"Nats-Trace-Only"
 _YES = (b"1", b"true", b"on")
-# Stored in place of the destination: the message is not to be traced again when a consumer delivers it.
-_DISABLED = b"trace disabled"
 _LINE = re.compile(rb"(\r\nNats-Trace-Dest: ?)[^\r\n]*")
 
 _KIND_CLIENT = 0
@@ -118,7 +116,8 @@ class MessageTrace:
         if stream is None:
             account.publish(subject, reply, header, payload, self._origin)
             return False
-        stored_header = _LINE.sub(b"\\1" + _DISABLED, header, count=1)
+        # Not to be traced again when a consumer delivers it.
+        stored_header = _LINE.sub(b"\\1" + TRACE_DISABLED, header, count=1)
         if stream.config.no_ack:
             account.publish_apart(self._message, reply, stored_header, self._origin)
             return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 from msgspec.json import encode
@@ -17,14 +17,12 @@ from jetlake.server.shell.connection.traces import readable
 from jetlake.server.shell.monitoring.query import BadQueryError, Query
 from jetlake.server.shell.monitoring.server_report import format_uptime, report_head
 from jetlake.server.shell.monitoring.server_view import ServerView
-from jetlake.store.steps import Steps
+from jetlake.store.steps import Steps, in_groups
 
 if TYPE_CHECKING:
     from jetlake.server.engine.routing.account import Account
 
 __all__ = ["connections_report", "routing_report", "subscriptions_report"]
-
-Item = TypeVar("Item")
 
 _LIMIT_DEFAULT = 1024
 _ITEMS_PER_STEP = 256
@@ -64,7 +62,7 @@ def connections_report(server: ServerView, query: Query) -> Steps[dict[str, Any]
     query.flag("auth")  # an invalid value is refused, also where no connection would show it
     cid, account, user = query.number("cid", 0), query.text("acc"), query.text("user")
     fitting: list[Connection] = []
-    for group in _groups(chosen):
+    for group in in_groups(chosen, _ITEMS_PER_STEP):
         fitting += [
             connection
             for connection in group
@@ -138,15 +136,10 @@ def _connection(server: ServerView, connection: Connection, query: Query) -> Ste
 def _encoded(subscriptions: list[Subscription], described: Callable[[Subscription], Any]) -> Steps[Raw]:
     """Encode a description of each subscription as one list, in steps."""
     parts = []
-    for group in _groups(subscriptions):
+    for group in in_groups(subscriptions, _ITEMS_PER_STEP):
         parts.append(encode([described(entry) for entry in group])[1:-1])
         yield
     return Raw(b"[%b]" % b",".join(parts))
-
-
-def _groups(items: list[Item]) -> Iterator[list[Item]]:
-    for at in range(0, len(items), _ITEMS_PER_STEP):
-        yield items[at : at + _ITEMS_PER_STEP]
 
 
 def _subscription(connection: Connection, subscription: Subscription) -> dict[str, Any]:
@@ -170,7 +163,7 @@ def subscriptions_report(server: ServerView, query: Query) -> Steps[dict[str, An
         if connection.session.account not in accounts:
             continue
         account = connection.session.account.name
-        for group in _groups(connection.subscriptions()):
+        for group in in_groups(connection.subscriptions(), _ITEMS_PER_STEP):
             for entry in group:
                 if not test or matches(entry.subject, test):
                     if offset <= total < offset + limit:

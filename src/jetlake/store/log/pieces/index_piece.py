@@ -265,11 +265,11 @@ def _unpack_head(disk: Disk, segment_path: Path, head: bytes, rest: bytes) -> Pi
 
 
 @contextmanager
-def _opened(disk: Disk, path: Path) -> Iterator[Callable[[int, int], bytes]]:
-    """Give a function that reads so many bytes of a piece at an offset."""
+def _opened(disk: Disk, path: Path) -> Iterator[int]:
+    """Open a piece; give its handle."""
     handle = disk.open(path)
     try:
-        yield partial(disk.read, handle)
+        yield handle
     finally:
         disk.close(handle)
 
@@ -277,8 +277,8 @@ def _opened(disk: Disk, path: Path) -> Iterator[Callable[[int, int], bytes]]:
 def read_columns(disk: Disk, path: Path, parts: PieceParts, rows: int) -> list[array[int]] | None:
     """Return the columns in a piece: sizes, subject numbers, times, offsets; None when they are damaged."""
     try:
-        with _opened(disk, path) as read:
-            data = read(parts.columns_size, parts.columns_at)
+        with _opened(disk, path) as handle:
+            data = disk.read(handle, parts.columns_size, parts.columns_at)
     except OSError:
         return None
     if len(data) != _ROW_BYTES * rows or xxh3_64_intdigest(data) != parts.columns_hash:
@@ -298,12 +298,12 @@ def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -
     Nothing vouches for them but the record that is there.
     """
     try:
-        with _opened(disk, path) as read:
-            place = read(8 if row + 1 < rows else 4, parts.columns_at + 16 * rows + 4 * row)
+        with _opened(disk, path) as handle:
+            place = disk.read(handle, 8 if row + 1 < rows else 4, parts.columns_at + 16 * rows + 4 * row)
             offset, end = int.from_bytes(place[:4], "little"), int.from_bytes(place[4:], "little")
             if not offset < end <= offset + _BEHIND_MAX:
                 # The last row, one before rows without a record, a long record, or one with tombstones behind it.
-                end = offset + int.from_bytes(read(4, parts.columns_at + 4 * row), "little")
+                end = offset + int.from_bytes(disk.read(handle, 4, parts.columns_at + 4 * row), "little")
     except OSError:
         return None
     return offset, end
@@ -312,8 +312,8 @@ def read_place(disk: Disk, path: Path, parts: PieceParts, rows: int, row: int) -
 def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Postings | None:
     """Return the postings in a piece; None when they are damaged."""
     try:
-        with _opened(disk, path) as read:
-            return _postings_part(read, parts).read_all()
+        with _opened(disk, path) as handle:
+            return _postings_part(partial(disk.read, handle), parts).read_all()
     except OSError:
         return None
 
@@ -321,8 +321,8 @@ def read_postings(disk: Disk, path: Path, parts: PieceParts) -> Postings | None:
 def find_posted(disk: Disk, path: Path, parts: PieceParts, number: int) -> Posted | None:
     """Return the postings of one subject in a piece; None when they are damaged."""
     try:
-        with _opened(disk, path) as read:
-            return _postings_part(read, parts).find(number)
+        with _opened(disk, path) as handle:
+            return _postings_part(partial(disk.read, handle), parts).find(number)
     except OSError:
         return None
 
@@ -343,11 +343,8 @@ def read_names(disk: Disk, path: Path, parts: PieceParts) -> tuple[array[int], l
     count = parts.subject_count
     at = parts.subjects_at + table_size(count, parts.subjects_size) + parts.subjects_size
     try:
-        handle = disk.open(path)
-        try:
+        with _opened(disk, path) as handle:
             data = disk.read(handle, max(disk.size(handle) - at, 0), at)
-        finally:
-            disk.close(handle)
     except OSError:
         return None
     texts, digest = data[: -_HASH.size], data[-_HASH.size :]
