@@ -1,8 +1,9 @@
 """What every benchmark shares: its arguments, its clock, its table and its ratios.
 
 A benchmark is a script that answers one question. It makes a `Report`, measures peer and ours in turns on the same data
-with `measure`, adds one row for each case, and ends with `finish`. `ratio NAME VALUE` lines at the end say how many
-times better ours is; above 1 is better.
+in several rounds, adds one row for each case, and ends with `finish`. A row has the median of the rounds, the CPU time
+a message (or a request) of each server process, and how far the rounds lie apart. `ratio NAME VALUE` lines at the end
+say how many times better ours is; above 1 is better. `tools/render_benchmarks.py` reads what is printed here.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Medians", "Pace", "Report", "cpu_s", "measure", "measure_pace", "pace_columns", "parse_arguments", "spread"]
+__all__ = ["Medians", "Report", "Sample", "cpu_s", "measure", "parse_arguments", "spread", "take_sample", "wall_s"]
 
 
 def parse_arguments(question: str, *extra: tuple[str, dict[str, object]]) -> argparse.Namespace:
@@ -36,11 +38,12 @@ def spread(values: Sequence[float]) -> float:
 
 
 class Medians(dict[str, float]):
-    """The median of each candidate's rounds, and the widest spread among the candidates."""
+    """The median of each candidate's rounds, the spread of each, and the widest among them."""
 
     def __init__(self, rounds: Mapping[str, Sequence[float]]) -> None:
         super().__init__({name: statistics.median(values) for name, values in rounds.items()})
-        self.spread = max(map(spread, rounds.values()))
+        self.spreads = {name: spread(values) for name, values in rounds.items()}
+        self.spread = max(self.spreads.values())
 
 
 def measure(
@@ -65,32 +68,40 @@ def measure(
 
 def cpu_s(pid: int) -> float:
     """The CPU time that a process has used so far, all its threads together, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    process = Path("/proc", str(pid))
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    in_ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    # The threads tell it in nanoseconds, but those that have ended are not among them.
+    nanoseconds = 0
+    for thread in (process / "task").iterdir():
+        try:
+            nanoseconds += int((thread / "schedstat").read_text().split()[0])
+        except OSError:
+            pass
+    return max(in_ticks, nanoseconds / 1e9)
 
 
-class Pace(NamedTuple):
-    """How fast messages passed a server, and what they cost it."""
+class Sample(NamedTuple):
+    """What one round of a case found on one server."""
 
-    rate: float
-    """Messages a second."""
+    value: float
+    """A rate, or a time."""
     cpu_us: float
-    """CPU time of the server a message, in microseconds."""
+    """CPU time of the server a message, or a request, in microseconds."""
 
 
-def measure_pace(pid: int, count: int, run: Callable[[], float]) -> Pace:
-    """Let so many messages pass the server of that process; `run` does it and returns their rate."""
+def take_sample(pid: int, count: int, run: Callable[[], float]) -> Sample:
+    """Let so many messages pass the server of that process; `run` does it and returns their rate, or their time."""
     before_s = cpu_s(pid)
-    rate = run()
-    return Pace(rate, (cpu_s(pid) - before_s) / count * 1e6)
+    value = run()
+    return Sample(value, (cpu_s(pid) - before_s) / count * 1e6)
 
 
-def pace_columns(found: Mapping[str, list[Pace]]) -> dict[str, float]:
-    """The columns of a row: the median rate of each server, its median CPU time a message, the spread of several."""
-    rates = Medians({kind: [pace.rate for pace in paces] for kind, paces in found.items()})
-    costs = {f"{kind} CPU us": statistics.median(pace.cpu_us for pace in paces) for kind, paces in found.items()}
-    several = {"spread %": rates.spread} if any(len(paces) > 1 for paces in found.values()) else {}
-    return {**rates, **costs, **several}
+def wall_s(run: Callable[[], object]) -> float:
+    """The seconds that something takes."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
 
 
 class Report:
@@ -106,6 +117,22 @@ class Report:
         """Add a row: what was measured, and a figure for each column."""
         self._rows.append({"case": case, **figures})
 
+    def add_samples(
+        self, case: str, name: str, found: Mapping[str, Sequence[Sample]], *, lower_is_better: bool = False
+    ) -> None:
+        """Add the row of a case that nats-server and ours have run, and note the ratio of their medians.
+
+        Args:
+            name: the name of the ratio.
+            found: the rounds of the peer, then those of ours, each under the column's name.
+            lower_is_better: the values are times, not rates.
+        """
+        medians = Medians({kind: [sample.value for sample in samples] for kind, samples in found.items()})
+        peer, ours = medians.values()
+        ratio = self.compare(name, ours, peer, lower_is_better=lower_is_better)
+        costs = {f"{kind} CPU us": statistics.median(one.cpu_us for one in rounds) for kind, rounds in found.items()}
+        self.add(case, {**medians, "ratio": ratio, **costs, "spread %": medians.spread})
+
     def compare(self, name: str, ours: float, peer: float, *, lower_is_better: bool = False) -> float:
         """Note how many times better ours is than the peer's."""
         ratio = peer / ours if lower_is_better else ours / peer
@@ -115,9 +142,8 @@ class Report:
     def finish(self) -> None:
         """Print table and ratios, and write the file that was asked for."""
         print(f"{self._question}  (Python {platform.python_version()}, {os.cpu_count()} CPUs)\n")
-        for line in _table(self._rows):
+        for line in _tables(self._rows):
             print(line)
-        print()
         for name, ratio in self._ratios.items():
             print(f"ratio {name} {ratio:.2f}")
         if self._json_file is not None:
@@ -131,14 +157,15 @@ class Report:
             self._json_file.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def _table(rows: list[dict[str, str | float]]) -> list[str]:
-    """The rows as aligned lines; a column that a row does not have stays empty."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    lines = [columns, *([_cell(row.get(column, "")) for column in columns] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return [
-        "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip() for first, *others in lines
-    ]
+def _tables(rows: list[dict[str, str | float]]) -> list[str]:
+    """The rows as aligned lines, columns two spaces apart; rows with other columns are a table of their own."""
+    lines: list[str] = []
+    for columns, group in groupby(rows, key=list):
+        cells = [columns, *([_cell(value) for value in row.values()] for row in group)]
+        width, *widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += ["  ".join([case.ljust(width), *map(str.rjust, others, widths)]).rstrip() for case, *others in cells]
+        lines.append("")
+    return lines
 
 
 def _cell(value: str | float) -> str:

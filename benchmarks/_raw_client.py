@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+from functools import partial
 
 __all__ = ["RawClient"]
 
@@ -73,8 +74,13 @@ class RawClient:
             reply = b"_INBOX.b.%d" % self._requests
             lines.append(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload))
             self._requests += 1
-        sender = threading.Thread(target=self.socket.sendall, args=(b"".join(lines),))
-        sender.start()
+        # Answers to few requests fit into the socket's buffers; those to many are read while the requests leave.
+        send = partial(self.socket.sendall, b"".join(lines))
+        sender = threading.Thread(target=send)
+        if len(calls) > 1:
+            sender.start()
+        else:
+            send()
         answers: dict[int, dict[str, object]] = {}
         while len(answers) < len(calls):
             found = _ANSWER.search(self._data)
@@ -87,7 +93,8 @@ class RawClient:
                 raise SystemExit(f"{calls[int(found[1]) - first][0]}: {answer['error']}")
             answers[int(found[1]) - first] = answer
             del self._data[:end]
-        sender.join()
+        if len(calls) > 1:
+            sender.join()
         return [answers[index] for index in range(len(calls))]
 
     def _receive(self) -> bytes:

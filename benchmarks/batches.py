@@ -9,15 +9,17 @@ atomic batches of 100 messages, of which the last one commits, and fast batches 
 
 from __future__ import annotations
 
-import time
+from functools import partial
 
-from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
+from _harness import Report, Sample, parse_arguments, take_sample, wall_s
 from _raw_client import RawClient
-from publish import PAYLOAD, server
+from _servers import KINDS, server
+from publish import PAYLOAD
 
 QUESTION = "How many messages a second does the server take in batches?"
 ATOMIC_SIZE = 100
 FAST_SIZE = 1000
+ROUNDS = 3
 CONFIG = {"name": "BENCH", "subjects": ["bench.*"], "allow_atomic": True, "allow_batched": True}
 
 
@@ -47,7 +49,7 @@ def fast_batch(number: int) -> bytes:
     return b"".join(frames)
 
 
-def pace(kind: str, interval: str, chunks: list[bytes], size: int) -> Pace:
+def run_batches(kind: str, interval: str, chunks: list[bytes], size: int) -> Sample:
     """The messages a second of one run on a server of its own, and what a message costs it."""
     with server(kind, interval) as running:
         client = RawClient(running.port)
@@ -56,12 +58,8 @@ def pace(kind: str, interval: str, chunks: list[bytes], size: int) -> Pace:
         client.ping()
         count = len(chunks) * size
 
-        def send() -> float:
-            started = time.perf_counter()
-            client.send_and_count(chunks, b'"count":%d}' % size, len(chunks))
-            return count / (time.perf_counter() - started)
-
-        found = measure_pace(running.pid, count, send)
+        send = partial(client.send_and_count, chunks, b'"count":%d}' % size, len(chunks))
+        found = take_sample(running.pid, count, lambda: count / wall_s(send))
         client.close()
         return found
 
@@ -71,17 +69,14 @@ def main() -> None:
     arguments = parse_arguments(QUESTION)
     report = Report(QUESTION, arguments)
     messages = 20_000 if arguments.quick else 200_000
-    rounds = 1 if arguments.quick else 3
     for name, make, size in (("atomic", atomic_batch, ATOMIC_SIZE), ("fast", fast_batch, FAST_SIZE)):
         chunks = [make(number) for number in range(messages // size)]
         for interval in ("always", "2m"):
-            paces: dict[str, list[Pace]] = {"nats-server": [], "jetlake": []}
-            for _ in range(rounds):
-                for kind, found in paces.items():
-                    found.append(pace(kind, interval, chunks, size))
-            medians = pace_columns(paces)
-            report.add(f"{name}-{interval}, messages/s", medians)
-            report.compare(f"batch-{name}-{interval}", medians["jetlake"], medians["nats-server"])
+            found: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
+            for _ in range(ROUNDS):
+                for kind, samples in found.items():
+                    samples.append(run_batches(kind, interval, chunks, size))
+            report.add_samples(f"{name}, sync {interval}, messages/s", f"batch-{name}-{interval}", found)
     report.finish()
 
 

@@ -15,16 +15,12 @@ import gc
 import io
 import random
 import re
-import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import nats
@@ -34,6 +30,7 @@ import uvloop
 
 import jetlake
 from _harness import Report, parse_arguments, spread
+from _servers import PEER, server
 from jetlake.client.connection.socket_connection import SocketConnection, connect_socket
 
 QUESTION = "client: rates and CPU against nats-py on one nats-server"
@@ -63,36 +60,7 @@ class Case(NamedTuple):
     payloads: tuple[int, ...]
 
 
-# The server and its neighbours
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """A nats-server with JetStream on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = Path(tempfile.mkdtemp(prefix="bench-client-"))
-    config = folder / "server.conf"
-    config.write_text(f'max_pending: 2GB\nwrite_deadline: "60s"\njetstream {{ store_dir: "{folder}" }}\n')
-    binary = Path(sys.executable).with_name("nats-server")
-    process = subprocess.Popen([binary, "-a", "127.0.0.1", "-p", str(port), "-c", config], stderr=subprocess.DEVNULL)
-    try:
-        url = f"nats://127.0.0.1:{port}"
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                connect_socket(url).close()
-                break
-            except ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-        yield url
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+# The server's other clients
 
 
 PUBLISHER = """
@@ -755,7 +723,8 @@ def main() -> None:
     )
     report = Report(QUESTION, arguments)
     repeats = 3 if arguments.quick else 5
-    with server() as url:
+    with server(PEER, more='max_pending: 2GB\nwrite_deadline: "60s"') as running:
+        url = running.url
         for case in CASES:
             if not case.name.startswith(arguments.only):
                 continue

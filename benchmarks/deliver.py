@@ -12,107 +12,33 @@ ours against itself: a cost under a load, beside the same without it; 1 is the s
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import socket
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
-from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
+from _harness import Report, Sample, parse_arguments, take_sample, wall_s
+from _raw_client import RawClient
+from _servers import KINDS, OURS, PEER, Running, server
 
 QUESTION = "How many stored messages a second does a consumer get?"
 PAYLOAD = b"x" * 128
-BIN = Path(sys.executable).parent
-COMMANDS = {"nats-server": [str(BIN / "nats-server")], "jetlake": [str(BIN / "jetlake"), "serve"]}
+SYNC_INTERVAL = "2m"
+ROUNDS = 3
+FEW, MANY = "jetlake, few", "jetlake, many"
 
-_PING = b"PING\r\n"
 _ACK_SUBJECT = re.compile(rb"\$JS\.ACK\.\S+")
-
-
-@contextmanager
-def server(kind: str) -> Iterator[tuple[int, int]]:
-    """A server of that kind in a process of its own; gives its port and process id."""
-    folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = folder / "server.conf"
-    config.write_text(
-        f'listen: "127.0.0.1:{port}"\n'
-        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, sync_interval: "2m" }}\n'
-    )
-    process = subprocess.Popen([*COMMANDS[kind], "-c", str(config)], stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{kind} did not start") from None
-                time.sleep(0.02)
-        yield port, process.pid
-    finally:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
 
 
 class Client:
     """A raw client: requests for the set-up, and readers that do as little as they can."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1}
-        self._socket.sendall(
-            b"CONNECT " + json.dumps(options).encode() + b"\r\nSUB _INBOX.b.* 2\r\nSUB _INBOX.m 3\r\nPING\r\n"
-        )
-        self._read_until(b"PONG\r\n")
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _read_until(self, end: bytes) -> bytes:
-        data = b""
-        while end not in data:
-            data += self._receive()
-        return data
-
-    def _receive(self) -> bytes:
-        """What there is to read, without a PING behind it, which is answered."""
-        data = self._socket.recv(1 << 16)
-        if not data:
-            raise SystemExit("the server closed the connection")
-        if data.endswith(_PING):
-            self._socket.sendall(b"PONG\r\n")
-        return data.removesuffix(_PING)
-
-    def request(self, subject: str, body: object = None) -> dict[str, object]:
-        """One API request and its JSON answer."""
-        payload = b"" if body is None else json.dumps(body).encode()
-        self._socket.sendall(b"PUB %b _INBOX.b.1 %d\r\n%b\r\n" % (subject.encode(), len(payload), payload))
-        data = b""
-        while True:
-            data += self._receive()
-            start = data.find(b"MSG _INBOX.b.1 2 ")
-            end = data.find(b"\r\n", start)
-            if start >= 0 and end >= 0:
-                size = int(data[start + 17 : end])
-                if len(data) >= end + 2 + size + 2:
-                    answer: dict[str, object] = json.loads(data[end + 2 : end + 2 + size])
-                    if "error" in answer:
-                        raise SystemExit(f"{subject}: {answer['error']}")
-                    return answer
+        self._raw = RawClient(port)
+        self._socket = self._raw.socket
+        self._socket.sendall(b"SUB _INBOX.m 3\r\n")
+        self._raw.ping()
+        self.request, self.close = self._raw.request, self._raw.close
 
     def fill(self, stream: str, storage: str, count: int, subjects: int = 100) -> None:
         """A stream with so many messages."""
@@ -120,7 +46,7 @@ class Client:
         config = {"name": stream, "subjects": [f"{prefix}.*"], "storage": storage}
         self.request(f"$JS.API.STREAM.CREATE.{stream}", config)
         lines = [
-            b"PUB %b.%d _INBOX.b.9 %d\r\n%b\r\n" % (prefix.encode(), index, len(PAYLOAD), PAYLOAD)
+            b"PUB %b.%d _INBOX.b.p %d\r\n%b\r\n" % (prefix.encode(), index, len(PAYLOAD), PAYLOAD)
             for index in range(subjects)
         ]
         for start in range(0, count, 1000):
@@ -129,13 +55,7 @@ class Client:
 
     def _publish_acked(self, data: bytes, count: int) -> None:
         """Publish messages that ask for an acknowledgement, and wait for all of them."""
-        self._socket.sendall(data)
-        answers = b""
-        while answers.count(b"MSG _INBOX.b.9 ") < count or not answers.endswith(b"}\r\n"):
-            answers += self._receive()
-
-    def state(self, stream: str) -> dict[str, int]:
-        return self.request(f"$JS.API.STREAM.INFO.{stream}")["state"]  # type: ignore[return-value]
+        self._raw.send_and_count([data], b"MSG _INBOX.b.p ", count)
 
     def consumer(self, stream: str, name: str, **config: object) -> None:
         body = {"stream_name": stream, "config": {"durable_name": name, "max_ack_pending": 100_000, **config}}
@@ -149,7 +69,10 @@ class Client:
         self._socket.sendall(ask)
         data = b""
         while data.count(b" $JS.ACK.") < count or not data.endswith(b"\r\n"):
-            data += self._receive()
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise SystemExit("the server closed the connection")
+            data += received
         return [bytes(subject) for subject in _ACK_SUBJECT.findall(data)]
 
     def publish(self, subjects: list[bytes]) -> None:
@@ -158,7 +81,7 @@ class Client:
 
     def publish_acked(self, subject: str, count: int) -> float:
         """Publish with a reply, a hundred in flight; acknowledged messages a second."""
-        line = b"PUB %b _INBOX.b.9 %d\r\n%b\r\n" % (subject.encode(), len(PAYLOAD), PAYLOAD)
+        line = b"PUB %b _INBOX.b.p %d\r\n%b\r\n" % (subject.encode(), len(PAYLOAD), PAYLOAD)
         started = time.perf_counter()
         for _ in range(0, count, 100):
             self._publish_acked(line * 100, 100)
@@ -232,10 +155,10 @@ class _Reader:
 # Side by side
 
 
-def side_by_side(report: Report, count: int, rounds: int = 3) -> None:
-    with server("nats-server") as theirs, server("jetlake") as ours:
-        pids = {"nats-server": theirs[1], "jetlake": ours[1]}
-        clients = {"nats-server": Client(theirs[0]), "jetlake": Client(ours[0])}
+def side_by_side(report: Report, count: int) -> None:
+    with server(PEER, SYNC_INTERVAL) as theirs, server(OURS, SYNC_INTERVAL) as ours:
+        pids = {PEER: theirs.pid, OURS: ours.pid}
+        clients = {PEER: Client(theirs.port), OURS: Client(ours.port)}
         number = 0
         for storage in ("memory", "file"):
             stream = storage.upper()
@@ -243,16 +166,14 @@ def side_by_side(report: Report, count: int, rounds: int = 3) -> None:
                 client.fill(stream, storage, count)
             for way in ("fetch", "continuous"):
                 for ack in (False, True):
-                    found: dict[str, list[Pace]] = {kind: [] for kind in clients}
-                    for _ in range(rounds):
+                    found: dict[str, list[Sample]] = {kind: [] for kind in KINDS}
+                    for _ in range(ROUNDS):
                         number += 1
                         for kind, client in clients.items():
                             run = partial(deliver, client, stream, f"c{number}", way, count, ack=ack)
-                            found[kind].append(measure_pace(pids[kind], count, run))
-                    rates = pace_columns(found)
+                            found[kind].append(take_sample(pids[kind], count, run))
                     case = f"{way}, {'with' if ack else 'without'} acks, {storage}"
-                    report.add(case, rates)
-                    report.compare(case.replace(", ", "_").replace(" ", "_"), rates["jetlake"], rates["nats-server"])
+                    report.add_samples(case, case.replace(", ", "_").replace(" ", "_"), found)
         for client in clients.values():
             client.close()
 
@@ -273,66 +194,70 @@ def deliver(client: Client, stream: str, name: str, way: str, count: int, *, ack
 
 
 def growth(report: Report, scale: int) -> None:
-    with server("jetlake") as (port, _):
-        client = Client(port)
-        pending_acks(report, client, scale)
-        filtered(report, client, scale)
-        many_consumers(report, client, scale)
+    with server(OURS, SYNC_INTERVAL) as running:
+        client = Client(running.port)
+        pending_acks(report, running, client, scale)
+        filtered(report, running, client, scale)
+        many_consumers(report, running, client, scale)
         client.close()
 
 
-def pending_acks(report: Report, client: Client, scale: int) -> None:
-    """Acknowledging from the far end while few or many messages are pending; the median of several rounds."""
+def pending_acks(report: Report, running: Running, client: Client, scale: int) -> None:
+    """Acknowledging from the far end while few or many messages are pending."""
     many = 100_000 // scale
     client.fill("PENDING", "memory", many)
-    found: dict[int, list[float]] = {1000: [], many: []}
+    found: dict[str, list[Sample]] = {FEW: [], MANY: []}
+
+    def acknowledge(name: str, subjects: list[bytes]) -> float:
+        started = time.perf_counter()
+        client.publish(subjects[-900:][::-1])
+        while client.info("PENDING", name)["num_ack_pending"] > len(subjects) - 900:
+            pass
+        return 900 / (time.perf_counter() - started)
+
     for number in range(9):
-        for pending, rates in found.items():
+        for column, pending in ((FEW, 1000), (MANY, many)):
             name = f"p{pending}-{number}"
             client.consumer("PENDING", name, ack_policy="explicit", ack_wait=3600 * 10**9)
             subjects = client.take(client.pull("PENDING", name, pending), pending)
             # What follows deliveries is done within a tenth of a second, and grows with them: acks must not pay for it.
             time.sleep(0.3)
-            started = time.perf_counter()
-            client.publish(subjects[-900:][::-1])
-            while client.info("PENDING", name)["num_ack_pending"] > pending - 900:
-                pass
-            rates.append(900 / (time.perf_counter() - started))
+            found[column].append(take_sample(running.pid, 900, partial(acknowledge, name, subjects)))
             client.request(f"$JS.API.CONSUMER.DELETE.PENDING.{name}")
-    few_rate, many_rate = (statistics.median(rates) for rates in found.values())
-    report.add(f"acks with {many} pending", {"beside": few_rate, "jetlake": many_rate})
-    report.compare("ack_growth", many_rate, few_rate)
+    report.add_samples(f"acks/s with 1,000 and {many:,} pending", "ack_growth", found)
 
 
-def filtered(report: Report, client: Client, scale: int) -> None:
+def filtered(report: Report, running: Running, client: Client, scale: int) -> None:
     """The next message of a filter that one subject of very many passes."""
     many = 100_000 // scale
-    rates = {}
-    for subjects in (100, many):
-        stream = f"F{subjects}"
-        client.fill(stream, "memory", many * 2, subjects)
-        started = time.perf_counter()
+    found: dict[str, list[Sample]] = {FEW: [], MANY: []}
+
+    def take_next(stream: str, subjects: int, prefix: str) -> None:
         for number in range(50):
-            name = f"f{number}"
+            name = f"{prefix}{number}"
             client.consumer(stream, name, filter_subject=f"{stream.lower()}.{subjects - 1 - number}")
             client.take(client.pull(stream, name, 1), 1)
-        rates[subjects] = 50 / (time.perf_counter() - started)
-    report.add(f"next of one in {many} subjects", {"beside": rates[100], "jetlake": rates[many]})
-    report.compare("filter_growth", rates[many], rates[100])
+
+    for column, subjects in ((FEW, 100), (MANY, many)):
+        client.fill(f"F{subjects}", "memory", many * 2, subjects)
+        for prefix in "abc"[:ROUNDS]:
+            run = partial(take_next, f"F{subjects}", subjects, prefix)
+            found[column].append(take_sample(running.pid, 50, lambda run=run: 50 / wall_s(run)))  # type: ignore[misc]
+    report.add_samples(f"next/s of one in 100 and {many:,} subjects", "filter_growth", found)
 
 
-def many_consumers(report: Report, client: Client, scale: int) -> None:
+def many_consumers(report: Report, running: Running, client: Client, scale: int) -> None:
     """Publishing into a stream with a thousand consumers, all of which wait for messages."""
     many = 1000 // scale
-    rates = {}
-    for consumers in (1, many):
+    found: dict[str, list[Sample]] = {FEW: [], MANY: []}
+    for column, consumers in ((FEW, 1), (MANY, many)):
         stream = f"M{consumers}"
         client.fill(stream, "memory", 1)
         for number in range(consumers):
             client.consumer(stream, f"m{number}", deliver_policy="new")
-        rates[consumers] = client.publish_acked(stream.lower() + ".0", 2000)
-    report.add(f"publish with {many} consumers", {"beside": rates[1], "jetlake": rates[many]})
-    report.compare("consumers_growth", rates[many], rates[1])
+        publish = partial(client.publish_acked, stream.lower() + ".0", 2000)
+        found[column] += [take_sample(running.pid, 2000, publish) for _ in range(ROUNDS)]
+    report.add_samples(f"publish/s with 1 and {many:,} consumers", "consumers_growth", found)
 
 
 def main() -> None:

@@ -19,20 +19,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import re
-import shutil
 import signal
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
@@ -40,6 +33,7 @@ from _acks import OTHERS, PERCENTILES, percentiles_ms, publish_waits, request_wa
 from _harness import Report, cpu_s, parse_arguments
 from _latency_shapes import SHAPES, Shape
 from _raw_client import RawClient
+from _servers import OURS, PEER, Running, server
 
 QUESTION = "How long does somebody else's load keep a client waiting? (PING, milliseconds)"
 QUICK_SHARE = 10
@@ -49,61 +43,8 @@ ACKS = "acks"
 ACKS_S = 10.0
 TURN_MAX_S = 0.05
 TURN, TURNS_ABOVE = "longest turn", "turns > 50"
-BIN = Path(sys.executable).parent
-OURS, PEER = "jetlake", "nats-server"
-COMMANDS = {OURS: [str(BIN / "jetlake"), "serve"], PEER: [str(BIN / "nats-server")]}
 
 _BUCKET = re.compile(r'jetlake_turn_seconds_bucket\{le="(.+)"\} (\d+)')
-
-
-class Running(NamedTuple):
-    """The ports of a server process, and its id."""
-
-    port: int
-    http_port: int
-    pid: int = 0
-
-
-@contextmanager
-def server(kind: str, durable: bool, kept: Path | None = None) -> Iterator[Running]:
-    """A server of that kind in a process of its own, with a store that goes with it unless a kept folder is given.
-
-    A kept folder also has Python's compiled files, as an installed package has them, for the second start.
-    """
-    folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
-    running = Running(_free_port(), _free_port())
-    sync = 'sync_interval: "always"' if durable or kind == OURS else ""
-    compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONDONTWRITEBYTECODE": ""} if kept else {}
-    config = folder / "server.conf"
-    config.write_text(
-        f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
-        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} }}\n'
-    )
-    command = [*COMMANDS[kind], "-c", str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)
-    try:
-        deadline = time.monotonic() + 60
-        silent = [running.port, running.http_port]
-        while silent:
-            try:
-                socket.create_connection(("127.0.0.1", silent[0])).close()
-                del silent[0]
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{kind} did not start") from None
-                time.sleep(0.02)
-        yield running._replace(pid=process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-        if kept is None:
-            shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def watch(port: int, channel: Connection) -> None:
@@ -129,7 +70,7 @@ class Round(NamedTuple):
 
 def run_shape(kind: str, shape: Shape, share: int) -> Round:
     """Put a load on a fresh server of that kind."""
-    with server(kind, shape.durable) as running:
+    with server(kind, "always" if shape.durable else "") as running:
         load = shape.run(running.port, lambda full: max(full // share, 1))
         next(load)
         before = turns(running) if kind == OURS else {}
@@ -203,7 +144,7 @@ def measure_answers(report: Report, seconds: float) -> None:
     """One-by-one publishes and requests, alone and beside busy streams; both servers always sync."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for kind in (PEER, OURS):
-        with server(kind, durable=True) as running:
+        with server(kind, "always") as running:
             for others in OTHERS:
                 beside = f"beside-{others}" if others else "alone"
                 figures.setdefault(f"ack-{beside}", {})[kind] = answer_figures(running, publish_waits, others, seconds)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from _harness import Report, cpu_s, parse_arguments
 from _raw_client import RawClient
-from latency import OURS, PEER, server
+from _servers import OURS, PEER, server
 
 QUESTION = "How long do many streams and consumers take to create, list and open? (seconds)"
 COUNT = 10_000
@@ -80,7 +80,7 @@ def run(kind: str, count: int) -> tuple[dict[str, float], dict[str, float]]:
     figures: dict[str, float] = {}
     cpu_us: dict[str, float] = {}
     try:
-        with server(kind, durable=True, kept=folder) as running:
+        with server(kind, "always", kept=folder) as running:
             client = RawClient(running.port)
             for name, step in STEPS.items():
                 started, used_s = time.perf_counter(), cpu_s(running.pid)
@@ -89,7 +89,7 @@ def run(kind: str, count: int) -> tuple[dict[str, float], dict[str, float]]:
                 cpu_us[name] = (cpu_s(running.pid) - used_s) / count * 1e6
             client.close()
         started = time.perf_counter()
-        with server(kind, durable=True, kept=folder) as running:
+        with server(kind, "always", kept=folder) as running:
             client = RawClient(running.port)
             info = client.request(f"{API}STREAM.INFO.CROWD")
             figures["start"] = time.perf_counter() - started

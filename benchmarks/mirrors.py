@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from _harness import Pace, Report, measure_pace, pace_columns, parse_arguments
+from _harness import Report, Sample, parse_arguments, take_sample
 from _raw_client import RawClient
-from publish import server
+from _servers import KINDS, server
 
 QUESTION = "How many messages a second do mirrors and sources copy?"
 PAYLOAD = b"x" * 128
@@ -62,23 +62,21 @@ def main() -> None:
     arguments = parse_arguments(QUESTION)
     # nats-server copies some thousand messages a second when it syncs each.
     counts = {"2m": 100_000, "always": 5_000} if arguments.quick else {"2m": 1_000_000, "always": 50_000}
-    repeats = 2 if arguments.quick else 3
+    repeats = 3
     report = Report(QUESTION, arguments)
-    paces: dict[tuple[str, str], dict[str, list[Pace]]] = {}
+    paces: dict[tuple[str, str], dict[str, list[Sample]]] = {}
     for sync_interval, count in counts.items():
-        for kind in ("nats-server", "jetlake"):
+        for kind in KINDS:
             with server(kind, sync_interval) as running:
                 client = RawClient(running.port)
                 fill(client, count)
                 for case, config in CASES.items():
                     copy = partial(catch_up, client, config, count)
-                    found = [measure_pace(running.pid, count, copy) for _ in range(repeats)]
+                    found = [take_sample(running.pid, count, copy) for _ in range(repeats)]
                     paces.setdefault((sync_interval, case), {})[kind] = found
                 client.close()
     for (sync_interval, case), by_kind in paces.items():
-        figures = pace_columns(by_kind)
-        report.add(f"{case}, sync_interval {sync_interval}, messages/s", figures)
-        report.compare(f"{case}-{sync_interval}", figures["jetlake"], figures["nats-server"])
+        report.add_samples(f"{case}, sync {sync_interval}, messages/s", f"{case}-{sync_interval}", by_kind)
     report.finish()
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from _harness import Report, cpu_s, parse_arguments
 from _raw_client import RawClient
-from latency import OURS, PEER, Running, server
+from _servers import OURS, PEER, Running, server
 
 QUESTION = "What does a stream of many millions of messages cost?"
 COUNT = 100_000_000
@@ -140,7 +140,7 @@ def rss_mib(pid: int) -> float:
 
 def restart(kind: str, folder: Path, count: int) -> tuple[float, float]:
     """CPU seconds and MiB of memory of a start, up to the answer that all messages are there."""
-    with server(kind, durable=False, kept=folder) as running:
+    with server(kind, kept=folder) as running:
         client = RawClient(running.port)
         state = client.request(f"{API}STREAM.INFO.{STREAM}")["state"]
         figures = cpu_s(running.pid), rss_mib(running.pid)
@@ -157,7 +157,7 @@ def run(kind: str, count: int, subjects: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     tenth = count // 10 // RUN * RUN
     try:
-        with server(kind, durable=False, kept=folder) as running:
+        with server(kind, kept=folder) as running:
             growing = Growing(running, subjects)
             growing.create()
             used_s = cpu_s(running.pid)

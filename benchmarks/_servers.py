@@ -1,0 +1,87 @@
+"""The servers of a benchmark, ours and nats-server: each in a process of its own, with a store of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "KINDS", "OURS", "PEER", "Running", "free_port", "server"]
+
+BIN = Path(sys.executable).parent
+PEER, OURS = KINDS = ("nats-server", "jetlake")
+COMMANDS = {PEER: [str(BIN / "nats-server")], OURS: [str(BIN / "jetlake"), "serve"]}
+START_S = 60
+
+
+class Running(NamedTuple):
+    """A server process: where it listens, and its id."""
+
+    port: int
+    http_port: int
+    pid: int = 0
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        return f"nats://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more: str = "") -> Iterator[Running]:
+    """Run a server of that kind in a process of its own.
+
+    Args:
+        sync_interval: `always`, `2m` …; empty leaves the default, which is `always` for ours and `2m` for nats-server.
+        kept: the store's folder, which stays; without it the store goes with the server. A kept folder also has
+            Python's compiled files, as an installed package has them, for the second start.
+        more: further lines of configuration.
+    """
+    folder = kept or Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
+    running = Running(free_port(), free_port())
+    sync = f'sync_interval: "{sync_interval}"' if sync_interval else ""
+    compiled = {"PYTHONPYCACHEPREFIX": str(folder / "compiled"), "PYTHONDONTWRITEBYTECODE": ""} if kept else {}
+    config = folder / "server.conf"
+    config.write_text(
+        f'listen: "127.0.0.1:{running.port}"\nhttp: "127.0.0.1:{running.http_port}"\n'
+        f'jetstream {{ store_dir: "{folder}", max_file: 20GB, max_mem: 2GB, {sync} }}\n{more}\n'
+    )
+    command = [*COMMANDS[kind], "-c", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)
+    try:
+        deadline = time.monotonic() + START_S
+        silent = [running.port, running.http_port]
+        while silent:
+            try:
+                socket.create_connection(("127.0.0.1", silent[0])).close()
+                del silent[0]
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"{kind} did not start") from None
+                time.sleep(0.02)
+        yield running._replace(pid=process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    """Find a port that the system gives to no client, which could otherwise meet itself on it."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
