@@ -13,7 +13,7 @@ async def main() -> None:
         for number in range(10):
             await js.publish("jobs.resize", b"%d" % number)
         worker = await jobs.create_consumer("worker", ack_wait=30)
-        while messages := await worker.fetch(4, expires=0.5):
+        while messages := await worker.fetch(4, expires=1):
             print("got", [int(message.payload) for message in messages])
             for message in messages:
                 await message.ack()

@@ -8,7 +8,7 @@ from jetlake.client import Message
 
 
 async def main() -> None:
-    done: list[int] = []
+    done: set[int] = set()
     finished = asyncio.Event()
 
     async def handle(message: Message) -> None:
@@ -17,7 +17,7 @@ async def main() -> None:
             raise ValueError("three is difficult at first")
         await asyncio.sleep(0.01)
         await message.ack()
-        done.append(number)
+        done.add(number)
         if len(done) == 10:
             finished.set()
 

@@ -47,7 +47,7 @@ async def test_requests(ours, theirs):
     await ours.subscribe("our.service", lambda message: message.respond(message.payload + b"?"))
     await asyncio.gather(ours.flush(), flush_nats_py(theirs))
     assert (await ours.request("their.service", b"a")).payload == b"a!"
-    assert (await theirs.request("our.service", b"a")).data == b"a?"
+    assert (await theirs.request("our.service", b"a", timeout=10)).data == b"a?"
 
 
 async def test_they_read_what_we_write_with_every_kind_of_consumer(ours, theirs):
@@ -193,7 +193,7 @@ async def test_batches_and_schedules_of_one_are_read_by_the_other(ours, theirs):
         headers = {"Nats-Batch-Id": "theirs", "Nats-Batch-Sequence": str(number)}
         if number == 2:
             headers["Nats-Batch-Commit"] = "1"
-        await theirs.request("x.theirs", payload, headers=headers)
+        await theirs.request("x.theirs", payload, headers=headers, timeout=10)
     soon = f"@at {datetime.now(UTC) + exchange.SOON:%Y-%m-%dT%H:%M:%S.%fZ}"
     await their_js.publish(
         "x.plan.theirs", b"coffee", headers={"Nats-Schedule": soon, "Nats-Schedule-Target": "due.theirs"}

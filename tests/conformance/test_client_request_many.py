@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from client_support import until
 
 import jetlake.blocking
 from jetlake.errors import InvalidOptionError, NoRespondersError
@@ -31,9 +32,14 @@ async def taken(answers):
 
 async def test_when_there_are_enough(core, clients, services):
     client = await clients(core)
-    assert sorted(await taken(client.request_many("all", stall=0.2))) == [b"0", b"1", b"2"]
+
+    async def all_answer(**limit):
+        # An answer may be late on a busy machine: then the request is repeated.
+        return sorted(await taken(client.request_many("all", **limit))) == [b"0", b"1", b"2"]
+
+    await until(lambda: all_answer(stall=0.2))
     assert len(await taken(client.request_many("all", timeout=30, max_messages=2))) == 2
-    assert sorted(await taken(client.request_many("all", timeout=0.2))) == [b"0", b"1", b"2"]
+    await until(lambda: all_answer(timeout=0.2))
     assert await taken(client.request_many("list", timeout=30, sentinel=True)) == [b"0", b"1", b"2", b"3"]
     is_two = client.request_many("list", timeout=30, sentinel=lambda answer: answer.payload == b"2")
     assert await taken(is_two) == [b"0", b"1"]

@@ -180,11 +180,13 @@ async def test_nats_py_finds_and_calls_our_service(core, clients):
                 raise ServiceError(404, "nothing here")
 
             await ready(nc)
-            answer = await other.request("shop.fail", b"")
+            answer = await other.request("shop.fail", b"", timeout=10)
             assert answer.headers == {"Nats-Service-Error": "nothing here", "Nats-Service-Error-Code": "404"}
-            pong = nats.micro.service.ServicePing.from_dict(json.loads((await other.request("$SRV.PING.shop")).data))
+            pong = nats.micro.service.ServicePing.from_dict(
+                json.loads((await other.request("$SRV.PING.shop", timeout=10)).data)
+            )
             assert (pong.name, pong.id, pong.type) == ("shop", shop.id, "io.nats.micro.v1.ping_response")
-            said = json.loads((await other.request(f"$SRV.STATS.shop.{shop.id}")).data)
+            said = json.loads((await other.request(f"$SRV.STATS.shop.{shop.id}", timeout=10)).data)
             stats = nats.micro.service.ServiceStats.from_dict(said)
             assert (stats.endpoints[0].num_requests, stats.endpoints[0].num_errors) == (1, 1)
             assert stats.endpoints[0].last_error == "404:nothing here"

@@ -68,7 +68,7 @@ async def test_no_stream(js):
 
 
 async def test_a_stream_that_comes_late_is_found(js):
-    task = asyncio.create_task(js.publish("s.1", b"x"))
+    task = asyncio.create_task(js.publish("s.1", b"x", retries=100))
     await asyncio.sleep(0.05)
     await js.create_stream("S", subjects=["s.>"])
     assert (await task).seq == 1

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from jetlake.cli.demo import processes
+
 BIN = Path(sys.executable).parent
 
 # A Java that lives for some seconds is quicker without its second compiler and without the threads of its collector.
@@ -39,12 +41,6 @@ SESSION_CONFIG = {
     ),
     "spark.sql.session.timeZone": "UTC",
 }
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Admin:
@@ -163,7 +159,7 @@ class ServerProcess:
 
     def __init__(self, kind: str, *arguments: str) -> None:
         self.kind = kind
-        self.port = find_free_port()
+        self.port = processes.free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
         self._folder = tempfile.mkdtemp(prefix="jetlake-test-")
         self._arguments = arguments
@@ -289,7 +285,7 @@ def spark(spark_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """Finds ports that nobody listens on."""
-    return find_free_port
+    return processes.free_port
 
 
 @pytest.fixture(scope="session")

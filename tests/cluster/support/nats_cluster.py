@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from route_proxy import RouteProxy
 
+from jetlake.cli.demo.processes import free_port
 from jetlake.errors import JetlakeError
 
 BIN = Path(sys.executable).parent
@@ -19,12 +19,11 @@ READY_S = 90
 
 
 def free_ports(count):
-    """Ports that nobody listens on now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [taken.getsockname()[1] for taken in sockets]
-    for taken in sockets:
-        taken.close()
-    return ports
+    """So many different ports that nobody uses."""
+    ports = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 class Node:

@@ -16,7 +16,7 @@ def connected(test):
 
     async def run(server):
         def work():
-            with jetlake.blocking.connect(server.url) as client:
+            with jetlake.blocking.connect(server.url, connect_timeout=10) as client:
                 test(client)
 
         await in_thread(work)

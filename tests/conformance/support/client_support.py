@@ -64,7 +64,7 @@ class Clients:
 
     async def __call__(self, server, **options):
         url = options.pop("url", server.url)
-        client = await jetlake.connect(url, **options)
+        client = await jetlake.connect(url, **{"connect_timeout": 10, **options})
         self._open.append(client)
         return client
 

@@ -78,7 +78,7 @@ class Running:
 
     def arguments(self):
         """The command line that both servers understand."""
-        arguments = ["-a", self.host, "-p", str(self.port or -1), "-m", str(self.monitor_port or -1)]
+        arguments = ["-a", self.host, "-p", str(self.port or -1), "-m", "-1"]
         if self._config:
             arguments += ["-c", str(self.folder / "server.conf")]
         if "jetstream" not in self._config and "no_jetstream" not in self._flags:

@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from jetlake.errors import JetlakeError
@@ -19,13 +21,18 @@ from jetlake.errors import JetlakeError
 __all__ = ["PipelineProcess", "ServerProcess", "free_port", "start_dashboard"]
 
 _READY_S = 30.0
+# Below the range from which systems assign ports to whoever asks for any.
+_PORTS = range(10_000, 32_768)
+_CHOICE = SystemRandom()
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody uses right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of the loopback that nobody uses, and that the system assigns to nobody before it is used."""
+    while True:
+        port = _CHOICE.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _jetlake(*arguments: str) -> list[str]:
