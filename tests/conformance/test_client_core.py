@@ -165,7 +165,8 @@ async def test_a_request_has_no_floor_of_a_flush_interval(core, clients):
             await client.request("echo")
     finally:
         loop.call_later = original
-    assert timers == []
+    # The embedded server has deadlines of its own in this loop.
+    assert [one for one in timers if not one[1].__module__.startswith("jetlake.server")] == []
     assert wire.is_congested is False
 
 
@@ -332,9 +333,9 @@ async def test_something_that_is_no_server(clients):
 
 async def test_no_threads_and_no_tasks_are_left_behind(core):
     before = asyncio.all_tasks()
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     async with await jetlake.connect(core.url) as client:
         await client.subscribe("a", lambda message: None)
         await client.flush()
     await until(lambda: asyncio.all_tasks() <= before | {asyncio.current_task()} or core.is_embedded)
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads

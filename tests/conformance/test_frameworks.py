@@ -53,7 +53,7 @@ async def test_faststream_consumers(server):
     async with broker:
         await broker.start()
         for kind in ("pushed", "pulled", "tried"):
-            await broker.publish({"id": kind}, f"orders.{kind}", stream="ORDERS")
+            await broker.publish({"id": kind}, f"orders.{kind}", stream="ORDERS", timeout=TIMEOUT_S)
         assert sorted(await taken(done, 3)) == [("pulled", "pulled"), ("pushed", "pushed"), ("tried", "tried")]
         assert tries == ["tried"] * 3
 

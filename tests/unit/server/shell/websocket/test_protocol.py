@@ -115,8 +115,7 @@ async def test_fragments_count_together(open_socket):
     protocol.data_received(Frame(Opcode.BINARY, b"PUB a 1048000\r\n", fin=False).serialize(mask=True))
     for _ in range(3):
         protocol.data_received(fragment)
-        await written(transport)
-    assert transport.closed
+    await until(lambda: transport.closed)
 
 
 async def test_a_compression_bomb_inflates_to_no_more_than_the_limit(open_socket):
