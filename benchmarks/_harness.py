@@ -118,7 +118,13 @@ class Report:
         self._rows.append({"case": case, **figures})
 
     def add_samples(
-        self, case: str, name: str, found: Mapping[str, Sequence[Sample]], *, lower_is_better: bool = False
+        self,
+        case: str,
+        name: str,
+        found: Mapping[str, Sequence[Sample]],
+        *,
+        lower_is_better: bool = False,
+        more: Mapping[str, float] | None = None,
     ) -> None:
         """Add the row of a case that nats-server and ours have run, and note the ratio of their medians.
 
@@ -126,12 +132,16 @@ class Report:
             name: the name of the ratio.
             found: the rounds of the peer, then those of ours, each under the column's name.
             lower_is_better: the values are times, not rates.
+            more: further columns.
         """
         medians = Medians({kind: [sample.value for sample in samples] for kind, samples in found.items()})
-        peer, ours = medians.values()
-        ratio = self.compare(name, ours, peer, lower_is_better=lower_is_better)
-        costs = {f"{kind} CPU us": statistics.median(one.cpu_us for one in rounds) for kind, rounds in found.items()}
-        self.add(case, {**medians, "ratio": ratio, **costs, "spread %": medians.spread})
+        costs = {kind: statistics.median(sample.cpu_us for sample in samples) for kind, samples in found.items()}
+        peer, ours = found
+        ratio = self.compare(name, medians[ours], medians[peer], lower_is_better=lower_is_better)
+        if costs[ours] and costs[peer]:
+            self.compare(f"{name}_cpu", costs[ours], costs[peer], lower_is_better=True)
+        cpu = {f"{kind} CPU us": cost for kind, cost in costs.items()}
+        self.add(case, {**medians, "ratio": ratio, **cpu, "spread %": medians.spread, **(more or {})})
 
     def compare(self, name: str, ours: float, peer: float, *, lower_is_better: bool = False) -> float:
         """Note how many times better ours is than the peer's."""

@@ -1,19 +1,23 @@
-"""The loads of `latency.py`: generators that prepare, yield once, and then do what others may suffer from."""
+"""The loads of `latency.py`: generators that prepare, yield once, and then do what others may suffer from.
+
+They return how many messages, requests or entries that was.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from _raw_client import RawClient
 
-__all__ = ["SHAPES", "Shape"]
+__all__ = ["SHAPES", "Shape", "Steps"]
 
 API = "$JS.API."
 CHUNK_BYTES = 1 << 20
 
-Load = Callable[[int, Callable[[int], int]], Iterator[None]]
+Steps = Generator[None, None, int]
+Load = Callable[[int, Callable[[int], int]], Steps]
 """Takes the server's port and what scales a full number down; what follows its only `yield` is measured."""
 
 
@@ -32,25 +36,28 @@ def _chunks(frames: list[bytes]) -> list[bytes]:
     return [b"".join(frames[start : start + step]) for start in range(0, len(frames), step)]
 
 
-def _flood(port: int, frames: list[bytes]) -> Iterator[None]:
+def _flood(port: int, frames: list[bytes]) -> Steps:
     client = RawClient(port)
     chunks = _chunks([*frames, b"PING\r\n"])
     yield
     client.send_and_count(chunks, b"PONG\r\n", 1)
     client.close()
+    return len(frames)
 
 
-def tiny_publishes(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def tiny_publishes(port: int, scaled: Callable[[int], int]) -> Steps:
     """37 MiB of the smallest PUBs from one client."""
-    yield from _flood(port, [b"PUB a 1\r\nx\r\n"] * scaled(3_500_000))
+    return (yield from _flood(port, [b"PUB a 1\r\nx\r\n"] * scaled(3_500_000)))
 
 
-def subscribes(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def subscribes(port: int, scaled: Callable[[int], int]) -> Steps:
     """100,000 subscriptions from one client."""
-    yield from _flood(port, [b"SUB many.%d %d\r\n" % (number, number + 2) for number in range(scaled(100_000))])
+    return (
+        yield from _flood(port, [b"SUB many.%d %d\r\n" % (number, number + 2) for number in range(scaled(100_000))])
+    )
 
 
-def pulls(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def pulls(port: int, scaled: Callable[[int], int]) -> Steps:
     """100,000 pull requests without waiting, of an empty stream, from one client."""
     client = RawClient(port)
     _create_stream(client, "PULLED")
@@ -58,11 +65,12 @@ def pulls(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     client.request(API + "CONSUMER.DURABLE.CREATE.PULLED.c", {"stream_name": "PULLED", "config": config})
     body = b'{"batch":1,"no_wait":true}'
     frame = b"PUB $JS.API.CONSUMER.MSG.NEXT.PULLED.c _INBOX.p %d\r\n%b\r\n" % (len(body), body)
-    yield from _flood(port, [frame] * scaled(100_000))
+    count = yield from _flood(port, [frame] * scaled(100_000))
     client.close()
+    return count
 
 
-def stream_infos(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def stream_infos(port: int, scaled: Callable[[int], int]) -> Steps:
     """50,000 requests for a stream's info from one client."""
     client = RawClient(port)
     _create_stream(client, "ASKED")
@@ -71,9 +79,10 @@ def stream_infos(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.send_and_count(chunks, b"MSG _INBOX.b.x ", count)
     client.close()
+    return count
 
 
-def burst(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def burst(port: int, scaled: Callable[[int], int]) -> Steps:
     """Bursts of 1.8 MB to one subscriber."""
     subscriber, publisher = RawClient(port), RawClient(port)
     subscriber.socket.sendall(b"SUB burst 2\r\n")
@@ -86,9 +95,10 @@ def burst(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
         subscriber.read_count(b"MSG burst 2 ", count)
     subscriber.close()
     publisher.close()
+    return scaled(10) * count
 
 
-def congested(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def congested(port: int, scaled: Callable[[int], int]) -> Steps:
     """A subscriber that never reads, and a publisher that floods it."""
     subscriber, publisher = RawClient(port), RawClient(port)
     subscriber.socket.sendall(b"SUB flood 2\r\n")
@@ -97,7 +107,9 @@ def congested(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     publisher.socket.settimeout(0.1)
     yield
     deadline = time.monotonic() + scaled(80) / 10
+    sent = 0
     while time.monotonic() < deadline:
+        sent += 1000
         try:
             publisher.socket.sendall(chunk)
         except TimeoutError:  # the server does not read: the rest of a frame would be missing
@@ -106,9 +118,10 @@ def congested(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
         time.sleep(0.01)
     subscriber.close()
     publisher.close()
+    return sent
 
 
-def to_itself(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def to_itself(port: int, scaled: Callable[[int], int]) -> Steps:
     """One connection that publishes 256,000 messages of 1 KiB to itself and reads all the time."""
     client = RawClient(port)
     client.socket.sendall(b"SUB self 2\r\n")
@@ -118,9 +131,10 @@ def to_itself(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.send_and_count([chunk] * (count // 1000), b"MSG self 2 ", count // 1000 * 1000)
     client.close()
+    return count // 1000 * 1000
 
 
-def create_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def create_streams(port: int, scaled: Callable[[int], int]) -> Steps:
     """100 streams and 500 ephemeral consumers, one request after the other was sent."""
     client = RawClient(port)
     _create_stream(client, "HOME")
@@ -128,9 +142,10 @@ def create_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     client.requests([_stream_call(f"S{number}") for number in range(scaled(100))])
     client.requests([(API + "CONSUMER.CREATE.HOME", _ephemeral()) for _ in range(scaled(500))])
     client.close()
+    return scaled(100) + scaled(500)
 
 
-def delete_consumers(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def delete_consumers(port: int, scaled: Callable[[int], int]) -> Steps:
     """The deletion of a stream with 2,000 consumers."""
     client = RawClient(port)
     client.request(*_stream_call("CROWD", max_consumers=2000))
@@ -140,9 +155,10 @@ def delete_consumers(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.request(API + "STREAM.DELETE.CROWD")
     client.close()
+    return scaled(2000)
 
 
-def delete_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def delete_streams(port: int, scaled: Callable[[int], int]) -> Steps:
     """The deletion of 100 streams."""
     client = RawClient(port)
     count = scaled(100)
@@ -150,9 +166,10 @@ def delete_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.requests([(f"{API}STREAM.DELETE.S{number}", None) for number in range(count)])
     client.close()
+    return count
 
 
-def purge_filter(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def purge_filter(port: int, scaled: Callable[[int], int]) -> Steps:
     """A purge by filter of every second of 500,000 messages, over 250,000 subjects."""
     client = RawClient(port)
     count = scaled(250_000)
@@ -160,9 +177,10 @@ def purge_filter(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.request(API + "STREAM.PURGE.WIDE", {"filter": "wide.*.a"})
     client.close()
+    return count
 
 
-def info_subjects(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def info_subjects(port: int, scaled: Callable[[int], int]) -> Steps:
     """A stream's info with 250,000 subjects, page by page."""
     client = RawClient(port)
     count = scaled(250_000)
@@ -171,9 +189,10 @@ def info_subjects(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     for offset in range(0, count, 100_000):
         client.request(API + "STREAM.INFO.WIDE", {"subjects_filter": ">", "offset": offset})
     client.close()
+    return count
 
 
-def last_per_subject(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def last_per_subject(port: int, scaled: Callable[[int], int]) -> Steps:
     """Three consumers that start with the last message of each of 250,000 subjects."""
     client = RawClient(port)
     _fill(client, "WIDE", [b"wide.%d" % number for number in range(scaled(250_000))])
@@ -182,9 +201,10 @@ def last_per_subject(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     for _ in range(3):
         client.request(API + "CONSUMER.CREATE.WIDE", {"stream_name": "WIDE", "config": config})
     client.close()
+    return 3 * scaled(250_000)
 
 
-def purge_keep(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def purge_keep(port: int, scaled: Callable[[int], int]) -> Steps:
     """A purge that keeps half of a million messages."""
     client = RawClient(port)
     count = scaled(1_000_000)
@@ -192,9 +212,10 @@ def purge_keep(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     yield
     client.request(API + "STREAM.PURGE.LONG", {"keep": count // 2})
     client.close()
+    return count // 2
 
 
-def list_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def list_streams(port: int, scaled: Callable[[int], int]) -> Steps:
     """All pages of 3,000 streams: names and infos."""
     client = RawClient(port)
     count = scaled(3000)
@@ -205,9 +226,10 @@ def list_streams(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
         for offset in range(0, count, limit):
             client.request(f"{API}STREAM.{verb}", {"offset": offset})
     client.close()
+    return count
 
 
-def message_ids(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
+def message_ids(port: int, scaled: Callable[[int], int]) -> Steps:
     """A million messages with ids, as fast as the server reads them."""
     client = RawClient(port)
     _create_stream(client, "IDS")
@@ -215,8 +237,9 @@ def message_ids(port: int, scaled: Callable[[int], int]) -> Iterator[None]:
     for number in range(scaled(1_000_000)):
         header = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
         frames.append(b"HPUB ids %d %d\r\n%bx\r\n" % (len(header), len(header) + 1, header))
-    yield from _flood(port, frames)
+    count = yield from _flood(port, frames)
     client.close()
+    return count
 
 
 def _create_stream(client: RawClient, name: str) -> None:

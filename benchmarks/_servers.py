@@ -59,10 +59,13 @@ def server(kind: str, sync_interval: str = "", *, kept: Path | None = None, more
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | compiled)
     try:
         deadline = time.monotonic() + START_S
-        silent = [running.port, running.http_port]
+        silent = [running.http_port, running.port]
         while silent:
             try:
-                socket.create_connection(("127.0.0.1", silent[0])).close()
+                with socket.create_connection(("127.0.0.1", silent[0]), timeout=START_S) as probe:
+                    # Ours listens before it has loaded everything; INFO says that it has.
+                    if silent[0] == running.port and not probe.recv(1):
+                        raise ConnectionError
                 del silent[0]
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:

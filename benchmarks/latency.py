@@ -8,11 +8,12 @@ acknowledges; nats-server does so (`sync_interval: always`) in the shapes whose 
 comes. Both servers have each shape several times, in turns: `max` is the median of the rounds' longest waits, `p99.9`
 the 99.9th percentile of all waits. The ratios are nats-server's `max` by ours, and the same of `p99.9`: above 1 is
 better. Of ours the table also has the longest turn of the loop in any round, as `/metrics` tells it, and how many turns
-were above 50 ms.
+were above 50 ms. The CPU time is that of the server for a message, request or entry of the load, the bystander's PINGs
+included. `spread %` is that of the rounds' longest waits.
 
 The shape `acks` is another question: how long a publisher waits for its acknowledgement and a requester for an answer,
 one by one, alone and beside publishers on other streams, of both servers with `sync_interval: always`. Its ratios are
-those of the median, the 99th and the 99.9th percentile.
+those of the median, the 99th and the 99.9th percentile; the spread is that of the rounds' medians.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import NamedTuple
 from urllib.request import urlopen
 
 from _acks import OTHERS, PERCENTILES, percentiles_ms, publish_waits, request_waits
-from _harness import Report, cpu_s, parse_arguments
-from _latency_shapes import SHAPES, Shape
+from _harness import Report, cpu_s, parse_arguments, spread
+from _latency_shapes import SHAPES, Shape, Steps
 from _raw_client import RawClient
 from _servers import OURS, PEER, Running, server
 
@@ -80,15 +81,23 @@ def run_shape(kind: str, shape: Shape, share: int) -> Round:
         ours.recv()
         used_s = cpu_s(running.pid)
         started = time.perf_counter()
-        for _ in load:
-            raise AssertionError("a load yields once")
+        count = _finish(load)
         taken_s = time.perf_counter() - started
         time.sleep(0.2)  # what the load left behind belongs to it
         ours.send(None)
         waits = ours.recv()
         bystander.join()
-        figures = {"seconds": taken_s, "CPU s": cpu_s(running.pid) - used_s}
+        figures = {"seconds": taken_s, "CPU us": (cpu_s(running.pid) - used_s) / count * 1e6}
         return Round(waits, figures | _turn_figures(before, turns(running) if kind == OURS else {}))
+
+
+def _finish(load: Steps) -> int:
+    """Let a load do what it has prepared; how many messages, requests or entries that was."""
+    try:
+        next(load)
+    except StopIteration as end:
+        return int(end.value)
+    raise AssertionError("a load yields once")
 
 
 def summary(rounds: list[Round]) -> dict[str, float]:
@@ -99,6 +108,7 @@ def summary(rounds: list[Round]) -> dict[str, float]:
         "p99.9": waits[min(int(0.999 * len(waits)), len(waits) - 1)] * 1e3,
         "max": statistics.median(max(each.waits) for each in rounds) * 1e3,
     }
+    figures["spread %"] = spread([max(each.waits) for each in rounds])
     for name in rounds[0].figures:
         combine = max if name == TURN else sum if name == TURNS_ABOVE else statistics.median
         figures[name] = combine(each.figures[name] for each in rounds)
@@ -134,10 +144,27 @@ def answer_figures(
     return figures
 
 
+def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure, and how far the medians of the rounds lie apart."""
+    medians = {column: statistics.median(each[column] for each in rounds) for column in rounds[0]}
+    return medians | {"spread %": spread([each["p50"] for each in rounds])}
+
+
 def stored_messages(running: Running) -> int:
     """How many messages all streams have, as the server's monitoring tells."""
     with urlopen(f"http://127.0.0.1:{running.http_port}/jsz", timeout=60) as answer:
         return int(json.load(answer)["messages"])
+
+
+def _side_by_side(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The columns of both servers, and the wider of their spreads."""
+    columns = {
+        f"{kind} {column}": value
+        for kind, found in figures.items()
+        for column, value in found.items()
+        if column != "spread %"
+    }
+    return columns | {"spread %": max(found["spread %"] for found in figures.values())}
 
 
 def measure_answers(report: Report, seconds: float) -> None:
@@ -145,19 +172,17 @@ def measure_answers(report: Report, seconds: float) -> None:
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for kind in (PEER, OURS):
         with server(kind, "always") as running:
-            for others in OTHERS:
-                beside = f"beside-{others}" if others else "alone"
-                figures.setdefault(f"ack-{beside}", {})[kind] = answer_figures(running, publish_waits, others, seconds)
-            for others in (OTHERS[0], OTHERS[-1]):
-                beside = f"beside-{others}" if others else "alone"
-                figures.setdefault(f"request-{beside}", {})[kind] = answer_figures(
-                    running, request_waits, others, seconds
-                )
+            for what, measure, crowds in (
+                ("ack", publish_waits, OTHERS),
+                ("request", request_waits, (OTHERS[0], OTHERS[-1])),
+            ):
+                for others in crowds:
+                    rounds = [answer_figures(running, measure, others, seconds) for _ in range(ROUNDS)]
+                    name = f"{what}-beside-{others}" if others else f"{what}-alone"
+                    figures.setdefault(name, {})[kind] = _medians(rounds)
     for name, by_kind in figures.items():
         peer, ours = by_kind[PEER], by_kind[OURS]
-        columns = {f"ns {column}": value for column, value in peer.items()}
-        columns |= {f"ours {column}": value for column, value in ours.items()}
-        report.add(f"{name} (both always sync)", columns)
+        report.add(f"{name} (both always sync)", _side_by_side(by_kind))
         for column in PERCENTILES:
             ratio = report.compare(f"{name}-{column}", ours[column], peer[column], lower_is_better=True)
             print(f"{name}-{column}: {ratio:.2f}", file=sys.stderr, flush=True)
@@ -180,14 +205,7 @@ def main() -> None:
             for kind, so_far in rounds.items():
                 so_far.append(run_shape(kind, shape, share))
         figures = {kind: summary(so_far) for kind, so_far in rounds.items()}
-        report.add(
-            name + (" (both always sync)" if shape.durable else ""),
-            {
-                f"{'ns' if kind == PEER else 'ours'} {column}": value
-                for kind in figures
-                for column, value in figures[kind].items()
-            },
-        )
+        report.add(name + (" (both always sync)" if shape.durable else ""), _side_by_side(figures))
         for ending, column in (("", "max"), ("-p99.9", "p99.9")):
             ratio = report.compare(name + ending, figures[OURS][column], figures[PEER][column], lower_is_better=True)
             print(f"{name}{ending}: {ratio:.2f}", file=sys.stderr, flush=True)

@@ -4,27 +4,28 @@
 
 One client creates 10,000 streams (quick: 1,000) and as many durable consumers on one more stream, a hundred requests
 at a time, and lists names and infos page by page; then the server is stopped and started again on the same folder. Both
-servers sync before they answer (`sync_interval: always`). The ratios are nats-server's seconds by ours: above 1 is
-better.
+servers sync before they answer (`sync_interval: always`). Rows are medians of three rounds; the CPU time is that of the
+server for one stream or consumer. The ratios are nats-server's seconds by ours: above 1 is better.
 """
 
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from _harness import Report, cpu_s, parse_arguments
+from _harness import Report, Sample, cpu_s, parse_arguments, take_sample, wall_s
 from _raw_client import RawClient
-from _servers import OURS, PEER, server
+from _servers import KINDS, OURS, server
 
 QUESTION = "How long do many streams and consumers take to create, list and open? (seconds)"
 COUNT = 10_000
 COUNT_QUICK = 1_000
 AT_ONCE = 100
+ROUNDS = 3
 API = "$JS.API."
 NAMES_PER_PAGE, INFOS_PER_PAGE = 1024, 256
 
@@ -74,46 +75,37 @@ STEPS: dict[str, Callable[[RawClient, int], None]] = {
 }
 
 
-def run(kind: str, count: int) -> tuple[dict[str, float], dict[str, float]]:
-    """The seconds of each step and of the next start up to the first answer, and the server's CPU us for each."""
+def run(kind: str, count: int) -> dict[str, Sample]:
+    """Each step, and the next start up to the first answer: its seconds, and the server's CPU us for each entry."""
     folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
-    figures: dict[str, float] = {}
-    cpu_us: dict[str, float] = {}
+    found: dict[str, Sample] = {}
     try:
         with server(kind, "always", kept=folder) as running:
             client = RawClient(running.port)
             for name, step in STEPS.items():
-                started, used_s = time.perf_counter(), cpu_s(running.pid)
-                step(client, count)
-                figures[name] = time.perf_counter() - started
-                cpu_us[name] = (cpu_s(running.pid) - used_s) / count * 1e6
+                found[name] = take_sample(running.pid, count, partial(wall_s, partial(step, client, count)))
             client.close()
         started = time.perf_counter()
         with server(kind, "always", kept=folder) as running:
             client = RawClient(running.port)
             info = client.request(f"{API}STREAM.INFO.CROWD")
-            figures["start"] = time.perf_counter() - started
-            cpu_us["start"] = cpu_s(running.pid) / count * 1e6
+            found["start"] = Sample(time.perf_counter() - started, cpu_s(running.pid) / count * 1e6)
             if info["state"]["consumer_count"] != count:  # type: ignore[index]
                 raise SystemExit(f"{kind} lost consumers: {info}")
             client.close()
     finally:
         shutil.rmtree(folder)
-    return figures, cpu_us
+    return found
 
 
 def main() -> None:
     arguments = parse_arguments(QUESTION)
     count = COUNT_QUICK if arguments.quick else COUNT
     report = Report(QUESTION, arguments)
-    (peer, peer_us), (ours, ours_us) = run(PEER, count), run(OURS, count)
-    for name in peer:
-        report.add(
-            f"{name} ({count:,})",
-            {"ns": peer[name], "ours": ours[name], "ns CPU us": peer_us[name], "ours CPU us": ours_us[name]},
-        )
-        ratio = report.compare(name, ours[name], peer[name], lower_is_better=True)
-        print(f"{name}: {ratio:.2f}", file=sys.stderr, flush=True)
+    rounds = [{kind: run(kind, count) for kind in KINDS} for _ in range(ROUNDS)]
+    for name in rounds[0][OURS]:
+        found = {kind: [each[kind][name] for each in rounds] for kind in KINDS}
+        report.add_samples(f"{name}, s ({count:,})", name, found, lower_is_better=True)
     report.finish()
 
 

@@ -5,7 +5,7 @@
 The frames are those of a pull consumer with acknowledgement subjects as replies, fed in reads of 64 KiB. nats-py's
 delivery is a coroutine that does nothing, and ours builds a frame of every message, so the peer is given an advantage.
 Time is CPU time: neither parser waits, and what else the machine does is not their affair.
-What a server reads has no peer in Python; its rows show that it is as fast.
+What a server reads has no peer in Python; its rows show that it is as fast. No server takes part.
 """
 
 from __future__ import annotations

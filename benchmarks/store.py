@@ -1,5 +1,8 @@
 """What do the store's operations cost, and do they cost the same when the stream is long?
 
+    python benchmarks/store.py [--quick] [--json FILE]
+
+No server takes part: the store is called in this process, and the times are CPU times themselves.
 Growth ratios compare a short stream with a long one (above 1: the long one is quicker); the restart ratio compares a
 start from the index with a start from the log. Times are the process's own CPU seconds, so that a busy machine matters
 little.

@@ -23,6 +23,8 @@ class Findings:
     rounds: int = 0
     acknowledged: int = 0
     """Messages with a PubAck."""
+    cpu_s: float = 0.0
+    """CPU time of the servers under load, up to the kill."""
     confirmed: int = 0
     """Acknowledgements of a worker that the server has answered."""
     lost: int = 0
@@ -184,7 +186,13 @@ async def kill_rounds(kind, rounds, random, clients=("jetlake", "nats-py"), prog
             ledger = Ledger()
             for _ in range(min(ROUNDS_PER_FOLDER, rounds - done)):
                 load = Load(clients[done % len(clients)], server.url, ledger, b"%d" % done)
-                await load.run(random.uniform(0.05, 0.4), server.kill)
+                ledger.findings.cpu_s -= server.cpu_s()
+
+                def kill(server=server, findings=ledger.findings):
+                    findings.cpu_s += server.cpu_s()
+                    server.kill()
+
+                await load.run(random.uniform(0.05, 0.4), kill)
                 server.start()
                 stored, state = await stored_messages(server.url)
                 assert state.messages == len(stored), (state, len(stored))

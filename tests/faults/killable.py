@@ -1,6 +1,7 @@
 """A server in a process of its own that is made to be killed: ours, or nats-server, with one line of configuration."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -53,6 +54,11 @@ class KillableServer:
     @property
     def log(self):
         return (self.folder / "log").read_text()
+
+    def cpu_s(self):
+        """The CPU time that the process has used so far, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def start(self):
         """Start it and wait until it listens; the folder is as the last process left it."""
