@@ -136,12 +136,22 @@ class Report:
         """
         medians = Medians({kind: [sample.value for sample in samples] for kind, samples in found.items()})
         costs = {kind: statistics.median(sample.cpu_us for sample in samples) for kind, samples in found.items()}
-        peer, ours = found
-        ratio = self.compare(name, medians[ours], medians[peer], lower_is_better=lower_is_better)
-        if costs[ours] and costs[peer]:
-            self.compare(f"{name}_cpu", costs[ours], costs[peer], lower_is_better=True)
         cpu = {f"{kind} CPU us": cost for kind, cost in costs.items()}
-        self.add(case, {**medians, "ratio": ratio, **cpu, "spread %": medians.spread, **(more or {})})
+        ratio = self._compare_all(name, medians, lower_is_better=lower_is_better)
+        if all(costs.values()):
+            self._compare_all(f"{name}_cpu", costs, lower_is_better=True)
+        self.add(case, {**medians, **ratio, **cpu, "spread %": medians.spread, **(more or {})})
+
+    def add_figures(self, case: str, name: str, figures: Mapping[str, float], *, lower_is_better: bool = False) -> None:
+        """Add the row of a case with one figure each of the peer and of ours, and note their ratio."""
+        self.add(case, {**figures, **self._compare_all(name, figures, lower_is_better=lower_is_better)})
+
+    def _compare_all(self, name: str, figures: Mapping[str, float], *, lower_is_better: bool) -> dict[str, float]:
+        """The column of the ratio; there is none where only one server was measured."""
+        if len(figures) < 2:
+            return {}
+        peer, ours = figures.values()
+        return {"ratio": self.compare(name, ours, peer, lower_is_better=lower_is_better)}
 
     def compare(self, name: str, ours: float, peer: float, *, lower_is_better: bool = False) -> float:
         """Note how many times better ours is than the peer's."""

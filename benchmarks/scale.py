@@ -8,7 +8,8 @@ and at the end, the server is asked for single messages at both ends and in betw
 the next one of a subject after a sequence, for the stream's info, and to purge a subject; the growth of each question
 is its median at the end by that at the tenth, so that 1 is constant. Then the server is killed, started, stopped and
 started: the CPU time up to the answer that all messages are there counts. The disk needs 200 bytes a message. Ratios
-above 1 say that ours is better than nats-server's, or, for growth, that ours grows less.
+above 1 say that ours is better than nats-server's, or, for growth, that ours grows less. Publishing and questions are
+cut into three rounds, whose spread is told beside the CPU time of the server a message or a question.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from _harness import Report, cpu_s, parse_arguments
+from _harness import Report, Sample, cpu_s, parse_arguments, take_sample, wall_s
 from _raw_client import RawClient
-from _servers import OURS, PEER, Running, server
+from _servers import KINDS, OURS, PEER, Running, server
 
 QUESTION = "What does a stream of many millions of messages cost?"
 COUNT = 100_000_000
@@ -34,7 +37,8 @@ SUBJECTS = 1_000
 PAYLOAD = b"x" * 128
 RUN = 8_000
 ACK = b"MSG _INBOX.b.p 1 "
-ROUNDS = 60
+QUESTIONS = 60
+ROUNDS = 3
 READ = 250
 API = "$JS.API."
 STREAM = "SCALE"
@@ -64,8 +68,13 @@ class Growing:
         consumer = {"durable_name": "front", "ack_policy": "none", "max_deliver": -1}
         self.client.request(f"{API}CONSUMER.DURABLE.CREATE.{STREAM}.front", {"stream_name": STREAM, "config": consumer})
 
-    def publish(self, count: int) -> float:
-        """Publish so many messages; messages a second."""
+    def publish(self, count: int) -> list[Sample]:
+        """Publish so many messages, in as many parts as there are rounds; messages a second."""
+        part = count // ROUNDS // RUN * RUN
+        parts = [part] * (ROUNDS - 1) + [count - part * (ROUNDS - 1)]
+        return [take_sample(self.pid, part, partial(self._publish, part)) for part in parts]
+
+    def _publish(self, count: int) -> float:
         started = time.perf_counter()
         for at in range(0, count, RUN):
             # nats-server buffers 10,000 messages and drops what comes beyond.
@@ -89,8 +98,8 @@ class Growing:
         while self.client.request(f"{API}STREAM.INFO.{STREAM}")["state"]["messages"] < count:  # type: ignore[index]
             time.sleep(0.05)
 
-    def ask(self, last: int, mark: str) -> dict[str, float]:
-        """The median milliseconds of each question, with so many messages in the stream."""
+    def ask(self, last: int, mark: str) -> dict[str, list[Sample]]:
+        """The median milliseconds of each question in each round, with so many messages in the stream."""
         get = f"{API}STREAM.MSG.GET.{STREAM}"
         pick = self._random.randint
 
@@ -105,10 +114,10 @@ class Growing:
         def anywhere() -> int:
             # Where the first questions were asked, their messages were purged.
             sequence = pick(1, last)
-            return sequence + ROUNDS if 0 < sequence - self._asked_at <= ROUNDS else sequence
+            return sequence + QUESTIONS if 0 < sequence - self._asked_at <= QUESTIONS else sequence
 
         self.client.socket.sendall(
-            b"".join(b"PUB purge.%b%d 1\r\nx\r\n" % (mark.encode(), number) for number in range(ROUNDS))
+            b"".join(b"PUB purge.%b%d 1\r\nx\r\n" % (mark.encode(), number) for number in range(QUESTIONS))
         )
         questions = {
             "get at both ends": lambda number: (get, {"seq": number + 1 if number % 2 else last - number}),
@@ -118,19 +127,19 @@ class Growing:
             "info": lambda _: (f"{API}STREAM.INFO.{STREAM}", None),
             "purge by subject": lambda number: (f"{API}STREAM.PURGE.{STREAM}", {"filter": f"purge.{mark}{number}"}),
         }
-        found: dict[str, float] = {}
-        self.settle(last + ROUNDS)
+        found: dict[str, list[Sample]] = {}
+        self.settle(last + QUESTIONS)
+        each = QUESTIONS // ROUNDS
         for name, question in questions.items():
-            times = []
-            for number in range(ROUNDS):
-                call = question(number)
-                started = time.perf_counter()
-                self.client.request(*call)
-                times.append(time.perf_counter() - started)
-            found[name] = statistics.median(times) * 1000
+            calls = [question(number) for number in range(QUESTIONS)]
+            parts = [calls[at : at + each] for at in range(0, QUESTIONS, each)]
+            found[name] = [take_sample(self.pid, each, partial(self._median_ms, part)) for part in parts]
             self.rss_max = max(self.rss_max, rss_mib(self.pid))
         self._asked_at = last
         return found
+
+    def _median_ms(self, calls: list[tuple[str, object]]) -> float:
+        return statistics.median(wall_s(partial(self.client.request, *call)) for call in calls) * 1000
 
 
 def rss_mib(pid: int) -> float:
@@ -151,10 +160,20 @@ def restart(kind: str, folder: Path, count: int) -> tuple[float, float]:
     return figures
 
 
-def run(kind: str, count: int, subjects: int) -> dict[str, float]:
+class Findings(NamedTuple):
+    """What was found out about one server."""
+
+    rounds: dict[str, list[Sample]]
+    """What was measured in several rounds, with its CPU time."""
+    single: dict[str, float]
+    """What was measured once."""
+
+
+def run(kind: str, count: int, subjects: int) -> Findings:
     """All figures of one server."""
     folder = Path(tempfile.mkdtemp(prefix="jetlake-bench-"))
-    figures: dict[str, float] = {}
+    rounds: dict[str, list[Sample]] = {}
+    single: dict[str, float] = {}
     tenth = count // 10 // RUN * RUN
     try:
         with server(kind, kept=folder) as running:
@@ -165,23 +184,27 @@ def run(kind: str, count: int, subjects: int) -> dict[str, float]:
             early = growing.ask(tenth, "a")
             growing.publish(count - 2 * tenth)
             latest = growing.publish(tenth)
-            figures["publish CPU, us a message"] = (cpu_s(running.pid) - used_s) / count * 1e6
-            figures["publish at first, messages/s"], figures["publish at last, messages/s"] = first, latest
-            figures["publish growth"] = first / latest
+            single["publish CPU, us a message"] = (cpu_s(running.pid) - used_s) / count * 1e6
+            rounds["publish at first, messages/s"], rounds["publish at last, messages/s"] = first, latest
+            single["publish growth"] = _median(first) / _median(latest)
             late = growing.ask(count, "b")
-            for name, milliseconds in late.items():
-                figures[f"{name}, ms"] = milliseconds
-                figures[f"{name} growth"] = milliseconds / early[name]
-            figures["memory at most, MiB"] = growing.rss_max
-            figures["memory at the end, MiB"] = rss_mib(running.pid)
+            for name, samples in late.items():
+                rounds[f"{name}, ms"] = samples
+                single[f"{name} growth"] = _median(samples) / _median(early[name])
+            single["memory at most, MiB"] = growing.rss_max
+            single["memory at the end, MiB"] = rss_mib(running.pid)
             growing.settle(count)
             os.kill(running.pid, signal.SIGKILL)
-        figures["restart after kill, CPU s"], figures["memory after restart, MiB"] = restart(kind, folder, count)
-        figures["restart after stop, CPU s"], _ = restart(kind, folder, count)
-        figures["disk, bytes a message"] = sum(path.stat().st_size for path in folder.rglob("*")) / count
+        single["restart after kill, CPU s"], single["memory after restart, MiB"] = restart(kind, folder, count)
+        single["restart after stop, CPU s"] = statistics.median(restart(kind, folder, count)[0] for _ in range(ROUNDS))
+        single["disk, bytes a message"] = sum(path.stat().st_size for path in folder.rglob("*")) / count
     finally:
         shutil.rmtree(folder)
-    return figures
+    return Findings(rounds, single)
+
+
+def _median(samples: list[Sample]) -> float:
+    return statistics.median(sample.value for sample in samples)
 
 
 def main() -> None:
@@ -193,18 +216,23 @@ def main() -> None:
     arguments = parse_arguments(QUESTION, *extra)
     count = (arguments.messages or (COUNT_QUICK if arguments.quick else COUNT)) // RUN * RUN
     report = Report(QUESTION, arguments)
-    kinds = [arguments.only] if arguments.only else [PEER, OURS]
-    found = {}
-    for kind in kinds:
+    found: dict[str, Findings] = {}
+    for kind in [arguments.only] if arguments.only else KINDS:
         found[kind] = run(kind, count, arguments.subjects)
         print(f"{kind}: {found[kind]}", file=sys.stderr, flush=True)
-    for name in found[kinds[0]]:
-        report.add(f"{name} ({count:,})", {kind: figures[name] for kind, figures in found.items()})
-        if len(kinds) == 2:
-            ours, peer = found[OURS][name], found[PEER][name]
-            ratio_name = name.partition(",")[0].replace(" ", "-")
-            report.compare(ratio_name, ours, peer, lower_is_better=not name.endswith("messages/s"))
+    one = next(iter(found.values()))
+    for name in one.rounds:
+        rounds = {kind: findings.rounds[name] for kind, findings in found.items()}
+        is_time = not name.endswith("messages/s")
+        report.add_samples(f"{name} ({count:,})", ratio_name(name), rounds, lower_is_better=is_time)
+    for name in one.single:
+        figures = {kind: findings.single[name] for kind, findings in found.items()}
+        report.add_figures(f"{name} ({count:,})", ratio_name(name), figures, lower_is_better=True)
     report.finish()
+
+
+def ratio_name(case: str) -> str:
+    return case.partition(",")[0].replace(" ", "-")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ as long as one likes: the rate of its micro-batch alone is by Spark's own report
 `publish_async` with the same message ids and window, and outside Spark frames that were made before (the ceiling).
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
-no part) and the JVM. They share the machine's cores.
+no part) and the JVM. They share the machine's cores. The spread is that of three rounds.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Spark:
             # Spark kills the daemon of workers that it has not used for a while, and the daemon's time with it.
             if processes <= {*descendants(self._jvm)}:
                 break
-        names = ("server us", "python us", "jvm us")
+        names = ("server CPU us", "Python CPU us", "JVM CPU us")
         costs = (round((b - a) / rows * 1e6, 2) for a, b in zip(before, after, strict=True))
         return dict(zip(names, costs, strict=True))
 
@@ -321,7 +321,7 @@ def main() -> None:
     naive = 40_000 if arguments.quick else 200_000
     written = 100_000 if arguments.quick else 500_000
     published = 20_000 if arguments.quick else 100_000
-    repeats = 1 if arguments.quick else 3
+    repeats = 3
     report = Report(QUESTION, arguments)
     folder = tempfile.mkdtemp(prefix="jetlake-bench-check-")
     server = Server("nats-server")
@@ -353,7 +353,8 @@ def main() -> None:
     micro_batch = count / statistics.median(spark.micro_batches_s[1:])
     for name, (run, rows) in cases.items():
         inside = {"of it in micro-batches, rows/s": round(micro_batch)} if name == "source available now" else {}
-        report.add(name, {"rows/s": round(rates[name]), **spark.cpu(run, rows), **inside})
+        figures = {"rows/s": round(rates[name]), **spark.cpu(run, rows), "spread %": seconds.spreads[name]}
+        report.add(name, {**figures, **inside})
     embedded = Server("embedded")
     embedded.create_stream("IN")
     embedded.fill("IN", count)
