@@ -52,26 +52,23 @@ def machine() -> str:
 def run(name: str, bound_s: float) -> tuple[str, bool]:
     """Run one script; what it prints, with a last line that says how it ended, and whether that was well."""
     started = time.monotonic()
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--quick"]
     with tempfile.TemporaryDirectory(prefix="jetlake-bench-", ignore_cleanup_errors=True) as folder:
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--quick"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TMPDIR": folder},
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=bound_s)
-            reason = f"exit status {process.returncode}" if process.returncode else ""
-        except subprocess.TimeoutExpired:
-            output, reason = "", f"not done within {bound_s:.0f} s"
-        finally:
-            # Servers and workers that the script leaves behind would slow down the next one.
+        environment = {**os.environ, "TMPDIR": folder}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        ) as process:
             try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
+                output, _ = process.communicate(timeout=bound_s)
+                reason = f"exit status {process.returncode}" if process.returncode else ""
+            except subprocess.TimeoutExpired:
+                output, reason = "", f"not done within {bound_s:g} s"
+            finally:
+                # Servers and workers that the script leaves behind would slow down the next one.
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
     seconds = f"{time.monotonic() - started:.0f} s"
     return f"{output}== {f'failed after {seconds}: {reason}' if reason else f'done in {seconds}'}\n", not reason
 
@@ -89,7 +86,7 @@ def main(chosen: list[str]) -> int:
             log.write(text)
             log.flush()
 
-        tell(f"# {machine()}\n")
+        tell(f"# `make bench`, {machine()}\n")
         for name in chosen or names():
             tell(f"== benchmarks/{name}.py --quick\n")
             output, is_well = run(name, BOUNDS_S.get(name, BOUND_S))
@@ -101,4 +98,6 @@ def main(chosen: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # So that a script does not go on without this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ def test_its_commands_are_targets_of_make():
 
 
 def test_it_fits_two_screens():
-    assert len(README.read_text().splitlines()) <= 140
+    assert sum(not line.startswith("<!--") for line in README.read_text().splitlines()) <= 140
 
 
 @pytest.mark.parametrize("extra", ["all"])
