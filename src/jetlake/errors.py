@@ -72,6 +72,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jetlake.errors_table import ERROR_TABLE, HINTS, ErrorTemplate
 
 __all__ = [
@@ -596,12 +598,15 @@ class PublishWindowError(JetlakeError):
 
     Args:
         failures: subject and error of each, in the order in which they were found out.
+        positions: where each stood among the messages of one `publish_many`, from 0 on; empty for others.
     """
 
-    def __init__(self, failures: list[tuple[str, Exception]]) -> None:
+    def __init__(self, failures: list[tuple[str, Exception]], positions: Sequence[int] = ()) -> None:
         subject, error = failures[0]
-        super().__init__(f"{len(failures)} messages were not acknowledged; the first, on {subject!r}: {error}")
+        first = f"message {positions[0]}, on {subject!r}" if positions else f"on {subject!r}"
+        super().__init__(f"{len(failures)} messages were not acknowledged; the first, {first}: {error}")
         self.failures = failures
+        self.positions = list(positions)
 
 
 class SubscribeMismatchError(JetlakeError):

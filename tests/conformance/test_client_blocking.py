@@ -270,6 +270,38 @@ def test_pipelined_publishing_keeps_the_order_of_each_thread(client):
 
 
 @connected
+def test_many_messages_of_each_thread(client):
+    js = client.jetstream(publish_window=50)
+    stream = js.create_stream("S", subjects=["s.>"])
+    published = {}
+
+    def rows(thread):
+        for number in range(1000):
+            if number % 500 == 250:
+                js.account_info()  # The iterable runs in this thread, and may call.
+            yield f"s.{thread}", b"%d" % number
+
+    def publish(thread):
+        js.publish_async(f"s.{thread}", b"first")
+        published[thread] = js.publish_many(rows(thread))
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert published == {0: (1000, 0), 1: (1000, 0)}
+    read = {0: [], 1: []}
+    for message in stream.ordered():
+        read[int(message.subject[2:])].append(message.payload)
+        if message.metadata.pending == 0:
+            break
+    assert read[0] == read[1] == [b"first", *(b"%d" % number for number in range(1000))]
+    with pytest.raises(InvalidOptionError):
+        js.publish_many([("s.1", "text")])
+
+
+@connected
 def test_a_blocking_call_in_the_loops_thread_is_an_error_and_no_deadlock(client):
     failures = []
     done = threading.Event()

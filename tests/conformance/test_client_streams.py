@@ -81,6 +81,25 @@ async def test_pipelined_publishing_keeps_order(js):
         assert (await stream.get(sequence)).payload == b"%d" % (sequence - 1)
 
 
+async def test_many_messages_keep_their_order(js):
+    stream = await js.create_stream("S", subjects=["s.>"])
+    await js.create_stream("T", subjects=["t.>"])
+    assert await js.publish_many((f"{'st'[number // 50 % 2]}.1", b"%d" % number) for number in range(2000)) == (2000, 0)
+    assert (await stream.info()).state.messages == 1000
+    assert [(await stream.get(sequence)).payload for sequence in (1, 51, 1000)] == [b"0", b"100", b"1949"]
+    # Of two with one id the second is a duplicate.
+    with_ids = [("s.2", b"", {"msg_id": f"{number // 2}"}) for number in range(20)]
+    assert await js.publish_many(with_ids) == (20, 10)
+
+
+async def test_many_messages_of_which_some_are_refused(js):
+    stream = await js.create_stream("S", subjects=["s.>"], max_msg_size=10)
+    with pytest.raises(PublishWindowError, match=r"message 30, on 's\.1'") as caught:
+        await js.publish_many(("s.1", b"x" * (30 if number in (30, 700) else 3)) for number in range(1000))
+    assert caught.value.positions == [30, 700]
+    assert (await stream.info()).state.messages == 998
+
+
 async def test_pipelined_refusals_surface(js):
     await js.create_stream("S", subjects=["s.>"], max_msgs=3, discard="new")
     pending = [await js.publish_async("s.1", b"x") for _ in range(5)]

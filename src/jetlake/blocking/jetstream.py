@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal, Unpack, overload
 
 from jetlake import client
@@ -20,10 +22,11 @@ from jetlake.client.legacy.pull_subscription import PullSubscription as AsyncPul
 from jetlake.client.legacy.push_subscription import PushSubscription as AsyncPushSubscription
 from jetlake.client.messages.message import give_back
 from jetlake.client.publish.fast_publisher import GapMode
+from jetlake.client.publish.many_messages import ManyMessages, ManyPublished, MessageLike
 from jetlake.client.publish.outgoing_message import PublishOptions
 from jetlake.client.settings.deprecation import OLDER_API, deprecated
 from jetlake.completion import hides
-from jetlake.errors import ApiError
+from jetlake.errors import ApiError, ConnectionClosedError
 from jetlake.model.encoding.durations import Seconds
 from jetlake.model.publish import PubAck
 
@@ -190,6 +193,34 @@ class JetStream(Facade):
         `result()` of what it returns waits for the acknowledgement, `publish_async_complete` for all.
         """
         return self._queue.put(self._inner._publisher.prepare(subject, payload, options))
+
+    def publish_many(self, messages: Iterable[MessageLike]) -> ManyPublished:
+        """Publish all messages of an iterable, as `jetlake.client.JetStream.publish_many`.
+
+        The iterable runs in the caller's thread. Messages of `publish_async` that were published before stay before.
+
+        Raises:
+            PublishWindowError: some were not acknowledged; `positions` and `failures` name them.
+        """
+        many = self._thread.call(self._begin_many())
+        source = iter(messages)
+        try:
+            while True:
+                chunk, error = many.next_chunk(source)
+                if chunk:
+                    self._thread.call(many.put(chunk))
+                if error is not None:
+                    raise error
+                if not chunk:
+                    return self._thread.call(many.finish())
+        except BaseException:
+            with suppress(ConnectionClosedError):
+                self._thread.port.post(many.leave)
+            raise
+
+    async def _begin_many(self) -> ManyMessages:
+        await self._queue.emptied()
+        return self._inner._many()
 
     def publish_async_complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.

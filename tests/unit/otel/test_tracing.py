@@ -193,6 +193,15 @@ async def test_the_headers_of_batches(client, telemetry):
         assert f"{span.context.span_id:016x}" in (await stream.get(sequence)).headers["traceparent"]
 
 
+async def test_many_messages_are_traced_one_by_one(client, telemetry):
+    js = client.jetstream()
+    stream = await js.create_stream("ORDERS", subjects=["orders.>"])
+    assert await js.publish_many((f"orders.{number}", b"") for number in (1, 2, 3, 4, 5)) == (5, 0)
+    for sequence in (1, 5):
+        span = telemetry.spans()[f"publish orders.{sequence}"]
+        assert f"{span.context.span_id:016x}" in (await stream.get(sequence)).headers["traceparent"]
+
+
 def test_the_blocking_client(jetlake_server, telemetry):
     with jetlake.blocking.connect(jetlake_server.url, tracing=telemetry.tracing) as client:
         js = client.jetstream()

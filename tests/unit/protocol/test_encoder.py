@@ -73,3 +73,12 @@ def test_a_complaint_is_one_line():
 def test_sizes_beyond_the_prepared_ones(size):
     assert encoder.pub(b"a", b"", bytes(size)).startswith(b"PUB a %d\r\n" % size)
     assert encoder.hpub(b"a", b"", b"H", bytes(size)).startswith(b"HPUB a 1 %d\r\n" % (size + 1))
+
+
+@pytest.mark.parametrize("sizes", [[0], [3, 0, 4095], [1, 4096, 2], [100_000] * 2])
+def test_a_run_is_its_frames(sizes):
+    payloads = [b"x" * size for size in sizes]
+    subjects = [b"s.%d" % number for number in range(len(sizes))]
+    replies = [b"_INBOX.%d" % number for number in range(len(sizes))]
+    frames = map(encoder.pub, subjects, replies, payloads)
+    assert encoder.pub_run(subjects, replies, payloads) == b"".join(frames)

@@ -63,6 +63,7 @@ class Connection:
         endings: knows which handlers wait for an ending themselves.
         requests: the requests that wait for their answers.
         inboxes: inboxes that serve one fetch after another.
+        turn_frames: the frames of this turn, as `Outbox.frames`.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class Connection:
         self.send = self._outbox.send
         self.send_now = self._outbox.send_now
         self.send_bulk = self._outbox.send_bulk
+        self.send_run = self._outbox.send_run
+        self.turn_frames = self._outbox.frames
         self.end_turn = self._outbox.end_turn
         self.relieve = self._outbox.relieve
         self.forget_unsent = self._outbox.forget_unsent

@@ -37,10 +37,14 @@ class Outbox:
         kept_bytes_max: most bytes that are kept while there is no server.
         confirm: sends an acknowledgement and waits for the answer.
         check_size: refuses headers and payloads of more bytes than the server takes.
+
+    Attributes:
+        frames: what is written at the end of this turn; always this list. Who finds it filled may add to it, since
+            then there is a socket and the write is scheduled.
+        traffic: counts what is sent and received.
     """
 
     __slots__ = (
-        "_frames",
         "_is_closed",
         "_is_scheduled",
         "_kept",
@@ -52,6 +56,7 @@ class Outbox:
         "_wire",
         "check_size",
         "confirm",
+        "frames",
         "traffic",
     )
 
@@ -67,7 +72,7 @@ class Outbox:
         self.confirm = confirm
         self.check_size = check_size
         self._wire: WireProtocol | None = None
-        self._frames: list[bytes] = []
+        self.frames: list[bytes] = []
         self._is_scheduled = False
         self._turn_bytes = 0
         # Insertion order is the order of sending. Requests are found by their reply subject, the others by a number.
@@ -91,16 +96,15 @@ class Outbox:
             ConnectionClosedError: the connection is closed.
             OutboundBufferFullError: there is no server and the limit of kept writes is reached.
         """
-        # A list that is not empty means that there is a socket and the write is scheduled.
-        if self._frames:
-            self._frames.append(frame)
+        if self.frames:
+            self.frames.append(frame)
         else:
             self._send_first(frame)
 
     def _send_first(self, frame: bytes) -> None:
         check_loop(self._loop)
         if self._wire is not None:
-            self._frames.append(frame)
+            self.frames.append(frame)
             if not self._is_scheduled:
                 self._is_scheduled = True
                 self._loop.call_soon(self.end_turn)
@@ -134,12 +138,17 @@ class Outbox:
         if self._wire is None:
             self._keep_or_refuse(frame, key)
         elif self._is_scheduled:
-            self._frames.append(frame)
+            self.frames.append(frame)
         else:
             self._is_scheduled = True
             self._loop.call_soon(self.end_turn)
             self.traffic.frames_sent += 1
             self._wire.write(frame)
+
+    def send_run(self, frames: bytes, count: int) -> None:
+        """Write so many frames as `send` writes one."""
+        self.send(frames)
+        self.traffic.frames_sent += count - 1
 
     def send_bulk(self, frame: bytes) -> Ready | Relief:
         """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
@@ -153,11 +162,12 @@ class Outbox:
         """Write everything that waits."""
         self._is_scheduled = False
         self._turn_bytes = 0
-        frames = self._frames
+        frames = self.frames
         if frames and self._wire is not None:
-            self._frames = []
             self.traffic.frames_sent += len(frames)
-            self._wire.write(b"".join(frames))
+            data = b"".join(frames)
+            frames.clear()
+            self._wire.write(data)
 
     async def relieve(self) -> None:
         """Write what waits, let the event loop read, and wait until the socket takes more."""
@@ -182,7 +192,8 @@ class Outbox:
         room. Subscriptions are made there anyway, and pings were meant for the lost one.
         """
         self._wire = None
-        unsent, self._frames = self._frames, []
+        unsent = self.frames.copy()
+        self.frames.clear()
         for frame in unsent:
             if frame.startswith((b"PUB ", b"HPUB ")):
                 self._keep(frame)
@@ -208,7 +219,7 @@ class Outbox:
         self.end_turn()
         self._is_closed = True
         self._wire = None
-        self._frames = []
+        self.frames.clear()
         self._forget_kept()
 
     def _forget_kept(self) -> None:

@@ -22,12 +22,24 @@ class AckDeadlines:
         is_connected: whether messages go to a server; without one nothing is overdue.
         repeat: called with a message whose time is half over.
         give_up: takes out messages whose time is over.
+        split_runs: puts the messages of runs whose time is half over among the others, and returns when the next run
+            is due.
 
     Attributes:
         timer: fires at the next deadline; None while nothing has one.
     """
 
-    __slots__ = ("_ack_timeout_s", "_give_up", "_is_connected", "_loop", "_own", "_pending", "_repeat", "timer")
+    __slots__ = (
+        "_ack_timeout_s",
+        "_give_up",
+        "_is_connected",
+        "_loop",
+        "_own",
+        "_pending",
+        "_repeat",
+        "_split_runs",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -38,6 +50,7 @@ class AckDeadlines:
         is_connected: Callable[[], bool],
         repeat: Callable[[bytes, PendingAck], None],
         give_up: Callable[[list[bytes], Exception], None],
+        split_runs: Callable[[float], float | None],
     ) -> None:
         self._loop = loop
         self._pending = pending
@@ -45,6 +58,7 @@ class AckDeadlines:
         self._is_connected = is_connected
         self._repeat = repeat
         self._give_up = give_up
+        self._split_runs = split_runs
         self._own: list[tuple[float, bytes]] = []
         self.timer: asyncio.TimerHandle | None = None
 
@@ -86,6 +100,7 @@ class AckDeadlines:
         now = self._loop.time()
         overdue = []
         next_at = None
+        run_at = self._split_runs(now)
         # Of those without a timeout of their own, the one that is due next stands first.
         for reply, pending in self._pending.items():
             if pending._timeout_s is None:
@@ -102,10 +117,9 @@ class AckDeadlines:
         self._begin_second_half([reply for reply in overdue if reply in self._pending])
         if next_at is None and self._pending:
             next_at = now + self._ack_timeout_s / 2
-        if own:
-            next_at = own[0][0] if next_at is None else min(next_at, own[0][0])
-        if next_at is not None:
-            self.arm(max(next_at, now + 0.001))
+        times = [at for at in (next_at, run_at, own[0][0] if own else None) if at is not None]
+        if times:
+            self.arm(max(min(times), now + 0.001))
 
     def _time_out(self, replies: list[bytes]) -> None:
         by_wait: dict[float, list[bytes]] = {}

@@ -14,13 +14,12 @@ from jetlake.model.publish import PubAck, decode_pub_ack
 __all__ = ["PendingAck"]
 
 
-@hides("known", "observe", "raw_subject")
+@hides("error", "is_duplicate", "known", "observe", "raw_subject")
 class PendingAck(Struct, eq=False):
     """The acknowledgement of a message under way: await it, or leave it to `publish_async_complete`."""
 
     raw_subject: bytes
     """Where the message went."""
-    _loop: asyncio.AbstractEventLoop
     _frame: bytes
     _has_id: bool
     _deadline: float
@@ -43,6 +42,16 @@ class PendingAck(Struct, eq=False):
         """Whether the answer is known."""
         return self._answer is not None or self._error is not None
 
+    @property
+    def error(self) -> Exception | None:
+        """Why the message was given up; None if it was not, or is still under way."""
+        return self._error
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the answer is known and says that the stream had the message already."""
+        return self._answer is not None and b'"duplicate"' in self._answer and self.known().duplicate
+
     def __repr__(self) -> str:
         if self._error is not None:
             return f"<PendingAck on {self.subject!r} failed: {self._error}>"
@@ -59,7 +68,7 @@ class PendingAck(Struct, eq=False):
         self._observed = True
         if not self.is_done:
             if self._waiter is None:
-                self._waiter = self._loop.create_future()
+                self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._waiter)
         return self.known()
 

@@ -14,25 +14,17 @@ from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.ack_deadlines import AckDeadlines
+from jetlake.client.publish.failures import Failures, refusal
 from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.publish_runs import PublishRun, PublishRuns
 from jetlake.client.publish.stream_search import StreamSearch
 from jetlake.client.publish.unheard_messages import UnheardMessages, is_passing
-from jetlake.errors import (
-    ApiError,
-    ConnectionClosedError,
-    DisconnectedError,
-    JetlakeError,
-    NoRespondersError,
-    PermissionsError,
-    PublishWindowError,
-)
-from jetlake.model.publish import decode_pub_ack
+from jetlake.errors import ConnectionClosedError, DisconnectedError, PermissionsError
 from jetlake.protocol import encoder
 from jetlake.protocol.nuid import new_inbox
 
 __all__ = ["PublishWindow"]
 
-_FAILURES_KEPT_MAX = 10_000
 _BLOCK_BYTES = 64 * 1024
 
 
@@ -52,6 +44,7 @@ class PublishWindow(Receiver):
 
     __slots__ = (
         "_connection",
+        "_deadline",
         "_deadlines",
         "_denied",
         "_failures",
@@ -59,18 +52,22 @@ class PublishWindow(Receiver):
         "_half_timeout_s",
         "_is_connected",
         "_is_released",
+        "_last_frame",
         "_next",
         "_pending",
         "_prefix",
         "_prefix_length",
         "_put_bytes",
+        "_runs",
         "_send",
-        "_time",
+        "_singles_max",
+        "_turn_frames",
         "_unheard",
         "_waiters",
         "_write_at",
         "ack_timeout_s",
         "bytes_max",
+        "disown",
         "loop",
         "messages_max",
     )
@@ -91,12 +88,16 @@ class PublishWindow(Receiver):
         self._connection = connection
         self._send = connection.send
         self.loop = connection.loop
-        self._time = connection.loop.time
+        self._turn_frames = connection.turn_frames
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.ack_timeout_s = ack_timeout_s
         self._half_timeout_s = ack_timeout_s / 2
         self._pending: dict[bytes, PendingAck] = {}
+        self._runs = PublishRuns()
+        self._singles_max = messages_max
+        self._deadline = 0.0
+        self._last_frame = b""
         self._put_bytes = 0
         self._freed_bytes = 0
         self._write_at = _BLOCK_BYTES
@@ -112,6 +113,7 @@ class PublishWindow(Receiver):
             is_connected=lambda: self._is_connected,
             repeat=self._repeat,
             give_up=self._take_out,
+            split_runs=self._split_late_runs,
         )
         self._unheard = UnheardMessages(
             self.loop,
@@ -121,19 +123,28 @@ class PublishWindow(Receiver):
             send_again=self._send_again,
             give_up=self._take_out,
         )
-        self._failures: list[PendingAck] = []
+        self._failures = Failures(connection.signal)
+        self.disown = self._failures.disown
         connection.subscribe(self)
 
     @property
     def pending(self) -> int:
         """Messages under way."""
-        return len(self._pending)
+        return len(self._pending) + self._runs.messages
 
     @property
     def is_full(self) -> bool:
         """Whether the next message has to wait."""
-        is_full = len(self._pending) >= self.messages_max
-        return is_full or self._put_bytes - self._freed_bytes >= self.bytes_max
+        return not self.has_room(1)
+
+    def has_room(self, messages: int) -> bool:
+        """Return whether so many messages may be put at once."""
+        return self.pending + messages <= self.messages_max and self._put_bytes - self._freed_bytes < self.bytes_max
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages go to a server, or are kept for the next one."""
+        return self._is_connected
 
     # Publishing
 
@@ -154,7 +165,7 @@ class PublishWindow(Receiver):
         """
         pendings = self._pending
         put_bytes = self._put_bytes
-        if len(pendings) >= self.messages_max or put_bytes - self._freed_bytes >= self.bytes_max:
+        if len(pendings) >= self._singles_max or put_bytes - self._freed_bytes >= self.bytes_max:
             return None
         if not self.sid:
             self._subscribe_again()
@@ -164,24 +175,66 @@ class PublishWindow(Receiver):
             frame = encoder.hpub(subject, reply, header, payload)
         else:
             frame = encoder.pub(subject, reply, payload)
-        put_bytes += len(frame)
-        if self._is_connected:
-            self._send(frame)
-            if put_bytes >= self._write_at:
-                # Now, so that the server works while we do. The window bounds what is under way, so nobody has to wait
-                # for the socket here.
-                self._write_at = put_bytes + _BLOCK_BYTES
-                self._connection.end_turn()
-        deadline = self._time() + self._half_timeout_s
-        pendings[reply] = pending = PendingAck(subject, self.loop, frame, has_id, deadline)
-        self._put_bytes = put_bytes
+        self._put_bytes = put_bytes = put_bytes + len(frame)
+        turn_frames = self._turn_frames
+        if turn_frames and turn_frames[-1] is self._last_frame:
+            turn_frames.append(frame)
+        else:
+            # Messages of one write have one deadline.
+            self._deadline = self.loop.time() + self._half_timeout_s
+            if self._is_connected:
+                self._send(frame)
+        self._last_frame = frame
+        if put_bytes >= self._write_at:
+            self._write(put_bytes)
+        pendings[reply] = pending = PendingAck(subject, frame, has_id, self._deadline)
         deadlines = self._deadlines
         if timeout_s is not None or retries is not None:
             pending._timeout_s, pending._retries = timeout_s, retries
             deadlines.restart(reply, pending)
         if deadlines.timer is None:
-            deadlines.arm(deadline)
+            deadlines.arm(self._deadline)
         return pending
+
+    def put_run(self, run: PublishRun) -> None:
+        """Send many messages for which there is room, on a window that is connected.
+
+        Raises:
+            ConnectionClosedError: the connection is closed.
+            PermissionsError: the server refuses the inbox of the acknowledgements.
+        """
+        if not self.sid:
+            self._subscribe_again()
+        count = len(run)
+        self._connection.send_run(run.frames(self._prefix, self._next + 1), count)
+        self._next += count
+        self._put_bytes += run.bytes_left
+        if self._put_bytes >= self._write_at:
+            self._write(self._put_bytes)
+        run.deadline = self.loop.time() + self._half_timeout_s
+        self._runs.add(run)
+        self._singles_max -= count
+        if self._deadlines.timer is None:
+            self._deadlines.arm(run.deadline)
+
+    def _write(self, put_bytes: int) -> None:
+        """Write now, so that the server works while we do; the window bounds what waits for the socket."""
+        self._write_at = put_bytes + _BLOCK_BYTES
+        self._connection.end_turn()
+
+    def _split_runs(self, *, is_late: bool = False, until: float | None = None) -> None:
+        """Put the messages of runs, or only of those with a deadline up to a time, among the single ones."""
+        deadline = self.loop.time() + self._half_timeout_s
+        while (due := self._runs.next_deadline()) is not None and (until is None or due <= until):
+            run = self._runs.pop()
+            assert run is not None
+            self._freed_bytes += run.bytes_left
+            self._put_bytes += run.split(self._pending, deadline, is_late=is_late)
+        self._singles_max = self.messages_max - self._runs.messages
+
+    def _split_late_runs(self, now: float) -> float | None:
+        self._split_runs(is_late=True, until=now)
+        return self._runs.next_deadline()
 
     def _subscribe_again(self) -> None:
         """Subscribe the inbox again after a connection that refused it; fails on a closed connection."""
@@ -189,11 +242,11 @@ class PublishWindow(Receiver):
         self._connection.subscribe(self)
         self._is_connected = self._connection.is_connected
 
-    async def room(self) -> None:
-        """Wait until there is room for a message."""
-        while self.is_full:
+    async def room(self, messages: int = 1) -> None:
+        """Wait until there is room for so many messages."""
+        while not self.has_room(messages):
             self._connection.end_turn()
-            await self._changed()
+            await self.changed()
 
     async def complete(self) -> None:
         """Wait until every message under way is acknowledged or given up.
@@ -202,27 +255,22 @@ class PublishWindow(Receiver):
             PublishWindowError: some were given up since the last call and nobody awaited them.
         """
         await self.settle()
-        failures, self._failures = self._failures, []
-        told = [
-            (pending.subject, pending._error)
-            for pending in failures
-            if not pending._observed and pending._error is not None
-        ]
-        if told:
-            raise PublishWindowError(told)
+        self._failures.check()
 
     async def settle(self) -> None:
         # Only what is under way now: others may go on publishing.
+        self._split_runs()
         for pending in list(self._pending.values()):
             while not pending.is_done:
-                await self._changed()
+                await self.changed()
 
     def release(self) -> None:
         """End the subscription as soon as nothing is under way: nobody can publish through this window any more."""
         self._is_released = True
         self._wake()
 
-    async def _changed(self) -> None:
+    async def changed(self) -> None:
+        """Wait until messages are acknowledged or given up."""
         waiter = self.loop.create_future()
         self._waiters.append(waiter)
         try:
@@ -236,21 +284,23 @@ class PublishWindow(Receiver):
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._is_released and not self._pending:
+        if self._is_released and not self.pending:
             self._connection.unsubscribe(self)
 
     def _wake_if_room(self) -> None:
-        if (self._waiters or self._is_released) and (not self._pending or not self.is_full):
+        if (self._waiters or self._is_released) and (not self.pending or not self.is_full):
             self._wake()
 
     # Acknowledgements
 
     def receive(self, messages: list[Message]) -> None:
         failed: list[PendingAck] = []
+        if self._runs.messages and any(not one.payload or b'"error"' in one.payload for one in messages):
+            self._split_runs()
         stored = [message for message in messages if not self._is_refused(message, failed)]
         self._acknowledge([message.raw_subject for message in stored], [message.payload for message in stored])
         if failed:
-            self._report(failed)
+            self._failures.report(failed)
         self._wake_if_room()
 
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
@@ -263,6 +313,8 @@ class PublishWindow(Receiver):
 
     def _acknowledge(self, replies: list[bytes], answers: list[bytes]) -> None:
         """Settle the messages that a stream has stored."""
+        if self._runs.messages:
+            replies, answers = self._acknowledge_runs(replies, answers)
         pop = self._pending.pop
         freed_bytes = 0
         for reply, answer in zip(replies, answers, strict=True):
@@ -275,13 +327,27 @@ class PublishWindow(Receiver):
                     _release(pending)
         self._freed_bytes += freed_bytes
 
+    def _acknowledge_runs(self, replies: list[bytes], answers: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Settle messages of runs; returns the acknowledgements of the others."""
+        runs = self._runs
+        size = runs.size
+        others = runs.acknowledge(replies)
+        self._freed_bytes += size - runs.size
+        self._singles_max = self.messages_max - runs.messages
+        if not others:
+            return [], []
+        replies = [replies[position] for position in others]
+        if not self._pending.keys() >= set(replies):
+            self._split_runs()  # Streams that share a run acknowledge it in another order.
+        return replies, [answers[position] for position in others]
+
     def _is_refused(self, message: Message, failed: list[PendingAck]) -> bool:
         """Read an answer if it may be a refusal; what is refused for good is added to `failed`."""
         if message.payload and b'"error"' not in message.payload:
             return False
         reply = message.raw_subject
         pending = self._pending.get(reply)
-        error = None if pending is None else _refusal(pending.subject, message)
+        error = None if pending is None else refusal(pending.subject, message)
         if pending is None or error is None:
             return False
         if not self._try_again(reply, error):
@@ -289,6 +355,7 @@ class PublishWindow(Receiver):
         return True
 
     def forbidden(self, subject: bytes, error: PermissionsError) -> None:
+        self._split_runs()
         self._take_out([reply for reply, pending in self._pending.items() if pending.raw_subject == subject], error)
 
     def _try_again(self, reply: bytes, error: Exception) -> bool:
@@ -328,6 +395,7 @@ class PublishWindow(Receiver):
         """Keep messages with an id, which are sent again and recognised; whether others arrived is unknown."""
         self._is_connected = False
         self._connection.forget_unsent(self._prefix)
+        self._split_runs()
         self._take_out(
             [reply for reply, pending in self._pending.items() if not pending._has_id],
             DisconnectedError("the connection was lost before the acknowledgement; the message may be stored or not"),
@@ -355,6 +423,7 @@ class PublishWindow(Receiver):
         self._denied.take(error, self._connection.reconnects)
         self._deadlines.stop()
         self._unheard.stop_search()
+        self._split_runs()
         self._take_out(
             list(self._pending), error or ConnectionClosedError("the connection was closed before the acknowledgement")
         )
@@ -363,7 +432,7 @@ class PublishWindow(Receiver):
         """Give these messages up."""
         failed = [self._give_up(reply, error) for reply in replies]
         if failed:
-            self._report(failed)
+            self._failures.report(failed)
         self._wake()
 
     def _give_up(self, reply: bytes, error: Exception) -> PendingAck:
@@ -374,34 +443,8 @@ class PublishWindow(Receiver):
         _release(pending)
         return pending
 
-    def _report(self, failed: list[PendingAck]) -> None:
-        unobserved = [pending for pending in failed if not pending._observed]
-        if not unobserved:
-            return
-        self._failures = (self._failures + unobserved)[-_FAILURES_KEPT_MAX:]
-        told = [(pending.subject, _error_of(pending)) for pending in unobserved]
-        self._connection.signal(PublishWindowError(told))
-
-
-def _error_of(pending: PendingAck) -> Exception:
-    assert pending._error is not None
-    return pending._error
-
 
 def _release(pending: PendingAck) -> None:
     waiter = pending._waiter
     if waiter is not None and not waiter.done():
         waiter.set_result(None)
-
-
-def _refusal(subject: str, message: Message) -> Exception | None:
-    """Return why the message was not stored; None if it was."""
-    if not message.payload and message.status == 503:
-        return NoRespondersError(subject)
-    try:
-        decode_pub_ack(message.payload)
-    except JetlakeError as error:
-        if isinstance(error, ApiError):
-            error.request = subject
-        return error
-    return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from jetlake.client.api.api_caller import ApiCaller
+from jetlake.client.publish.many_messages import ManyMessages
 from jetlake.client.publish.outgoing_message import OutgoingMessage, PublishOptions, outgoing_message
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_window import PublishWindow
@@ -139,6 +140,11 @@ class Publisher:
             if pending is not None:
                 return pending
             await window.room()
+
+    def many(self, publish: Callable[..., Awaitable[PendingAck]], *, has_runs: bool) -> ManyMessages:
+        """Begin a `publish_many`, whose messages with options are published by `publish`."""
+        window = self._window or self._open_window()
+        return ManyMessages(window, publish, lambda: self._connection.max_payload, has_runs=has_runs)
 
     async def complete(self, timeout: Seconds | None = None) -> None:
         """Wait until all messages of `publish_async` are acknowledged.

@@ -1,0 +1,183 @@
+"""Many messages published by one call: taken from the publisher in chunks, sent in runs, every failure named."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from jetlake.client.publish.outgoing_message import PublishOptions
+from jetlake.client.publish.pending_ack import PendingAck
+from jetlake.client.publish.publish_runs import PublishRun
+from jetlake.client.publish.publish_window import PublishWindow
+from jetlake.client.settings.wire_values import known_subject, publish_subject
+from jetlake.errors import InvalidOptionError, JetlakeError, PublishWindowError
+
+__all__ = ["ManyMessages", "ManyPublished", "MessageLike"]
+
+MessageLike = tuple[str, bytes] | tuple[str, bytes, PublishOptions]
+"""A message to publish: subject and payload, and options where it has some."""
+
+_CHUNK_MAX = 400
+_CHUNK_BYTES = 64 * 1024
+_RUN_MIN = 4
+_FAILURES_MAX = 10_000
+
+
+class ManyPublished(NamedTuple):
+    """What became of the messages of one `publish_many`: all are stored."""
+
+    messages: int
+    """How many there were."""
+    duplicates: int
+    """How many of them the stream had already, by their `msg_id`."""
+
+
+class ManyMessages:
+    """The messages of one `publish_many`.
+
+    Args:
+        window: where they go.
+        publish: publishes one message with its options, as `JetStream.publish_async`.
+        payload_bytes_max: returns the most bytes of a payload that the server takes.
+        has_runs: whether messages may go without a call of `publish` for each.
+    """
+
+    def __init__(
+        self,
+        window: PublishWindow,
+        publish: Callable[..., Awaitable[PendingAck]],
+        payload_bytes_max: Callable[[], int],
+        *,
+        has_runs: bool,
+    ) -> None:
+        self._window = window
+        self._publish = publish
+        self._payload_bytes_max = payload_bytes_max
+        self._has_runs = has_runs
+        self._taken = 0
+        self._duplicates = 0
+        self._runs: deque[PublishRun] = deque()
+        self._pendings: deque[tuple[int, PendingAck]] = deque()
+        self._failures: list[tuple[int, PendingAck]] = []
+        self._chunk_max = min(_CHUNK_MAX, window.messages_max)
+
+    def next_chunk(self, source: Iterator[MessageLike]) -> tuple[list[MessageLike], Exception | None]:
+        """Take the next messages from the publisher, and the exception that follows them, if there is one."""
+        chunk: list[MessageLike] = []
+        try:
+            chunk.extend(islice(source, self._chunk_max))
+        except Exception as error:
+            return chunk, error
+        return chunk, None
+
+    async def put(self, chunk: Sequence[MessageLike]) -> None:
+        """Publish messages behind those before them; waits while the window is full.
+
+        Raises:
+            InvalidOptionError: one is not a message; those before it are published.
+            BadSubjectError: nobody can publish to the subject of one.
+            PublishWindowError: too many have failed to go on.
+        """
+        columns = self._columns(chunk) if self._has_runs and len(chunk) >= _RUN_MIN else None
+        if columns is None:
+            await self._put_each(chunk)
+        else:
+            await self._window.room(len(chunk))
+            if self._window.is_connected:
+                run = PublishRun(*columns, self._taken)
+                self._window.put_run(run)
+                self._runs.append(run)
+                self._taken += len(chunk)
+            else:
+                await self._put_each(chunk)
+        self._collect()
+        if len(self._failures) >= _FAILURES_MAX:
+            raise self._error()
+
+    async def finish(self) -> ManyPublished:
+        """Wait until every message is acknowledged or given up.
+
+        Raises:
+            PublishWindowError: some were given up; `positions` says which.
+        """
+        while True:
+            self._collect()
+            if not self._runs and not self._pendings:
+                break
+            await self._window.changed()
+        if self._failures:
+            raise self._error()
+        return ManyPublished(self._taken, self._duplicates)
+
+    def leave(self) -> None:
+        """Leave what is under way to the window, which tells of failures that nobody has heard of."""
+        for run in self._runs:
+            run.is_observed = False
+        self._collect()
+        split = [one for run in self._runs for one in run.pendings]
+        self._window.disown([pending for _, pending in (*self._failures, *self._pendings, *split)])
+
+    def _columns(self, chunk: Sequence[MessageLike]) -> tuple[list[bytes], tuple[bytes, ...]] | None:
+        """Return subjects and payloads; None if the messages have to be looked at one by one."""
+        try:
+            subjects, payloads = zip(*chunk, strict=True)
+            raw = list(map(known_subject, subjects))
+            if None in raw:
+                raw = list(map(publish_subject, subjects))
+        except (TypeError, ValueError, JetlakeError):
+            return None
+        if set(map(type, payloads)) != {bytes}:
+            return None
+        sizes = list(map(len, payloads))
+        size = sum(sizes)
+        self._chunk_max = max(1, min(_CHUNK_MAX, self._window.messages_max, _CHUNK_BYTES * len(sizes) // (size + 1)))
+        if size > 4 * _CHUNK_BYTES or max(sizes) > self._payload_bytes_max():
+            return None
+        return raw, payloads  # type: ignore[return-value]
+
+    async def _put_each(self, chunk: Sequence[Any]) -> None:
+        for message in chunk:
+            try:
+                subject, payload, options = _parts(message)
+                pending = await self._publish(subject, payload, **options)
+            except (JetlakeError, TypeError) as error:
+                error.add_note(f"It is message {self._taken} of publish_many, counted from 0.")
+                raise
+            pending.observe()
+            self._pendings.append((self._taken, pending))
+            self._taken += 1
+
+    def _collect(self) -> None:
+        """Take note of what is done."""
+        runs = self._runs
+        while runs and runs[0].stored == len(runs[0]):
+            self._pendings += runs.popleft().pendings
+        pendings = self._pendings
+        while pendings and pendings[0][1].is_done:
+            position, pending = pendings.popleft()
+            if pending.error is not None:
+                self._failures.append((position, pending))
+            elif pending.is_duplicate:
+                self._duplicates += 1
+
+    def _error(self) -> PublishWindowError:
+        failures, self._failures = self._failures, []
+        failures.sort(key=lambda one: one[0])
+        told = [(pending.subject, pending.error) for _, pending in failures if pending.error is not None]
+        return PublishWindowError(told, [position for position, _ in failures])
+
+
+def _parts(message: Any) -> tuple[str, bytes, PublishOptions]:
+    """Return subject, payload and options of a message.
+
+    Raises:
+        InvalidOptionError: it is none.
+    """
+    if isinstance(message, (tuple, list)) and 2 <= len(message) <= 3:
+        subject, payload, *rest = message
+        options = rest[0] if rest else None
+        if isinstance(subject, str) and (options is None or isinstance(options, dict)):
+            return subject, payload, cast("PublishOptions", options or {})
+    raise InvalidOptionError(f"a message is (subject, payload) or (subject, payload, options), not {message!r:.80}")
