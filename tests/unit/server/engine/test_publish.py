@@ -1,6 +1,7 @@
 """The publish path: every check in the server's order, on a clock that stands still."""
 
 import json
+from random import Random
 
 import pytest
 
@@ -72,6 +73,70 @@ def test_a_known_id_gives_the_first_sequence_and_stores_nothing(harness):
     assert frame.payload == b'{"stream":"S","seq":1,"duplicate": true}'
     assert harness.state()["messages"] == 1
     assert harness.store("s.a", b"3", {"nats-msg-id": "x"}) == {"stream": "S", "seq": 2}
+
+
+ID_SPELLINGS = {
+    b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n": True,
+    b"NATS/1.0\r\nNats-Msg-Id:%b\r\n\r\n": True,
+    b"NATS/1.0\r\nNats-Msg-Id:  \t%b\r\n\r\n": True,
+    b"NATS/1.0\r\nA: b\r\nNats-Msg-Id: %b\r\n\r\n": True,
+    b"NATS/1.0\r\nNats-Msg-Id: %b\r\nA: b\r\n\r\n": True,
+    b"NATS/1.0\r\nX-Nats-Msg-Id: %b\r\n\r\n": False,
+}
+
+
+def test_runs_with_ids_are_answered_as_message_by_message(harness):
+    harness.create()
+    random = Random(1)
+    known, expected, found = {}, [], []
+    sequence = 0
+    for _ in range(300):
+        # Most runs have ids of one spelling, which is the quick way.
+        spellings = random.choice([sorted(ID_SPELLINGS), [next(iter(ID_SPELLINGS))]])
+        for _ in range(random.randrange(1, 9)):
+            # Number 0 is an empty id, which is none.
+            number = random.randrange(800)
+            message_id = b"%d" % number if number else b""
+            spelling = random.choice(spellings)
+            reply = b"_INBOX.x.%d" % random.choice((1, 1, number))
+            harness.publish("s.a", b"", spelling % message_id, reply=reply)
+            is_id = bool(message_id) and ID_SPELLINGS[spelling]
+            if is_id and message_id in known:
+                expected.append((reply, b'{"stream":"S","seq":%d,"duplicate": true}' % known[message_id]))
+                continue
+            sequence += 1
+            expected.append((reply, b'{"stream":"S","seq":%d}' % sequence))
+            if is_id:
+                known[message_id] = sequence
+        harness.turn()
+        found += [(frame.subject, frame.payload) for frame in harness.client.take()]
+    # Within a turn, duplicates are answered behind what is stored.
+    assert sorted(found) == sorted(expected)
+    assert harness.state()["messages"] == sequence
+
+
+def test_a_run_whose_ids_have_expired_but_are_still_in_memory_is_stored(harness):
+    stream = harness.create(duplicate_window=1_000_000_000)
+    ids = [b"%d" % number for number in range(10_000)]
+    stream.ids.remember_run({message_id: at for at, message_id in enumerate(ids, 1)}, harness.engine.clock.now_ns())
+    harness.clock.advance(3)
+    for message_id in ids[-3:]:
+        harness.publish("s.a", b"", {"Nats-Msg-Id": message_id.decode()}, reply=b"_INBOX.x.1")
+    harness.turn()
+    assert len(stream.ids.window) > 3
+    assert [frame.payload for frame in harness.client.take()] == [b'{"stream":"S","seq":%d}' % at for at in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("reply", [b"_INBOX.x.1", b"lone"])
+def test_messages_with_one_reply_are_acknowledged_each(harness, reply):
+    harness.create()
+    harness.account.subscribe(b"lone", b"2", harness.client)
+    for _ in range(12):
+        harness.publish("s.a", b"", reply=reply)
+    harness.turn()
+    frames = harness.client.take()
+    assert [frame.payload for frame in frames] == [b'{"stream":"S","seq":%d}' % sequence for sequence in range(1, 13)]
+    assert {frame.subject for frame in frames} == {reply}
 
 
 def test_an_id_is_free_again_after_the_window(harness):

@@ -369,6 +369,8 @@ class Account(Routing):
 
         As with `answer`, consecutive acknowledgements to one inbox are sent as one piece.
         """
+        if replies[0] == replies[-1] and self._acknowledge_one(replies, text, first_sequence):
+            return
         frames: list[bytes] = []
         append = frames.append
         taker: Subscription | None = None
@@ -395,6 +397,19 @@ class Account(Routing):
                 self.publish(reply, b"", b"", b"%b%d}" % (text, sequence))
         if taker is not None and frames:
             _send_frames(taker, frames, len(frames) * (len(text) + digits + 1))
+
+    def _acknowledge_one(self, replies: list[bytes], text: bytes, first_sequence: int) -> bool:
+        """Acknowledge messages that share one reply, in one piece; False when they do not, or it is no plain inbox."""
+        reply = replies[0]
+        taker = self._inbox(reply.rpartition(b".")[0])
+        after = first_sequence + len(replies)
+        size = len(b"%b%d}" % (text, first_sequence))
+        if taker is None or len(b"%b%d}" % (text, after - 1)) != size or replies.count(reply) != len(replies):
+            return False
+        start = b"MSG %b %b %d\r\n%b" % (reply, taker.sid, size, text)
+        frames = [b"%b%d}\r\n" % (start, sequence) for sequence in range(first_sequence, after)]
+        _send_frames(taker, frames, len(frames) * size)
+        return True
 
     def _inbox(self, prefix: bytes) -> Subscription | None:
         """Return the one plain subscription on all of `prefix.<token>`; None when there is other interest."""

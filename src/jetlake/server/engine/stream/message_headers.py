@@ -15,6 +15,7 @@ __all__ = [
     "has_only_id",
     "read_control_headers",
     "read_id",
+    "read_lone_id",
 ]
 
 MSG_ID = b"Nats-Msg-Id"
@@ -27,6 +28,8 @@ INCREMENT = b"Nats-Incr"
 ROLLUP = b"Nats-Rollup"
 SOURCE = b"Nats-Stream-Source"
 _ID_LINE = b"\r\nNats-Msg-Id:"
+_LONE_ID = b"NATS/1.0\r\nNats-Msg-Id: "
+_LONE_ID_SIZE = len(_LONE_ID)
 
 
 def read_control_headers(header: bytes) -> dict[bytes, bytes]:
@@ -55,3 +58,14 @@ def read_id(header: bytes) -> bytes:
         return b""
     start += len(_ID_LINE)
     return header[start : header.find(b"\r\n", start)].lstrip(b" \t")
+
+
+def read_lone_id(header: bytes) -> bytes:
+    """Return the message id of a header that holds nothing else, as clients spell it; empty bytes for any other."""
+    if (
+        header.startswith(_LONE_ID)
+        and header.find(b"\r\n", _LONE_ID_SIZE) == len(header) - 4
+        and header[_LONE_ID_SIZE] > 32  # no blank, and no line's end
+    ):
+        return header[_LONE_ID_SIZE:-4]
+    return b""

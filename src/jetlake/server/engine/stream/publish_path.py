@@ -30,7 +30,14 @@ from jetlake.server.engine.stream.counters import TOTAL, count, keep_sources
 from jetlake.server.engine.stream.group_admission import GroupAdmission
 from jetlake.server.engine.stream.ids.message_ids import MessageIds
 from jetlake.server.engine.stream.limits import Limits
-from jetlake.server.engine.stream.message_headers import MSG_ID, ROLLUP, has_only_id, read_control_headers, read_id
+from jetlake.server.engine.stream.message_headers import (
+    MSG_ID,
+    ROLLUP,
+    has_only_id,
+    read_control_headers,
+    read_id,
+    read_lone_id,
+)
 from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.retention import Retention
 from jetlake.store.interface import Incoming, MessageStore
@@ -105,6 +112,7 @@ class PublishPath:
         )
         self._release = release
         self._received: list[Incoming] = []  # The second field of each is its reply.
+        self._lone_ids: list[bytes] = []  # Of the received messages whose header is a message id and nothing else.
         self._has_ids = False  # A received message has a message id.
         self._has_control = False  # A received message has other control headers, or is too large.
         self._has_fast = False  # A received message belongs to a fast batch.
@@ -149,7 +157,12 @@ class PublishPath:
         if reply[-4:] == SUFFIX:
             self._has_fast = True
         if header:
-            if header[8:9] == b" " or len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
+            if len(header) > HEADER_BYTES_MAX or len(header) + len(payload) > self._largest:
+                self._has_control = True
+            elif message_id := read_lone_id(header):
+                self._lone_ids.append(message_id)
+                self._has_ids = True
+            elif header[8:9] == b" ":
                 self._has_control = True
             elif header.find(b"\r\nNats-") >= 0:  # half the price of `in`
                 if has_only_id(header):
@@ -163,6 +176,7 @@ class PublishPath:
     def store_received(self, now_ns: int) -> None:
         """Store all messages received so far as one batch, acknowledged when the batch is durable."""
         received, self._received = self._received, []
+        lone_ids, self._lone_ids = self._lone_ids, []
         has_control, self._has_control = self._has_control, False
         has_ids, self._has_ids = self._has_ids, False
         has_fast, self._has_fast = self._has_fast, False
@@ -192,7 +206,9 @@ class PublishPath:
                     self._store_run(run, now_ns, batch)
                     self._ids.last = b""
             elif has_ids:
-                self._store_run_with_ids(received, now_ns, batch)
+                all_lone = len(lone_ids) == len(received)
+                ids = lone_ids if all_lone else [read_id(message[2]) for message in received]
+                self._store_run_with_ids(received, ids, now_ns, batch)
             else:
                 self._store_run(received, now_ns, batch)
                 self._ids.last = b""
@@ -252,18 +268,37 @@ class PublishPath:
             batch.subjects = [message[0] for message in received]
             self._schedules.stored_plain(batch.subjects)
 
-    def _store_run_with_ids(self, received: list[Incoming], now_ns: int, batch: Batch) -> None:
-        """Store a run of messages of which some have ids; duplicates are acknowledged as such."""
+    def _store_run_with_ids(
+        self, received: list[Incoming], message_ids: list[bytes], now_ns: int, batch: Batch
+    ) -> None:
+        """Store a run of messages of which some have ids; duplicates are acknowledged as such.
+
+        Args:
+            message_ids: of each message; empty for a message without one.
+        """
         ids = self._ids
         ids.expect()
-        find = ids.window.finder(now_ns)
-        counts = ids.window.window_ns > 0
+        first = self._store.last_sequence + 1
+        sequences = dict(zip(message_ids, range(first, first + len(received)), strict=True))
+        if not ids.window.window_ns:
+            sequences = {}
+        elif len(sequences) < len(received) or b"" in sequences or ids.window.may_have_any(sequences, now_ns):
+            received, sequences = self._without_duplicates(received, message_ids, now_ns, batch)
+        if received:
+            self._store_run(received, now_ns, batch)
+            ids.last = read_id(received[-1][2])
+            ids.remember_run(sequences, now_ns)
+
+    def _without_duplicates(
+        self, received: list[Incoming], message_ids: list[bytes], now_ns: int, batch: Batch
+    ) -> tuple[list[Incoming], dict[bytes, int]]:
+        """Return the messages that are to be stored, and the sequences that their ids get."""
+        find = self._ids.window.finder(now_ns)
         fresh: list[Incoming] = []
         sequences: dict[bytes, int] = {}
         last_before = self._store.last_sequence
-        for message in received:
-            message_id = read_id(message[2])
-            if message_id and counts:
+        for message, message_id in zip(received, message_ids, strict=True):
+            if message_id:
                 sequence = find(message_id) or sequences.get(message_id)
                 if sequence:
                     if message[1]:
@@ -271,10 +306,7 @@ class PublishPath:
                     continue
                 sequences[message_id] = last_before + len(fresh) + 1
             fresh.append(message)
-        if fresh:
-            self._store_run(fresh, now_ns, batch)
-            ids.last = read_id(fresh[-1][2])
-            ids.remember_run(sequences, now_ns)
+        return fresh, sequences
 
     def _are_wanted(self, received: list[Incoming]) -> bool:
         """Return whether each message has an interested consumer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from jetlake.server.engine.stream.ids.id_table import IdTable
 
@@ -79,6 +79,11 @@ class Deduplication:
             return get
         expired_sequence = self._expired_sequence
         return lambda message_id: sequence if (sequence := get(message_id)) > expired_sequence else 0
+
+    def may_have_any(self, message_ids: Collection[bytes], now_ns: int) -> bool:
+        """Return whether one of these ids may have been seen within the window; `find` knows."""
+        self.forget_expired(now_ns)
+        return self._table.has_any(message_ids)
 
     def remember(self, message_id: bytes, sequence: int, now_ns: int) -> None:
         """Remember the id of a stored message; its window starts, also that of an id which is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = ["IdTable"]
 
@@ -30,19 +30,25 @@ class IdTable:
         parts, mask = self._parts, self._mask
         return lambda message_id: parts[hash(message_id) & mask].get(message_id, 0)
 
+    def has_any(self, message_ids: Collection[bytes]) -> bool:
+        """Return whether one of these ids is known."""
+        return any(map(dict.get, self._parts_of(message_ids), message_ids))
+
     def update(self, sequences: Mapping[bytes, int]) -> None:
         """Set the sequences of ids."""
-        parts, mask = self._parts, self._mask
-        if not mask:
-            small = parts[0]
+        if not self._mask:
+            small = self._parts[0]
             small.update(sequences)
             if len(small) > _SMALL_TABLE_IDS:
                 self._parts, self._mask = [{} for _ in range(_PARTS)], _PARTS - 1
                 self.update(small)
             return
-        of_ids = map(parts.__getitem__, map(mask.__and__, map(hash, sequences)))
-        for part, message_id, sequence in zip(of_ids, sequences, sequences.values(), strict=True):
+        for part, message_id, sequence in zip(self._parts_of(sequences), sequences, sequences.values(), strict=True):
             part[message_id] = sequence
+
+    def _parts_of(self, message_ids: Iterable[bytes]) -> Iterator[dict[bytes, int]]:
+        """Return the dict of each id."""
+        return map(self._parts.__getitem__, map(self._mask.__and__, map(hash, message_ids)))
 
     def discard(self, message_id: bytes, sequence: int) -> None:
         """Remove an id, unless its sequence is another one by now."""

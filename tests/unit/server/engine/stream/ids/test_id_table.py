@@ -20,6 +20,8 @@ def test_it_agrees_with_a_dict(steps):
                 model.pop(message_id, None)
     get = table.getter()
     assert len(table) == len(model)
+    assert table.has_any([b"x", *map(b"%d".__mod__, range(13_000))]) == bool(model)
+    assert not table.has_any([b"x", b"y"])
     assert all(get(b"%d" % number) == model.get(b"%d" % number, 0) for number in range(0, 13_000, 7))
 
 
