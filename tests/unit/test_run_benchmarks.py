@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import time
 from pathlib import Path
@@ -22,6 +24,16 @@ child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]
 pathlib.Path(__file__).with_name("child").write_text(str(child.pid))
 child.wait()
 """
+
+
+@pytest.mark.parametrize("path", sorted(_PATH.parents[1].glob("benchmarks/*.py")), ids=lambda path: path.stem)
+def test_the_names_that_a_benchmark_imports_are_there(path):
+    """They are imported only when a benchmark runs, some of them in the midst of it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "jetlake":
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name), f"{node.module} has no {name.name}"
 
 
 def is_alive(pid):
