@@ -162,6 +162,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
     monkeypatch.setattr("jetlake.store.log.filing._ROWS_PER_STEP", 5)
     monkeypatch.setattr("jetlake.store.log.filing._SORTED_AT_ONCE", 6)
+    monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
+    monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.steps._RUN", 2)
     monkeypatch.setattr("jetlake.store.steps._RUN_MAX", 4)
 
@@ -183,7 +185,8 @@ def test_a_half_filed_segment_answers_as_a_whole_one(seed: int) -> None:
         world.check()
         if not world.random.randrange(12):
             world.reopen()
-            world.check()
+            if world.random.randrange(2):
+                world.check()
     assert world.half_filed or world.names == 3
 
 

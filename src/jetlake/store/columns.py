@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Iterator
+from contextlib import suppress
 
-__all__ = ["column_bytes", "read_column"]
+__all__ = ["column_bytes", "places_of", "read_column"]
 
 _SWAPPED = sys.byteorder == "big"
 
@@ -25,3 +27,12 @@ def read_column(code: str, data: bytes | memoryview) -> array[int]:
     if _SWAPPED:
         column.byteswap()
     return column
+
+
+def places_of(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
+    """Yield the places of a value in a column: most columns have few."""
+    place = -1
+    with suppress(ValueError):
+        while True:
+            place = column.index(value, place + 1, end)  # type: ignore[arg-type]
+            yield place

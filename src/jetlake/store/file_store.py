@@ -288,7 +288,7 @@ class FileStore(IndexedStore[Segment]):
         if self.failure is not None or self._closed:
             return False
         self.flush()
-        if self._index_file.go_on():
+        if self._index_file.go_on() or self._index.subjects.numbers.unpack_step():
             return True
         if self._filing.go_on():
             return True
@@ -332,7 +332,7 @@ class FileStore(IndexedStore[Segment]):
         snapshot.segments = [segment for segment in self._index.blocks if segment.size]
         subjects = self._index.subjects
         subjects.finish_filing()
-        snapshot.names = subjects.names
+        snapshot.names = subjects.numbers.names
         snapshot.filed_end, snapshot.dead_high = subjects.filed.end, subjects.filed.dead_high
         snapshot.totals = [subjects.filed.counts, subjects.filed.filed, subjects.filed.lows, subjects.filed.highs]
         return snapshot
@@ -351,7 +351,7 @@ class FileStore(IndexedStore[Segment]):
                 self.flush()
                 self.sync()
                 if self._index.is_counted:
-                    self._index_file.write(self._snapshot(), self._log.durability.flushed)
+                    self._index_file.write(self._snapshot, self._log.durability.flushed)
                 self._log.cut_zeros()
         finally:
             self._close_files()

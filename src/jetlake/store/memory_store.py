@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 
 from jetlake.errors import StoreError
@@ -50,11 +50,11 @@ class _MemoryBlock(Block):
         if self.is_full and 0 < self.live_count < len(self.live) // 4:
             self.drop_dead_rows()
 
-    def load(self, row: int, names: list[bytes]) -> StoredMessage:
+    def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
         return StoredMessage(
             self.sequence_of(row),
             self.times[row],
-            names[self.subject_ids[row]],
+            name_of(self.subject_ids[row]),
             self.headers[row],
             self.payloads[row],
         )
@@ -75,7 +75,7 @@ class _MemoryBlock(Block):
         ]
 
     def load_rows(self, rows: list[int], max_bytes: int, names: list[bytes]) -> list[StoredMessage]:
-        return [self.load(row, names) for row in self.fitting(rows, max_bytes)]
+        return [self.load(row, names.__getitem__) for row in self.fitting(rows, max_bytes)]
 
 
 class _MemoryLog:

@@ -118,10 +118,10 @@ def test_filters_do_not_hold_on_to_subjects_that_are_gone() -> None:
     for round_ in range(20_000):
         number = index.append(b"a.%d" % round_, round_ + 1)
         if round_ % 1000 == 0:
-            assert len(index.matches.passing(wild)) == 1
+            assert len(index.numbers.matches.passing(wild)) == 1
         index.remove(number, round_ + 1)
-    assert len(index.matches.passing(wild)) == 0
-    assert len(index.names) == 1, "numbers are used again"
+    assert len(index.numbers.matches.passing(wild)) == 0
+    assert len(index.numbers.names) == 1, "numbers are used again"
 
 
 # Filters

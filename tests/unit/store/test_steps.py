@@ -37,7 +37,7 @@ def test_a_filter_that_is_prepared_while_subjects_come_and_go():
     def change(number):
         subject = b"%b.%d" % (random.choice([b"a", b"b"]), number)
         if subject in sequences:
-            index.remove(index.ids[subject], sequences.pop(subject))
+            index.remove(index.numbers.ids[subject], sequences.pop(subject))
         else:
             sequences[subject] = len(sequences) + 1_000_000 + number
             index.add(subject, sequences[subject])
@@ -47,13 +47,13 @@ def test_a_filter_that_is_prepared_while_subjects_come_and_go():
     subject_filter = SubjectFilter((b"a.*",))
     for round_ in range(3):
         steps = 0
-        for _ in index.matches.prepare(subject_filter):
+        for _ in index.numbers.matches.prepare(subject_filter):
             steps += 1
             for _ in range(50):
                 change(random.randrange(12_000))
         assert bool(steps) == (round_ == 0), "what is known need not be looked for again"
-        wanted = {index.ids[subject] for subject in sequences if subject.startswith(b"a.")}
-        assert set(index.matches.passing(subject_filter)) == wanted
+        wanted = {index.numbers.ids[subject] for subject in sequences if subject.startswith(b"a.")}
+        assert set(index.numbers.matches.passing(subject_filter)) == wanted
 
 
 def test_a_purge_in_steps_removes_what_was_there_and_nothing_else():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import compress
 
 import msgspec
@@ -202,8 +203,12 @@ class Block(ABC):
         """Release what the rows between two hold, which have died."""
 
     @abstractmethod
-    def load(self, row: int, names: list[bytes]) -> StoredMessage:
-        """Return the message of a living row."""
+    def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
+        """Return the message of a living row.
+
+        Args:
+            name_of: gives the subject of a number, where the message does not tell it.
+        """
 
     @abstractmethod
     def load_run(self, start: int, end: int, max_bytes: int, names: list[bytes]) -> list[StoredMessage]:

@@ -239,15 +239,15 @@ class Index(Generic[BlockType]):
     def prepare(self, subject_filter: SubjectFilter | None) -> Steps[None]:
         """Find in steps which subjects pass a filter, so that questions with that filter are quick."""
         if subject_filter is not None:
-            yield from self.subjects.matches.prepare(subject_filter)
+            yield from self.subjects.numbers.matches.prepare(subject_filter)
 
     def last_sequence_for(self, pattern: bytes) -> int:
         """Return the sequence of the newest message whose subject the pattern covers; 0 when there is none."""
         subjects = self.subjects
-        number = subjects.ids.get(pattern)
+        number = subjects.numbers.ids.get(pattern)
         if number is not None and not has_wildcards(pattern):
             return subjects.last(number)
-        return max(map(subjects.last, subjects.matches.covered(pattern)), default=0)
+        return max(map(subjects.last, subjects.numbers.matches.covered(pattern)), default=0)
 
     def last_per_subject(
         self, subject_filter: SubjectFilter | None = None, up_to_sequence: int | None = None
@@ -262,9 +262,10 @@ class Index(Generic[BlockType]):
         yield from self.prepare(subject_filter)
         subjects = self.subjects
         last = self.last_sequence if up_to_sequence is None else min(up_to_sequence, self.last_sequence)
-        numbers = subjects.ids.values() if subject_filter is None else subjects.matches.passing(subject_filter)
+        matches = subjects.numbers.matches
+        numbers = range(len(subjects.tails)) if subject_filter is None else list(matches.passing(subject_filter))
         found: list[int] = []
-        for group in in_groups(list(numbers), _GROUP):
+        for group in in_groups(numbers, _GROUP):
             for number in group:
                 sequence = subjects.last(number) if subjects.has(number) else 0
                 if sequence > last:
@@ -282,15 +283,15 @@ class Index(Generic[BlockType]):
         """Return the subjects that the pattern covers, sorted."""
         names: list[bytes]
         if pattern is None or pattern == b">":
-            names = list(self.subjects.ids)
+            names = list(self.subjects.numbers.ids)
         else:
             yield from self.prepare(SubjectFilter((pattern,)))
-            names = [self.subjects.names[number] for number in self.subjects.matches.covered(pattern)]
+            names = [self.subjects.numbers.names[number] for number in self.subjects.numbers.matches.covered(pattern)]
         return (yield from sort_in_steps(names))
 
     def count_on(self, subject: bytes) -> int:
         """Return how many messages one subject has."""
-        number = self.subjects.ids.get(subject)
+        number = self.subjects.numbers.ids.get(subject)
         return self.subjects.count(number) if number is not None else 0
 
     def count(self, first_sequence: int, subject_filter: SubjectFilter | None = None) -> int:
@@ -299,8 +300,8 @@ class Index(Generic[BlockType]):
             return 0
         subjects = self.subjects
         if subject_filter is not None:
-            passing = subjects.matches.passing(subject_filter)
-            if len(passing) < len(subjects.ids):
+            passing = subjects.numbers.matches.passing(subject_filter)
+            if len(passing) < len(subjects.numbers.ids):
                 if first_sequence <= self.first_sequence:
                     return sum(map(subjects.count, passing))
                 return sum(subjects.count_from(number, first_sequence) for number in passing)
@@ -327,14 +328,14 @@ class Index(Generic[BlockType]):
     def kill(self, block: BlockType, row: int, sequence: int) -> None:
         """Take one living message out."""
         try:
-            size, number = block.size_and_subject(row, self.subjects.ids)
+            size, number = block.size_and_subject(row, self.subjects.numbers.ids)
         except StoreError:
             self._kill_unread(block, row)
             return
         if not block.live[row]:
             # The columns had to be read anew, and the message turned out to be lost.
             return
-        subject = self.subjects.names[number]
+        subject = self.subjects.numbers.names[number]
         block.live[row] = 0
         block.live_count -= 1
         block.live_bytes -= size

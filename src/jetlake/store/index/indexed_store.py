@@ -99,4 +99,4 @@ class IndexedStore(Generic[BlockType]):
 
     @property
     def subject_count(self) -> int:
-        return len(self._index.subjects.ids)
+        return len(self._index.subjects)

@@ -42,7 +42,7 @@ class MessageReader(Generic[BlockType]):
         if found is None:
             return None
         self._prepare(found[0])
-        return found[0].load(found[1], self._index.subjects.names)
+        return found[0].load(found[1], self._index.subjects.numbers.name_of)
 
     def read(
         self,
@@ -62,8 +62,8 @@ class MessageReader(Generic[BlockType]):
             return Run([], max(first_sequence, end + 1))
         if subject_filter is None:
             return self._read_all(start, end, max_messages, max_bytes)
-        passing = index.subjects.matches.passing(subject_filter)
-        if len(passing) == len(index.subjects.ids):
+        passing = index.subjects.numbers.matches.passing(subject_filter)
+        if len(passing) == len(index.subjects.numbers.ids):
             return self._read_all(start, end, max_messages, max_bytes)
         if len(passing) > 1:
             return self._read_several(passing, start, end, max_messages, max_bytes)
@@ -74,7 +74,7 @@ class MessageReader(Generic[BlockType]):
     def _read_all(self, start: int, end: int, max_messages: int, max_bytes: int) -> Run:
         messages: list[StoredMessage] = []
         index = self._index
-        names, blocks = index.subjects.names, index.blocks
+        names, blocks = index.subjects.numbers.names, index.blocks
         # Most runs are read from the newest block.
         place = len(blocks) - 1 if start >= index.starts[-1] else index.block_index(start)
         while place < len(blocks):
@@ -113,7 +113,7 @@ class MessageReader(Generic[BlockType]):
             return Run(messages, messages[-1].sequence + 1)
         if sequences and not messages:
             # What was found turned out to be lost.
-            literal = SubjectFilter((self._index.subjects.names[number],))
+            literal = SubjectFilter((self._index.subjects.numbers.names[number],))
             return self.read(start, literal, max_messages, max_bytes, end)
         return Run(messages, end + 1)
 
@@ -124,7 +124,7 @@ class MessageReader(Generic[BlockType]):
             message = self.get(sequences[0])
             return [message] if message is not None else [], False
         index = self._index
-        names = index.subjects.names
+        names = index.subjects.numbers.names
         place = 0
         while place < len(sequences):
             at = index.block_index(sequences[place])
@@ -187,7 +187,7 @@ class MessageReader(Generic[BlockType]):
                 continue
             patience = patience_rows
             wanted = rows[: max_messages - len(messages)]
-            got = block.load_rows(wanted, max_bytes, index.subjects.names)
+            got = block.load_rows(wanted, max_bytes, index.subjects.numbers.names)
             messages += got
             start = got[-1].sequence + 1
             if len(got) < len(wanted) or len(messages) >= max_messages:

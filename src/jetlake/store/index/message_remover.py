@@ -199,7 +199,7 @@ class MessageRemover(Generic[BlockType]):
         is_counted = self._index.is_counted
         numbers: Iterable[int]
         if limit != self._enforced_per_subject:
-            numbers = subjects.ids.values()
+            numbers = range(len(subjects.tails))  # one that is free has no message
         else:
             numbers = self._index.subjects_above(self._enforced_sequence)
         over: list[int] = []
@@ -221,8 +221,8 @@ class MessageRemover(Generic[BlockType]):
     ) -> Steps[int]:
         """Remove the messages below a sequence that pass the filter; from `end` on there was nothing at the start."""
         subjects = self._index.subjects
-        yield from subjects.matches.prepare(subject_filter)
-        numbers = set(subjects.matches.passing(subject_filter))
+        yield from subjects.numbers.matches.prepare(subject_filter)
+        numbers = set(subjects.numbers.matches.passing(subject_filter))
         if keep:
             below = min(below, (yield from self._oldest_kept(numbers, end, keep)))
         count = 0

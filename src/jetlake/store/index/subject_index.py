@@ -5,13 +5,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
+from jetlake.store.columns import places_of
 from jetlake.store.index.block import Block
 from jetlake.store.index.filed_subjects import FiledSubjects
+from jetlake.store.index.packed_names import PackedNames
 from jetlake.store.index.postings import Postings
 from jetlake.store.index.sequence_list import CHUNK, SequenceList
-from jetlake.store.index.subject_matches import SubjectMatches
+from jetlake.store.index.subject_numbers import SubjectNumbers
 
 __all__ = ["SubjectIndex"]
 
@@ -21,57 +22,44 @@ _FILED_AT_ONCE = 4096
 class SubjectIndex:
     """Subjects by number and the ascending sequences of each.
 
-    A subject has a number while it has messages; numbers are used again. The newest sequences of a subject are its
-    tail: one bare number for a single message, else an array of at most `CHUNK`; what came before is in `older`.
-    Sequences of filed blocks are in neither: `filed` tells of them. A subject that has only such has 0 for a tail.
+    The newest sequences of a subject are its tail: one bare number for a single message, else an array of at most
+    `CHUNK`; what came before is in `older`. Sequences of filed blocks are in neither: `filed` tells of them. A subject
+    that has only such has 0 for a tail.
 
     Attributes:
-        ids: the number of each subject.
-        names: the subject of each number; b"" for one that is free.
+        numbers: which number each subject has.
         tails: the newest sequences of each number.
         older: the sequences before the tail, for subjects with many.
         filed: the sequences in filed blocks.
-        matches: which subjects pass a filter.
     """
 
     __slots__ = (
         "_filing",
-        "_free",
         "filed",
-        "ids",
-        "matches",
-        "names",
+        "numbers",
         "older",
         "tails",
     )
 
     def __init__(self) -> None:
-        self.ids: dict[bytes, int] = {}
-        self.names: list[bytes] = []
+        self.numbers = SubjectNumbers()
         self.tails: list[int | array[int]] = []
         self.older: dict[int, SequenceList] = {}
         self.filed = FiledSubjects()
-        self._free: list[int] = []
-        self.matches = SubjectMatches(self.ids, self.names)
         self._filing: Iterator[None] | None = None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.numbers)
 
     # Changes
 
     def add(self, subject: bytes, sequence: int) -> int:
         """Give a new subject its number and first sequence."""
-        if self._free:
-            number = self._free.pop()
-            self.names[number] = subject
-            self.tails[number] = sequence
-        else:
-            number = len(self.names)
-            self.names.append(subject)
+        number = self.numbers.add(subject)
+        if number == len(self.tails):
             self.tails.append(sequence)
-        self.ids[subject] = number
-        self.matches.note(number)
+        else:
+            self.tails[number] = sequence
         return number
 
     def grow(self, number: int, sequence: int) -> None:
@@ -87,7 +75,7 @@ class SubjectIndex:
 
     def append(self, subject: bytes, sequence: int) -> int:
         """Append a sequence to a subject, new or not; the subject's number."""
-        number = self.ids.get(subject)
+        number = self.numbers.ids.get(subject)
         if number is None:
             return self.add(subject, sequence)
         tail = self.tails[number]
@@ -99,7 +87,7 @@ class SubjectIndex:
 
     def append_run(self, subjects: Sequence[bytes], sequences: Iterable[int]) -> list[int]:
         """Append a sequence to each of these subjects, as `append` does; the subjects' numbers."""
-        find = self.ids.get
+        find = self.numbers.ids.get
         tails = self.tails
         numbers: list[int] = []
         add_number = numbers.append
@@ -178,14 +166,11 @@ class SubjectIndex:
 
     def clear(self) -> None:
         """Forget all subjects."""
-        self.ids.clear()
-        self.names.clear()
+        self.numbers.clear()
         self.tails.clear()
         self.older.clear()
         self.filed.clear()
-        self._free.clear()
         self._filing = None
-        self.matches.forget()
 
     def _settle(self, number: int, tail: array[int]) -> None:
         """Give a tail that lost sequences its proper form."""
@@ -204,12 +189,8 @@ class SubjectIndex:
     def _release_unused(self, number: int) -> None:
         """Release a number whose tail is empty, unless filed blocks have messages of the subject."""
         self.tails[number] = 0
-        if self.filed.count(number) or not self.names[number]:
-            return
-        del self.ids[self.names[number]]
-        self.names[number] = b""
-        self._free.append(number)
-        self.matches.note(~number)
+        if not self.filed.count(number) and self.numbers.is_used(number):
+            self.numbers.release(number)
 
     # Filing
 
@@ -241,9 +222,9 @@ class SubjectIndex:
             if len(sequences) > before:
                 add_number(number)
                 add_count(len(sequences) - before)
-        self.filed.make_room(len(self.names))
+        self.filed.make_room(len(self.tails))
         earlier = array("Q", map(self.filed.filed.__getitem__, present))
-        return Postings(present, counts, sequences, earlier), [self.names[number] for number in present]
+        return Postings(present, counts, sequences, earlier), list(map(self.numbers.names.__getitem__, present))
 
     def begin_filing(self, block: Block, postings: Postings, end: int) -> None:
         """Begin to let sequences below `end` be found by the block's postings, subject by subject.
@@ -301,17 +282,14 @@ class SubjectIndex:
 
     # Recovery
 
-    def adopt_names(self, names: list[bytes]) -> None:
-        """Take over the names by number that were written down; b"" is free."""
-        self.names.extend(names)
-        self.tails.extend([0] * len(names))
-        self.ids.update(zip(names, range(len(names)), strict=True))
-        self.ids.pop(b"", None)
-        self.matches.forget()
+    def adopt_names(self, names: PackedNames) -> None:
+        """Take over the names by number that were written down."""
+        self.numbers.adopt(names)
+        self.tails = [0] * len(names)
 
     def number_of(self, subject: bytes) -> int:
         """Return the number of a subject, which gets one when it has none."""
-        number = self.ids.get(subject)
+        number = self.numbers.ids.get(subject)
         return self.add(subject, 0) if number is None else number
 
     def claim(self, numbers: Sequence[int], subjects: list[bytes]) -> bool:
@@ -320,18 +298,9 @@ class SubjectIndex:
         Args:
             numbers: ascending.
         """
-        names, ids = self.names, self.ids
-        if numbers and (missing := numbers[-1] + 1 - len(names)) > 0:
-            names.extend([b""] * missing)
-            self.tails.extend([0] * missing)
-        for number, subject in zip(numbers, subjects, strict=True):
-            name = names[number]
-            if name != subject:
-                if name or subject in ids:
-                    return False
-                names[number] = subject
-                ids[subject] = number
-        return True
+        is_theirs = self.numbers.claim(numbers, subjects)
+        self.tails += [0] * (len(self.numbers.names) - len(self.tails))
+        return is_theirs
 
     def append_rows(self, rows: Iterable[tuple[int, int]]) -> None:
         """Append sequences of subjects that have a number, each as (number, sequence)."""
@@ -345,17 +314,17 @@ class SubjectIndex:
 
     def release_unused(self) -> None:
         """Release every number whose subject has no message, and find those that are free."""
-        self.filed.make_room(len(self.names))
-        for number in _places(self.filed.counts, 0, len(self.names)):
+        self.filed.make_room(len(self.tails))
+        for number in places_of(self.filed.counts, 0, len(self.tails)):
             if not self.tails[number]:
                 self._release_unused(number)
-        self._free = list(_places(self.names, b"", len(self.names)))
+        self.numbers.find_free()
 
     # Questions about one subject
 
     def has(self, number: int) -> bool:
         """Return whether a number that was asked for earlier still stands for a subject."""
-        return number < len(self.names) and bool(self.names[number])
+        return self.numbers.is_used(number)
 
     def first(self, number: int) -> int:
         """Return the oldest sequence of a subject."""
@@ -449,12 +418,3 @@ class SubjectIndex:
     def sequences(self, number: int) -> Iterator[int]:
         """Yield all sequences of a subject, ascending."""
         yield from self.from_(number, 0, self.count(number))
-
-
-def _places(column: array[int] | list[bytes], value: object, end: int) -> Iterator[int]:
-    """Yield the places of a value in a column: most columns have few."""
-    place = -1
-    with suppress(ValueError):
-        while True:
-            place = column.index(value, place + 1, end)  # type: ignore[arg-type]
-            yield place

@@ -156,7 +156,7 @@ class Filing:
             if not segment.is_damaged and not self._is_held_back(segment):
                 self._without_piece.remove(segment)
                 postings = Block.postings(segment)
-                names = Names(map(self._index.subjects.names.__getitem__, postings.numbers))
+                names = Names(map(self._index.subjects.numbers.names.__getitem__, postings.numbers))
                 if not self._write(segment, finish(pack_in_steps(segment, postings, names))):
                     self._without_piece.append(segment)
                 return True
@@ -297,7 +297,7 @@ class Filing:
         Raises:
             StoreError: the disk does not give the segment back.
         """
-        find = self._index.subjects.ids.get
+        find = self._index.subjects.numbers.ids.get
         try:
             self._log.use((segment,))
             lost = read_rows(segment, lambda subject: find(subject, 0))

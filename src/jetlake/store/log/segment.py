@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import compress
 from pathlib import Path
@@ -377,7 +378,7 @@ class Segment(Block):
                     return record_size(message.subject, message.header, message.payload), number
         return self.sizes[row], self.subject_ids[row]
 
-    def load(self, row: int, names: list[bytes]) -> StoredMessage:
+    def load(self, row: int, name_of: Callable[[int], bytes]) -> StoredMessage:
         message = self._peek(row) or self._load_at(self.offsets[row], self.sizes[row])
         if message is None or message.sequence != self.sequence_of(row):
             raise DamagedSegmentError(self)
@@ -473,10 +474,10 @@ def _load_before_fault(
     segment: Segment, sequences: range | array[int] | list[int], names: list[bytes]
 ) -> list[StoredMessage]:
     """Give the messages up to the first that the disk does not give back; that one raises when it is asked for."""
-    messages = [segment.load(segment.row_of(sequences[0]), names)]
+    messages = [segment.load(segment.row_of(sequences[0]), names.__getitem__)]
     for sequence in sequences[1:]:
         try:
-            messages.append(segment.load(segment.row_of(sequence), names))
+            messages.append(segment.load(segment.row_of(sequence), names.__getitem__))
         except OSError:
             break
     return messages

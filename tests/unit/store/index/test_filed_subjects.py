@@ -78,7 +78,7 @@ def test_every_question_is_answered_as_by_a_list(seed: int, without_counts: tupl
     index.filed.begin_recount()
     while index.filed.is_recounting:
         index.recount_step()
-    assert sum(map(index.count, index.ids.values())) == len(subjects)
+    assert sum(map(index.count, index.numbers.ids.values())) == len(subjects)
 
 
 def test_running_counts_go_on_from_a_blocks_own() -> None:

@@ -35,7 +35,7 @@ class RecoveredSubjects:
 
     def __init__(self, disk: Disk, snapshot: IndexSnapshot, *, counters_hold: bool) -> None:
         self.index = SubjectIndex()
-        self.index.adopt_names(snapshot.names)
+        self.index.adopt_names(snapshot.packed_names)
         self.missing: list[Range] = []
         self._disk = disk
         self._counted: set[Segment] = set()

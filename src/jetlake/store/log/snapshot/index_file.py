@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from jetlake.store.files.disk import Disk
@@ -25,12 +26,12 @@ class IndexFile:
         self._generation = 0
         self._writer: SnapshotWriter | None = None
 
-    def write(self, snapshot: IndexSnapshot, generation: int) -> None:
+    def write(self, snapshot: Callable[[], IndexSnapshot], generation: int) -> None:
         """Write the whole index, as it is after this flush, unless that has been done."""
         self.cancel()
         if self._generation == generation:
             return
-        writer = SnapshotWriter(self._disk, self._path, snapshot)
+        writer = SnapshotWriter(self._disk, self._path, snapshot())
         try:
             while writer.step():
                 pass

@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 from xxhash import xxh3_64
@@ -21,6 +20,7 @@ from jetlake.store.columns import column_bytes, read_column
 from jetlake.store.files.atomic_file import ASIDE_SUFFIX, SMALL_FILE_BYTES_MAX, read_file
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Filed
+from jetlake.store.index.packed_names import PackedNames
 from jetlake.store.index.postings import MASK_BYTES
 from jetlake.store.log.segment import PieceParts, Segment
 
@@ -48,7 +48,8 @@ class IndexSnapshot:
         segments: with their rows as they were; `size` is how far each was written. The first ones are filed.
         last_sequence: the last one that was used.
         lost, lost_bytes: what recovery had found missing until then.
-        names: the subject of each number; b"" for one that is free.
+        names: the subject of each number, to be written; b"" for one that is free.
+        packed_names: the same, as they were read.
         filed_end, dead_high, totals: the counters over filed segments, see `FiledSubjects`; the last are by number:
             counts, filed, lows, highs.
     """
@@ -61,6 +62,7 @@ class IndexSnapshot:
         self.lost_bytes = 0
         self.segments: list[Segment] = []
         self.names: list[bytes] = []
+        self.packed_names = PackedNames(array("I"), b"")
         self.filed_end = 0
         self.dead_high = 0
         self.totals: list[array[int]] = [array("Q") for _ in range(4)]
@@ -276,7 +278,8 @@ def read_snapshot(disk: Disk, folder: Path, name: str, log_bytes: int = 0) -> In
     reader = _Reader(data, _HEAD.size)
     snapshot.lost = list(reader.column("Q", lost))
     snapshot.segments = [_read_segment(reader, disk, folder, key) for _ in range(segments)]
-    snapshot.names = _read_names(reader, subjects)
+    lengths = reader.column("I", subjects)
+    snapshot.packed_names = PackedNames(lengths, bytes(reader.bytes(sum(lengths))))
     snapshot.totals = [reader.column("Q", filed_subjects) for _ in range(4)]
     return snapshot
 
@@ -358,10 +361,3 @@ def _read_filed(reader: _Reader, segment: Segment, rows: int) -> None:
         columns_at, columns_size, columns_hash, subjects_at, subjects_size, subjects_hash, count, bool(counts_earlier)
     )
     segment.begin_released(filed, bytes(reader.bytes(live_size)), packed_sequences, piece)
-
-
-def _read_names(reader: _Reader, count: int) -> list[bytes]:
-    lengths = reader.column("I", count)
-    ends = list(accumulate(lengths, initial=0))
-    blob = bytes(reader.bytes(ends[-1]))
-    return [blob[start:end] for start, end in pairwise(ends)]
