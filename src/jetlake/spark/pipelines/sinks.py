@@ -14,16 +14,27 @@ from jetlake.model.stream import StreamConfig
 from jetlake.protocol.subjects import is_subset
 from jetlake.spark.options.connection_options import ConnectionOptions
 from jetlake.spark.options.sink_options import SinkOptions
+from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
+from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.lake.folder_sink import FolderSink
 from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.sink.ledger import Ledger
 
-__all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "start_folder", "start_stream"]
+__all__ = ["DUPLICATE_WINDOW_S", "ensure_stream", "is_own_header", "start_folder", "start_stream"]
 
 DUPLICATE_WINDOW_S = 3600.0
 """How long a stream that a pipeline makes for itself knows message ids again."""
+
+
+def is_own_header(key: str, prefix: str) -> str:
+    """Return in SQL whether a message keeps a header when it is published again with headers of that prefix.
+
+    Those that told a server how to treat the message were about the publish that they came with: a time to live would
+    be refused, or delete the message once more, and a roll-up would purge the messages before it.
+    """
+    return f"not (startswith({key}, '{prefix}') or startswith({key}, 'Nats-'))"
 
 
 def start_folder(
@@ -32,13 +43,23 @@ def start_folder(
     target: Target,
     *,
     name: str,
+    owner: str,
     checkpoint: str,
     mode: str = "append",
     partition_by: Sequence[str] = (),
 ) -> StreamingQuery:
-    """Add every batch to the folder once; in mode `complete` the folder always holds the latest result."""
+    """Add every batch to the folder once; in mode `complete` the folder always holds the latest result.
+
+    Args:
+        owner: whose folder and checkpoint these are, for as long as they exist.
+
+    Raises:
+        ConfigError: the folder or the checkpoint is somebody else's.
+    """
     sink = FolderSink(run.spark, target.value, target.kind, partition_by)
     lock = run.closing.enter_context(locked(sink.files, name))
+    folder_id = claim_folder(sink.files, owner)
+    claim_checkpoint(FileSystem(run.spark, checkpoint), f"{owner} {folder_id}")
 
     def add(batch_frame: DataFrame, batch: int) -> None:
         lock.require()
@@ -56,9 +77,22 @@ def start_folder(
 
 
 def start_stream(
-    run: Run, frame: DataFrame, target: Target, *, name: str, checkpoint: str, mode: str = "append", **options: str
+    run: Run,
+    frame: DataFrame,
+    target: Target,
+    *,
+    name: str,
+    owner: str,
+    checkpoint: str,
+    mode: str = "append",
+    **options: str,
 ) -> StreamingQuery:
-    """Publish every row of every batch once."""
+    """Publish every row of every batch once.
+
+    Raises:
+        ConfigError: the checkpoint is not this owner's.
+    """
+    claim_checkpoint(FileSystem(run.spark, checkpoint), f"{owner} to {target}")
     writer = run.settings.triggered(frame, name, checkpoint).outputMode(mode)
     sink = {**run.settings.connection, "stream": target.value, **options}
     if mode != "update":

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sql
 
 from jetlake.errors import ConfigError
-from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.archive.archive_log import require_same_stream
 from jetlake.spark.pipelines.archive.replay_target import find_target
 from jetlake.spark.pipelines.checks import check_source
+from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
 from jetlake.spark.pipelines.lake.compaction import Compacted, compact, finish_compaction
 from jetlake.spark.pipelines.lake.delta_sink import DeltaSink, compact_delta
 from jetlake.spark.pipelines.lake.file_system import FileSystem
@@ -181,25 +181,27 @@ class Archive:
             "checkpoint": run.settings.checkpoint,
             "raw_headers": self.raw_headers,
         }
-        found = files.read_json(_DESCRIPTION)
+        described = files.read_json(_DESCRIPTION)
+        found = described
         if found is None:
-            if _holds_data(files):
-                raise ConfigError(f"folder {self.target} holds other files: an archive begins in an empty folder")
             created = find_target(run.settings.connection_options, self.stream).created
-            found = {"version": 1, "id": next_nuid(), "created": created, "start": self.start, **wanted}
-            files.write_json(_DESCRIPTION, found)
+            identity = claim_folder(files, self.name)
+            found = {"version": 1, "id": identity, "created": created, "start": self.start, **wanted}
         for key, value in wanted.items():
             if found.get(key, False) != value:
                 raise ConfigError(
                     f"folder {self.target} holds an archive with {key} {found.get(key) or 'not given'}, not "
                     f"{value or 'left out'}: go on with that, or choose another folder"
                 )
-        checkpoint = self.checkpoint(run.settings)
-        if not FileSystem(run.spark, checkpoint).exists("metadata") and _holds_data(files):
+        checkpoint = FileSystem(run.spark, self.checkpoint(run.settings))
+        if not checkpoint.exists("metadata") and _holds_data(files):
             raise ConfigError(
-                f"folder {self.target} holds an archive, but its checkpoint {checkpoint} is gone, and without it "
-                "messages would be written twice: bring it back, or choose another folder"
+                f"folder {self.target} holds an archive, but its checkpoint {self.checkpoint(run.settings)} is gone, "
+                "and without it messages would be written twice: bring it back, or choose another folder"
             )
+        claim_checkpoint(checkpoint, f"{self.name} {found['id']}")
+        if described is None:
+            files.write_json(_DESCRIPTION, found)
         return str(found["id"])
 
 

@@ -16,7 +16,7 @@ from jetlake.spark.pipelines.events.dead_letter_task import MESSAGE_COLUMNS, mes
 from jetlake.spark.pipelines.events.event_pipeline import EventPipeline, event_options
 from jetlake.spark.pipelines.events.event_stream import EVENTS_STREAM
 from jetlake.spark.pipelines.runner import Run
-from jetlake.spark.pipelines.sinks import start_folder, start_stream
+from jetlake.spark.pipelines.sinks import is_own_header, start_folder, start_stream
 from jetlake.spark.pipelines.target import Target
 from jetlake.spark.pipelines.utc import utc_text
 
@@ -86,7 +86,7 @@ def letters_as_messages(letters: DataFrame, subject: str) -> DataFrame:
         f"struct('{HEADER_PREFIX}{name}' as key, array({value}) as value)" for name, value in _HEADERS.items()
     )
     added = f"filter(array({pairs}), pair -> pair.value[0] is not null)"
-    own = f"filter(map_entries(headers), pair -> not startswith(pair.key, '{HEADER_PREFIX}'))"
+    own = f"filter(map_entries(headers), pair -> {is_own_header('pair.key', HEADER_PREFIX)})"
     target = "concat('" + subject.replace("{stream}", "', stream, '").replace("{consumer}", "', consumer, '") + "')"
     return letters.select(
         sql.expr(target).alias("subject"),
@@ -154,9 +154,10 @@ class DeadLetters(EventPipeline):
             example = self.publish_subject.replace("{stream}", "*").replace("{consumer}", "*")
             self.ensure_target(run, example)
             messages = letters_as_messages(letters, self.publish_subject)
-            query = start_stream(run, messages, self.target, name=self.name, checkpoint=checkpoint)
+            query = start_stream(run, messages, self.target, name=self.name, owner=self.kind, checkpoint=checkpoint)
         else:
-            query = start_folder(run, letters.drop("incarnation"), self.target, name=self.name, checkpoint=checkpoint)
+            rows = letters.drop("incarnation")
+            query = start_folder(run, rows, self.target, name=self.name, owner=self.kind, checkpoint=checkpoint)
         run.watch([query])
 
     def _show(self, run: Run) -> None:

@@ -126,12 +126,13 @@ class Health(EventPipeline):
                 rows,
                 self.target,
                 name=self.name,
+                owner=self.kind,
                 checkpoint=checkpoint,
                 subject=self.publish_subject(),
                 payloadFormat="json",
             )
         else:
-            query = start_folder(run, table, self.target, name=self.name, checkpoint=checkpoint)
+            query = start_folder(run, table, self.target, name=self.name, owner=self.kind, checkpoint=checkpoint)
         run.watch([query])
 
     def present_table(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:

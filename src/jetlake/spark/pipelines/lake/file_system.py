@@ -77,17 +77,33 @@ class FileSystem:
             raise SparkError(f"file {self.path(source)} could not be moved to {self.path(target)}")
 
     def read_json(self, relative: str) -> Any:
-        """Return the value in a file; None when there is no such file."""
+        """Return the value in a file; None when there is no such file.
+
+        Raises:
+            SparkError: the file is not whole: whoever wrote it was killed, or the disk was full.
+        """
         content = self.read(relative)
-        return json.loads(content) if content is not None else None
+        try:
+            return json.loads(content) if content is not None else None
+        except ValueError as error:
+            raise SparkError(f"file {self.path(relative)} is damaged: {error}") from None
 
     def read(self, relative: str) -> bytes | None:
-        """Return the content of a file; None when there is no such file."""
+        """Return the content of a file; None when there is no such file.
+
+        Raises:
+            SparkError: the file does not fit its checksum.
+        """
         if not self.exists(relative):
             return None
         stream = self._system.open(self._at(relative))
         collected = self._bytes_out()
-        self._utilities.copyBytes(stream, collected, 65536, True)
+        try:
+            self._utilities.copyBytes(stream, collected, 65536, True)
+        except Py4JJavaError as error:
+            if "ChecksumException" in str(error.java_exception.getClass().getName()):
+                raise SparkError(f"file {self.path(relative)} is damaged: it does not fit its checksum") from None
+            raise
         return bytes(collected.toByteArray())
 
     def create_json(self, relative: str, value: Any) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "batch_files",
     "file_name",
     "is_data_file",
+    "is_own_file",
     "writer_options",
 ]
 
@@ -36,6 +37,9 @@ STAGING = f"{NOTES}/staging"
 """Where tasks write a batch aside."""
 BATCHES = f"{NOTES}/batches"
 """Where a folder notes the files of its last batch."""
+
+# What the names of all files begin with that are put into a folder.
+_BATCH = "batch-"
 
 # The zone that is written is the one that is meant, whatever the session's is.
 _WRITER_OPTIONS = {
@@ -53,11 +57,16 @@ def is_data_file(path: str) -> bool:
     return not any(part.startswith(("_", ".")) for part in PurePosixPath(path).parts)
 
 
+def is_own_file(path: str) -> bool:
+    """Return whether a path inside the folder is a file of rows that this sink, or a compaction, has put there."""
+    return is_data_file(path) and PurePosixPath(path).name.startswith(_BATCH)
+
+
 def file_name(path: str, batch: int, number: int) -> str:
     """Return the place of a staged file: in its partition, under a name that says the batch."""
     place = PurePosixPath(path)
     suffix = place.name.partition(".")[2]
-    return str(place.with_name(f"batch-{batch:08d}-{number:05d}.{suffix}"))
+    return str(place.with_name(f"{_BATCH}{batch:08d}-{number:05d}.{suffix}"))
 
 
 def batch_files(files: FileSystem) -> set[str]:
@@ -86,10 +95,10 @@ class FolderSink:
         return True
 
     def replace_all(self, frame: DataFrame, batch: int) -> None:
-        """Let the folder hold the rows of this batch only."""
+        """Let the folder hold the rows of this batch only; files of others stay."""
         placed = self._place(self._stage(frame, batch), batch)
         for path in self.files.files():
-            if is_data_file(path) and path not in placed:
+            if is_own_file(path) and path not in placed:
                 self.files.delete(path)
 
     def _stage(self, frame: DataFrame, batch: int) -> str:

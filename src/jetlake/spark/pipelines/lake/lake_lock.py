@@ -8,20 +8,23 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from py4j.protocol import Py4JError
 
 from jetlake.errors import ConfigError, SparkError
 from jetlake.protocol.nuid import next_nuid
 from jetlake.spark.pipelines.lake.file_system import FileSystem
 from jetlake.spark.pipelines.lake.folder_sink import NOTES
 
-__all__ = ["LakeLock", "Writer", "is_alive", "locked", "this_writer"]
+__all__ = ["LOCK", "LakeLock", "Writer", "is_alive", "locked", "this_writer"]
 
-_LOCK = f"{NOTES}/lock.json"
+LOCK = f"{NOTES}/lock.json"
+"""Where a folder says who is writing into it."""
 _BEAT_S = 10.0
 # So long a writer may be silent, on a machine that can't be asked, before its lock counts for nothing.
 _SILENT_S = 60.0
@@ -121,12 +124,12 @@ class LakeLock:
     def _take(self) -> None:
         found: Mapping[str, Any] = {}
         for _ in range(3):
-            if self._files.create_json(_LOCK, self._note()) and self._holder().get("token") == self._me.token:
+            if self._files.create_json(LOCK, self._note()) and self._holder().get("token") == self._me.token:
                 return
             found = self._holder()
             if found and is_alive(found, self._me, self._now_s()):
                 break
-            self._files.delete(_LOCK)
+            self._files.delete(LOCK)
         known = "token" in found
         who = Writer(**{key: found.get(key, "") for key in asdict(self._me)}) if known else "somebody who just began"
         raise ConfigError(
@@ -137,9 +140,9 @@ class LakeLock:
     def _holder(self) -> Mapping[str, Any]:
         """Return what the lock says; of one that is not whole, when it was written; nothing when there is none."""
         try:
-            found = self._files.read_json(_LOCK)
-        except ValueError:
-            return {"seen": self._files.modified_s(_LOCK)}
+            found = self._files.read_json(LOCK)
+        except SparkError:
+            return {"seen": self._files.modified_s(LOCK)}
         return found if isinstance(found, dict) else {}
 
     def require(self) -> None:
@@ -155,12 +158,12 @@ class LakeLock:
     def beat(self) -> None:
         """Show that this process lives."""
         if self._holder().get("token") == self._me.token:
-            self._files.overwrite_json(_LOCK, self._note())
+            self._files.overwrite_json(LOCK, self._note())
 
     def release(self) -> None:
         """Let others write."""
         if self._holder().get("token") == self._me.token:
-            self._files.delete(_LOCK)
+            self._files.delete(LOCK)
 
 
 @contextmanager
@@ -175,7 +178,9 @@ def locked(files: FileSystem, pipeline: str) -> Iterator[LakeLock]:
 
     def beat() -> None:
         while not done.wait(_BEAT_S):
-            lock.beat()
+            # A disk may be full, a file system away: the batch that needs it says so.
+            with suppress(Py4JError):
+                lock.beat()
 
     beating = threading.Thread(target=beat, daemon=True)
     beating.start()

@@ -20,12 +20,13 @@ from jetlake.client.tables.requests.stream_api import StreamApi
 from jetlake.errors import ConfigError, JetlakeError, NotFoundError
 from jetlake.spark.options.sink_options import SinkOptions
 from jetlake.spark.pipelines.console import collect_shown, print_rows
+from jetlake.spark.pipelines.lake.claims import claim_checkpoint, claim_folder
 from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import BATCHES, NOTES, is_data_file
+from jetlake.spark.pipelines.lake.folder_sink import BATCHES, NOTES, is_own_file
 from jetlake.spark.pipelines.lake.lake_lock import locked
 from jetlake.spark.pipelines.runner import Run, explain
 from jetlake.spark.pipelines.settings import PipelineSettings, default_checkpoint
-from jetlake.spark.pipelines.sinks import ensure_stream, start_folder, start_stream
+from jetlake.spark.pipelines.sinks import ensure_stream, is_own_header, start_folder, start_stream
 from jetlake.spark.pipelines.sql.sql_errors import explain_failure
 from jetlake.spark.pipelines.sql.sql_file import SqlFile, SqlSink, SqlSource, Watermark, field_names
 from jetlake.spark.sink.row_encoder import RowEncoder
@@ -143,10 +144,18 @@ class SqlPipeline:
 
     def _start(self, run: Run, sink: SqlSink, frame: DataFrame) -> StreamingQuery:
         name = f"{self.spec.name}/{sink.name}"
+        owner = _owner(self.spec, sink)
         checkpoint = self.checkpoint(sink, run.settings)
         if sink.target.kind == "stream":
             return start_stream(
-                run, frame, sink.target, name=name, checkpoint=checkpoint, mode=sink.mode, payloadFormat=sink.payload
+                run,
+                frame,
+                sink.target,
+                name=name,
+                owner=owner,
+                checkpoint=checkpoint,
+                mode=sink.mode,
+                payloadFormat=sink.payload,
             )
         if sink.target.is_folder:
             return start_folder(
@@ -154,10 +163,12 @@ class SqlPipeline:
                 frame,
                 sink.target,
                 name=name,
+                owner=owner,
                 checkpoint=checkpoint,
                 mode=sink.mode,
                 partition_by=sink.partition_by,
             )
+        claim_checkpoint(FileSystem(run.spark, checkpoint), owner)
         writer = run.settings.triggered(frame, name, checkpoint).outputMode(sink.mode)
         return writer.foreachBatch(lambda rows, batch: print_rows(collect_shown(rows))).start()
 
@@ -202,7 +213,8 @@ class SqlReset:
         if sink.target.is_folder:
             files = FileSystem(run.spark, sink.target.value)
             run.closing.enter_context(locked(files, self.name))
-            written = [path for path in files.files() if is_data_file(path)]
+            claim_folder(files, _owner(self.spec, sink))
+            written = [path for path in files.files() if is_own_file(path)]
             for path in written:
                 files.delete(path)
             files.delete(BATCHES)
@@ -210,6 +222,11 @@ class SqlReset:
         FileSystem(run.spark, SqlPipeline(self.spec).checkpoint(sink, run.settings)).delete("")
         if sink.target.kind == "stream":
             run.facts["left alone"] = f"the messages in stream {sink.target.value}: purge it to have every row once"
+
+
+def _owner(spec: SqlFile, sink: SqlSink) -> str:
+    """Return what a sink's folder and checkpoint call the sink."""
+    return f"sql {spec.name}/{sink.name}"
 
 
 def _refusing(source: SqlSource) -> SqlSink:
@@ -240,7 +257,7 @@ def _refused_rows(spark: SparkSession, source: SqlSource, settings: PipelineSett
         f"struct('{BAD_ROW}{name}' as key, array(translate({value}, '\\r\\n', '  ')) as value)"
         for name, value in values.items()
     )
-    own = f"filter(map_entries(headers), pair -> not startswith(pair.key, '{BAD_ROW}'))"
+    own = f"filter(map_entries(headers), pair -> {is_own_header('pair.key', BAD_ROW)})"
     return bad.selectExpr("stream", f"map_from_entries(concat({own}, array({pairs}))) as headers", "bad_data as data")
 
 

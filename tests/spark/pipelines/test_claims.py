@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import base64
+import os
+
+import pytest
+
+from jetlake.errors import ConfigError, SparkError
+from jetlake.spark.pipelines.archive.archive import Archive
+from jetlake.spark.pipelines.lake.file_system import FileSystem
+from jetlake.spark.pipelines.lake.lake_lock import LOCK
+from jetlake.spark.pipelines.sql.sql import SqlPipeline, SqlReset
+from jetlake.spark.pipelines.sql.sql_file import parse_sql_file
+
+pytestmark = pytest.mark.spark
+
+FILE = """\
+name: {name}
+sources:
+  orders: {{stream: ORDERS, schema: "id bigint", bad_rows: "{bad}"}}
+steps:
+  - {{name: total, sql: "select count(*) as orders from orders"}}
+sinks:
+  - {{{sink}}}
+"""
+
+
+def sql(sink, name="own", bad="fail"):
+    return SqlPipeline(parse_sql_file(f"{name}.yml", FILE.format(name=name, sink=sink, bad=bad)))
+
+
+@pytest.fixture
+def orders(server_of):
+    """A server with ten orders."""
+    server = server_of("embedded")
+    server.admin().create_stream("ORDERS", subjects=["orders.>"], allow_msg_ttl=True, allow_rollup_hdrs=True)
+    server.admin().publish([("orders.x", b'{"id": %d}' % number) for number in range(10)])
+    return server
+
+
+def test_a_folder_and_a_checkpoint_serve_one_pipeline(spark, orders, run_on, tmp_path):
+    lake, check = str(tmp_path / "lake"), str(tmp_path / "check")
+
+    def rows(folder):
+        return spark.read.parquet(folder).count()
+
+    run_on(orders, Archive("ORDERS", lake), checkpoint=check)
+    # Batches of both have the same numbers: the second would replace files of the first.
+    into_lake = sql(f'from: orders, to: "parquet:{lake}"')
+    with pytest.raises(ConfigError, match="lake is written by archive ORDERS, not by sql own/orders-parquet"):
+        run_on(orders, into_lake)
+    with pytest.raises(ConfigError, match="is written by archive ORDERS"):
+        run_on(orders, SqlReset(into_lake.spec, "orders-parquet"))
+    assert rows(lake) == 10
+    # At the end of another one's checkpoint there is nothing left to read.
+    with pytest.raises(ConfigError, match=r"check is of archive ORDERS \w+, not of archive ORDERS \w+"):
+        run_on(orders, Archive("ORDERS", str(tmp_path / "second")), checkpoint=check)
+    run_on(orders, Archive("ORDERS", str(tmp_path / "second")))
+    assert rows(str(tmp_path / "second")) == 10
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    run_on(orders, Archive("ORDERS", str(tmp_path / "moved")), checkpoint=check)
+    for name in ("first", "other"):
+        into_stream = sql('from: orders, to: "stream:OUT", subject: OUT.x', name)
+        if name == "first":
+            run_on(orders, into_stream, checkpoint=check)
+        else:
+            with pytest.raises(ConfigError, match=r"orders-stream is of sql first/.* to stream:OUT, not of sql other/"):
+                run_on(orders, into_stream, checkpoint=check)
+    # A query of Spark's own that the pipeline knows nothing of.
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "metadata").write_text('{"id": "x"}')
+    with pytest.raises(ConfigError, match="of a query that no pipeline has begun"):
+        run_on(orders, Archive("ORDERS", str(tmp_path / "third")), checkpoint=str(tmp_path / "plain"))
+
+
+def test_files_of_others_are_neither_joined_nor_removed(spark, orders, run_on, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "precious.csv").write_text("1")
+    for mode in ("append", "complete"):
+        table = "orders" if mode == "append" else "total"
+        pipeline = sql(f'from: {table}, to: "parquet:{tmp_path}/data", mode: {mode}')
+        with pytest.raises(ConfigError, match="data holds other files"):
+            run_on(orders, pipeline)
+        with pytest.raises(ConfigError, match="data holds other files"):
+            run_on(orders, SqlReset(pipeline.spec, f"{table}-parquet"))
+    assert (tmp_path / "data" / "precious.csv").read_text() == "1"
+    totals = sql(f'from: total, to: "parquet:{tmp_path}/totals", mode: complete')
+    run_on(orders, totals)
+    (tmp_path / "totals" / "read.me").write_text("what this is")
+    orders.admin().publish([("orders.x", b'{"id": 10}')])
+    run_on(orders, totals)
+    assert [row.orders for row in spark.read.parquet(f"{tmp_path}/totals/*.parquet").collect()] == [11]
+    run_on(orders, SqlReset(totals.spec, "total-parquet"))
+    assert sorted(path.name for path in (tmp_path / "totals").iterdir() if path.name[0] not in "._") == ["read.me"]
+
+
+def test_a_lock_that_was_torn_is_no_end(spark, orders, run_on, tmp_path):
+    archive = Archive("ORDERS", str(tmp_path))
+    run_on(orders, archive)
+    FileSystem(spark, str(tmp_path)).overwrite_json(LOCK, {"token": "x" * 99})
+    # Killed after the file and before its checksum was written.
+    (tmp_path / LOCK).write_text('{"token"')
+    with pytest.raises(ConfigError, match="is being written by somebody who just began"):
+        run_on(orders, archive)
+    os.utime(tmp_path / LOCK, (1, 1))
+    orders.admin().publish([("orders.x", b"{}")])
+    assert run_on(orders, archive).summary.rows == 1
+    (tmp_path / "_jetlake/archive.json").write_text("{}")
+    with pytest.raises(SparkError, match="json is damaged: it does not fit its checksum"):
+        run_on(orders, archive)
+
+
+def test_bad_rows_leave_out_what_their_publish_told_the_server(orders, run_on, tmp_path):
+    admin = orders.admin()
+    told = (
+        {"Nats-TTL": "1h"},
+        {"Nats-Rollup": "sub"},
+        {"Nats-Expected-Stream": "ORDERS"},
+        {"Kind": "k", "Bad-Row-X": "y"},
+    )
+    admin.publish([(f"orders.{number}", b"no json", headers) for number, headers in enumerate(told)])
+    run_on(orders, sql(f'from: orders, to: "parquet:{tmp_path}/good"', bad="stream:BAD"))
+    bad = [base64.b64decode(message["hdrs"]).decode() for message in admin.messages("BAD")]
+    assert [f"Bad-Row-Subject: orders.{number}\r\n" in header for number, header in enumerate(bad)] == [True] * 4
+    assert not [header for header in bad if "TTL" in header or "Rollup" in header or "Bad-Row-X" in header]
+    assert "Kind: k\r\n" in bad[3]
