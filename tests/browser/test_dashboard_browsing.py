@@ -155,6 +155,22 @@ async def test_dead_letters_are_found_and_replayed_once(ask, js, api):
         await prepare(api, "letters.replay", {"stream": "ORDERS", "first": 1, "last": 2})
 
 
+async def test_a_letter_that_is_refused_or_gone_holds_up_no_other(js, api):
+    orders = await make_stream(js, "ORDERS", messages=1)
+    await js.create_stream("DEAD", subjects=["dead"])
+    for subject in ("elsewhere", "ORDERS.x", "ORDERS.y"):
+        letter = {"Dead-Letter-Stream": "ORDERS", "Dead-Letter-Subject": subject}
+        await js.publish("dead", b"x", headers=letter)
+    prepared = await prepare(api, "letters.replay", {"stream": "DEAD", "first": 1, "last": 3})
+    await run(api, "letters.replay", stream="DEAD", first=3, last=3)
+    told = (await prepared.run()).text
+    assert told.startswith(
+        "1 refused, left where they are, 1 published. Refused first: letter 1, elsewhere in ORDERS: "
+    )
+    assert [(await orders.get(sequence)).subject for sequence in (2, 3)] == ["ORDERS.y", "ORDERS.x"]
+    assert (await (await js.stream("DEAD")).info()).state.messages == 1
+
+
 async def test_letters_are_found_after_the_newest_was_replayed(ask, js, api):
     await make_stream(js, "ORDERS", messages=2)
     await give_up(js, "ORDERS")

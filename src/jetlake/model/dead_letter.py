@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from jetlake.model.ack_subject import AckSubject
 from jetlake.model.encoding.times import format_time
+from jetlake.protocol.headers import Headers
 
 __all__ = [
     "FAILED",
@@ -14,11 +15,13 @@ __all__ = [
     "REASONS",
     "TERMINATED",
     "error_headers",
+    "letter_header",
     "letter_headers",
     "letter_id",
     "letter_subject",
     "own_headers",
     "replay_id",
+    "why_left",
 ]
 
 HEADER_PREFIX = "Dead-Letter-"
@@ -94,9 +97,26 @@ def letter_subject(template: str, stream: str, consumer: str) -> str:
     return template.replace("{stream}", stream).replace("{consumer}", consumer)
 
 
-def replay_id(letters: str, sequence: int) -> str:
-    """Derive the message id of a replay: one that was cut off before it deleted its letter publishes nothing twice."""
-    return f"requeue:{letters}:{sequence}"
+def replay_id(letters: str, sequence: int, stored_ns: int) -> str:
+    """Derive the message id of a replay: one that was cut off before it deleted its letter publishes nothing twice.
+
+    The time the letter was stored tells streams of one name apart that gave the same sequence to different letters.
+    """
+    return f"requeue:{letters}:{sequence}:{stored_ns}"
+
+
+def letter_header(headers: Headers, name: str) -> str:
+    """Return what a letter says, by the name behind `Dead-Letter-`; empty when it says nothing."""
+    return headers.get(HEADER_PREFIX + name) or ""
+
+
+def why_left(headers: Headers) -> str:
+    """Return why a message in a stream of letters can't be replayed, for counting; empty when it can."""
+    if not letter_header(headers, "Stream"):
+        return "no dead letters"
+    if letter_header(headers, "Missing") or not letter_header(headers, "Subject"):
+        return "without their message, left where they are"
+    return ""
 
 
 def own_headers(pairs: Iterable[tuple[str, str]]) -> dict[str, str | list[str]]:

@@ -174,7 +174,8 @@ def test_dead_letters_go_back_where_they_came_from(own_server):
         headers = {**base, **extra, "Dead-Letter-Consumer": consumer, "N": str(number), "Nats-Msg-Id": str(number)}
         admin.publish([("DEAD.JOBS.w", b"job %d" % number, headers)])
     admin.publish([("DEAD.note", b"no letter")])
-    admin.publish([("jobs.2", b"job 2", {"Nats-Msg-Id": "requeue:DEAD:3"})])
+    stored_ns = parse_time(admin.messages("DEAD")[2]["time"])
+    admin.publish([("jobs.2", b"job 2", {"Nats-Msg-Id": f"requeue:DEAD:3:{stored_ns}"})])
 
     def requeue(*words):
         result = CliRunner().invoke(app, ["pipeline", "requeue", "DEAD", *words, "-s", own_server.url])
@@ -194,6 +195,17 @@ def test_dead_letters_go_back_where_they_came_from(own_server):
     assert [message["seq"] for message in admin.messages("DEAD")] == [2, 4, 5, 6]
     assert requeue("--keep", "--from-seq", "5", "--reason", "terminated", "--of", "JOBS").startswith("1 published")
     assert admin.state("DEAD")["messages"] == 4
+    # The stream of letters is made again: its first letter is another one, though it has the sequence of an old one.
+    admin.api("STREAM.DELETE.DEAD")
+    admin.create_stream("DEAD")
+    for subject in ("jobs.9", "elsewhere", "jobs.10"):
+        headers = {**base, "Dead-Letter-Subject": subject, "Nats-Msg-Id": subject}
+        admin.publish([("DEAD.JOBS.w", b"job", headers)])
+    result = CliRunner().invoke(app, ["pipeline", "requeue", "DEAD", "-s", own_server.url])
+    assert (result.exit_code, result.stdout) == (1, "2 published, 1 refused, left where they are\n")
+    assert "jetlake: letter 2, elsewhere in JOBS: " in result.stderr
+    assert [message["subject"] for message in admin.messages("JOBS")][-2:] == ["jobs.9", "jobs.10"]
+    assert [message["seq"] for message in admin.messages("DEAD")] == [2]
 
 
 def test_health_of_a_stream_that_does_not_exist_is_an_error(own_server):

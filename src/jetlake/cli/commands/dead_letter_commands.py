@@ -11,13 +11,11 @@ from msgspec import Struct
 
 from jetlake.cli import output
 from jetlake.cli.name_completion import stream_names
-from jetlake.cli.session import Session, command, fail, json_option
+from jetlake.cli.session import EXIT_FAILED, Session, command, fail, json_option
 from jetlake.cli.shared_options import SharedCommand, SharedGroup
-from jetlake.errors import MessageNotFoundError
-from jetlake.model.dead_letter import HEADER_PREFIX, REASONS, own_headers, replay_id
+from jetlake.model.dead_letter import HEADER_PREFIX, REASONS, letter_header, why_left
 
 if TYPE_CHECKING:
-    from jetlake.client.jetstream import JetStream
     from jetlake.client.streams.stored_message import StoredMessage
     from jetlake.client.streams.stream import Stream
 
@@ -35,12 +33,20 @@ class Selection(Struct, frozen=True):
     from_seq: int
     to_seq: int | None
 
+    async def of(self, stream: Stream) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of these sequences that the stream of letters holds now."""
+        from jetlake.client.streams.letter_replay import letters_between
+
+        last = min((await stream.info()).state.last_seq, self.to_seq or _SEQUENCE_MAX)
+        async for letter in letters_between(stream, self.from_seq, last):
+            yield letter
+
     def includes(self, letter: StoredMessage) -> bool:
         """Return whether a letter is chosen."""
         return (
-            (not self.streams or _said(letter, "Stream") in self.streams)
-            and (not self.consumers or _said(letter, "Consumer") in self.consumers)
-            and (self.reason is None or _said(letter, "Reason") == self.reason)
+            (not self.streams or letter_header(letter.headers, "Stream") in self.streams)
+            and (not self.consumers or letter_header(letter.headers, "Consumer") in self.consumers)
+            and (self.reason is None or letter_header(letter.headers, "Reason") == self.reason)
         )
 
 
@@ -75,9 +81,9 @@ async def list_letters(session: Session, letters: str, as_json: bool, **chosen: 
     names = ("Time", "Stream", "Consumer", "Sequence", "Subject", "Reason", "Deliveries", "Description")
     async with session.jetstream() as js:
         rows = [
-            (letter.sequence, *(_said(letter, name) for name in names))
-            async for letter in _letters(await js.stream(letters), selection)
-            if _said(letter, "Stream") and selection.includes(letter)
+            (letter.sequence, *(letter_header(letter.headers, name) for name in names))
+            async for letter in selection.of(await js.stream(letters))
+            if letter_header(letter.headers, "Stream") and selection.includes(letter)
         ]
     if as_json:
         keys = ("letter", *(name.lower() for name in names))
@@ -97,7 +103,7 @@ async def show(session: Session, letters: str, sequence: int, as_json: bool) -> 
     """Show letter SEQUENCE of stream LETTERS: what happened, the traceback, the message."""
     async with session.jetstream() as js:
         letter = await (await js.stream(letters)).get(sequence, direct=False)
-    if not _said(letter, "Stream"):
+    if not letter_header(letter.headers, "Stream"):
         fail(f"message {sequence} of {letters} is no dead letter")
     if as_json:
         headers = [list(pair) for pair in letter.headers.items()]
@@ -121,53 +127,36 @@ async def replay(session: Session, letters: str, keep: bool, dry_run: bool, as_j
 
     Every consumer of their stream gets them, not only the one that gave up.
     """
+    from jetlake.client.streams.letter_replay import REFUSED, replay_letter
+
     selection = Selection(**chosen)
     counted: Counter[str] = Counter()
     async with session.jetstream() as js:
         stream = await js.stream(letters)
-        async for letter in _letters(stream, selection):
-            origin, subject = _said(letter, "Stream"), _said(letter, "Subject")
-            if not origin:
-                counted["no dead letters"] += 1
-            elif not selection.includes(letter):
+        async for letter in selection.of(stream):
+            if letter_header(letter.headers, "Stream") and not selection.includes(letter):
                 counted["not chosen"] += 1
-            elif _said(letter, "Missing") or not subject:
-                counted["without their message, left where they are"] += 1
             elif dry_run:
-                counted["would be published"] += 1
-                if not as_json:
-                    click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
+                counted[_foresee(letter, as_json)] += 1
             else:
-                counted[await _publish(js, letters, letter, origin, subject)] += 1
-                if not keep:
-                    await stream.delete_message(letter.sequence)
+                counted[await replay_letter(js.publish, stream, letter, _warn, keep=keep)] += 1
     output.tell(", ".join(f"{number} {what}" for what, number in counted.items()) or "no letters", counted, as_json)
+    if counted[REFUSED]:
+        raise SystemExit(EXIT_FAILED)
 
 
 dead_letters.add_command(replay)
 
 
-def _said(letter: StoredMessage, name: str) -> str:
-    return letter.headers.get(HEADER_PREFIX + name) or ""
+def _foresee(letter: StoredMessage, as_json: bool) -> str:
+    """Return what would become of a letter, and print where its message would go."""
+    if left := why_left(letter.headers):
+        return left
+    if not as_json:
+        subject, origin = (letter_header(letter.headers, name) for name in ("Subject", "Stream"))
+        click.echo(f"{letter.sequence}: {subject} in {origin}, {len(letter.payload)} bytes")
+    return "would be published"
 
 
-async def _letters(stream: Stream, selection: Selection) -> AsyncIterator[StoredMessage]:
-    """Yield the letters that are there now, one request each: they are few."""
-    end = min((await stream.info()).state.last_seq, selection.to_seq or _SEQUENCE_MAX)
-    first = selection.from_seq
-    while first <= end:
-        try:
-            letter = await stream.get(first, next_by_subject=">", direct=False)
-        except MessageNotFoundError:
-            return
-        if letter.sequence > end:
-            return
-        yield letter
-        first = letter.sequence + 1
-
-
-async def _publish(js: JetStream, letters: str, letter: StoredMessage, stream: str, subject: str) -> str:
-    message_id = replay_id(letters, letter.sequence)
-    headers = own_headers(letter.headers.items())
-    ack = await js.publish(subject, letter.payload, headers=headers, msg_id=message_id, expected_stream=stream)
-    return "published before" if ack.duplicate else "published"
+def _warn(text: str) -> None:
+    click.echo(f"jetlake: {text}", err=True)

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from jetlake.client.streams.stored_message import StoredMessage
-from jetlake.client.streams.stream import Stream
+from jetlake.client.streams.letter_replay import letters_between, replay_letter
 from jetlake.dashboard.changes.commands import jetlake
 from jetlake.dashboard.changes.prepared import Done, Prepared, arguments
 from jetlake.dashboard.watching.server_api import ServerApi, checked_name
-from jetlake.errors import InvalidOptionError, MessageNotFoundError
-from jetlake.model.dead_letter import HEADER_PREFIX, own_headers, replay_id
+from jetlake.errors import InvalidOptionError
+from jetlake.model.dead_letter import letter_header
 
 __all__ = ["LETTER_CHANGES"]
 
@@ -28,20 +27,21 @@ async def _replay(api: ServerApi, given: dict[str, Any]) -> Prepared:
     wanted = arguments(_Replay, given)
     stream = await api.jetstream.stream(checked_name(wanted.stream))
     last = min(wanted.last, stream.cached_info.state.last_seq)
-    first = await _next(stream, max(wanted.first, 1), last)
+    first = await anext(letters_between(stream, max(wanted.first, 1), last), None)
     if first is None:
         raise InvalidOptionError(f"{stream.name} has no letter there")
-    origin, subject = _header(first, "Stream"), _header(first, "Subject")
+    origin, subject = (letter_header(first.headers, name) for name in ("Stream", "Subject"))
     if not origin:
         raise InvalidOptionError(f"message {first.sequence} of {stream.name} is no dead letter")
 
     async def run() -> Done:
         counted: Counter[str] = Counter()
-        letter: StoredMessage | None = first
-        while letter is not None:
-            counted[await _publish(api, stream, letter)] += 1
-            letter = await _next(stream, letter.sequence + 1, last)
-        return Done(", ".join(f"{number:,} {what}" for what, number in counted.items()) + ".")
+        refused: list[str] = []
+        async for letter in letters_between(stream, first.sequence, last):
+            counted[await replay_letter(api.jetstream.publish, stream, letter, refused.append)] += 1
+        told = ", ".join(f"{number:,} {what}" for what, number in counted.items())
+        reason = f" Refused first: {refused[0]}." if refused else ""
+        return Done(f"{told or 'No letter is left'}.{reason}")
 
     one = wanted.first == wanted.last
     which = ["--from-seq", str(wanted.first), "--to-seq", str(last)]
@@ -52,38 +52,6 @@ async def _replay(api: ServerApi, given: dict[str, Any]) -> Prepared:
         [("publish to", "", subject if one else "the subjects they came from"), ("in", "", origin if one else "")],
         "Every consumer of their stream gets them, not only the one that gave up; the letters are deleted.",
     )
-
-
-async def _next(stream: Stream, sequence: int, last: int) -> StoredMessage | None:
-    if sequence > last:
-        return None
-    try:
-        letter = await stream.get(sequence, next_by_subject=">", direct=False)
-    except MessageNotFoundError:
-        return None
-    return letter if letter.sequence <= last else None
-
-
-async def _publish(api: ServerApi, letters: Stream, letter: StoredMessage) -> str:
-    """Publish one letter's message, and delete the letter when it is stored; return what was done, for counting."""
-    origin, subject = _header(letter, "Stream"), _header(letter, "Subject")
-    if not origin:
-        return "no dead letters, left where they are"
-    if _header(letter, "Missing") or not subject:
-        return "without their message, left where they are"
-    ack = await api.jetstream.publish(
-        subject,
-        letter.payload,
-        headers=own_headers(letter.headers.items()),
-        msg_id=replay_id(letters.name, letter.sequence),
-        expected_stream=origin,
-    )
-    await letters.delete_message(letter.sequence)
-    return "published before" if ack.duplicate else "published"
-
-
-def _header(letter: StoredMessage, name: str) -> str:
-    return letter.headers.get(HEADER_PREFIX + name) or ""
 
 
 LETTER_CHANGES = {"letters.replay": _replay}
