@@ -101,7 +101,7 @@ async def test_both_share_a_pull_consumer(ours, theirs):
         try:
             for message in await pull.fetch(7, timeout=0.5):
                 seen.append(int(message.data))
-                await message.ack_sync()
+                await message.ack_sync(timeout=10)
         except nats.errors.TimeoutError:
             pass
     assert sorted(seen) == list(range(40))

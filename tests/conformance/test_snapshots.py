@@ -30,7 +30,7 @@ def archive_of(state, *messages):
 
 
 @pytest.fixture
-async def other(kind):
+async def other_server(kind):
     """A connection to a server of the other kind."""
     server = make_server("embedded" if kind == "nats-server" else "nats-server")
     await server.start()
@@ -82,18 +82,18 @@ async def test_a_stream_comes_back_as_it_was(wire):
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
-async def test_a_stream_moves_to_the_other_server(wire, other, storage):
+async def test_a_stream_moves_to_the_other_server(wire, other_server, storage):
     await fill(wire, storage=storage)
     before = await content(wire)
     answer, archive, _ = await take(wire, "S")
-    restored = await put(other, "S", archive, **{**answer["config"], "name": "S"})
+    restored = await put(other_server, "S", archive, **{**answer["config"], "name": "S"})
     assert "error" not in restored, restored
-    assert await content(other) == before
-    assert (await other.request("s.a", b"next")).json["seq"] == 401
+    assert await content(other_server) == before
+    assert (await other_server.request("s.a", b"next")).json["seq"] == 401
     # The messages that were pending come again; those that were acknowledged do not.
-    await other.subscribe("in", "5")
-    await other.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":1,"no_wait":true}', reply="in")
-    assert ".1.9.10." in (await other.message()).reply, "the consumer goes on behind what it has delivered"
+    await other_server.subscribe("in", "5")
+    await other_server.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", b'{"batch":1,"no_wait":true}', reply="in")
+    assert ".1.9.10." in (await other_server.message()).reply, "the consumer goes on behind what it has delivered"
 
 
 async def test_a_small_archive_ends_without_a_status(wire):
@@ -209,7 +209,7 @@ CONSUMERS = {
 }
 
 
-async def test_consumers_of_every_kind_move_to_the_other_server(wire, other):
+async def test_consumers_of_every_kind_move_to_the_other_server(wire, other_server):
     await wire.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
     for name, config in CONSUMERS.items():
         config = {"durable_name": name, "ack_policy": "explicit", **config}
@@ -218,11 +218,11 @@ async def test_consumers_of_every_kind_move_to_the_other_server(wire, other):
     for number in range(6):
         await wire.request(f"s.{number % 3}", b"x")
     answer, archive, _ = await take(wire, "S")
-    restored = await put(other, "S", archive, **answer["config"])
+    restored = await put(other_server, "S", archive, **answer["config"])
     assert "error" not in restored, restored
     assert restored["state"]["messages"] == 6
     for name in CONSUMERS:
-        before, after = [(await each.request(f"$JS.API.CONSUMER.INFO.S.{name}")).json for each in (wire, other)]
+        before, after = [(await each.request(f"$JS.API.CONSUMER.INFO.S.{name}")).json for each in (wire, other_server)]
         if name == "last":
             del before["num_pending"], after["num_pending"]  # nats-server chooses anew what is the last
         for key in ("config", "delivered", "ack_floor", "num_pending", "num_ack_pending"):

@@ -105,7 +105,7 @@ async def make_folder(folder: Path) -> tuple[Path, Path]:
         for name in ("c1", "c2"):
             pull = await made.jetstream.pull_subscribe("a.>", durable=name)
             for message in await pull.fetch(4, timeout=20):
-                await message.ack_sync()
+                await message.ack_sync(timeout=20)
         shutil.copytree(stopped, killed)
     return killed, stopped
 

@@ -493,7 +493,7 @@ async def test_a_journal_without_a_state_stays_and_the_consumer_begins_anew(fold
         assert server.log.about("consumers/c1 can be read: the consumer begins anew")
         pull = await server.jetstream.pull_subscribe_bind("c1", "A")
         for message in await pull.fetch(2, timeout=20):
-            await message.ack_sync()
+            await message.ack_sync(timeout=20)
         assert journal.read_bytes() == content, "it is not written over"
     async with running(folder) as server:
         assert (await server.jetstream.consumer_info("A", "c1")).ack_floor.stream_seq == 2

@@ -78,7 +78,7 @@ class Running:
 
     def arguments(self):
         """The command line that both servers understand."""
-        arguments = ["-a", self.host, "-p", str(self.port or -1), "-m", "-1"]
+        arguments = ["-a", self.host, "-p", str(self.port or -1), "-m", str(self.monitor_port or -1)]
         if self._config:
             arguments += ["-c", str(self.folder / "server.conf")]
         if "jetstream" not in self._config and "no_jetstream" not in self._flags:
@@ -152,6 +152,16 @@ class Process(Running):
         self.process = None
 
     async def start(self):
+        async with asyncio.timeout(START_S):
+            # Another process may be given a port while a server is down, and soon returns it.
+            while not (ports := await self._listen()):
+                await asyncio.sleep(0.1)
+        self.port = int(ports["nats"][0].rsplit(":", 1)[1])
+        self.monitor_port = int(ports["monitoring"][0].rsplit(":", 1)[1])
+        self.websocket_url = ports.get("websocket", [""])[0]
+
+    async def _listen(self):
+        """Start the process and return its ports; None when one of them is in use."""
         command = [str(BIN / "jetlake"), "serve"] if self.is_embedded else [str(BIN / "nats-server")]
         if self.is_embedded and "no_jetstream" in self._flags:
             command.append("--no_jetstream")
@@ -159,22 +169,16 @@ class Process(Running):
             self.process = subprocess.Popen(
                 [*command, *self.arguments(), "--ports_file_dir", str(self.folder)], stderr=log, stdout=log
             )
-        ports = await self._ports()
-        self.port = int(ports["nats"][0].rsplit(":", 1)[1])
-        self.monitor_port = int(ports["monitoring"][0].rsplit(":", 1)[1])
-        self.websocket_url = ports.get("websocket", [""])[0]
-
-    async def _ports(self):
-        deadline = asyncio.get_running_loop().time() + START_S
-        while asyncio.get_running_loop().time() < deadline:
-            assert self.process.poll() is None, self.log
+        while self.process.poll() is None:
             for path in self.folder.glob(f"*_{self.process.pid}.ports"):
                 try:
                     return json.loads(path.read_text())
                 except ValueError:
                     pass
             await asyncio.sleep(0.005)
-        raise TimeoutError(f"no ports after {START_S} s: {self.log}")
+        last = self.log.splitlines()[-1:]
+        assert self.port and "address already in use" in "".join(last).lower(), self.log
+        return None
 
     async def stop(self):
         await self._end(signal.SIGTERM)

@@ -119,22 +119,22 @@ def test_many_subjects_are_looked_at_in_steps(sliced, verb, body):
     assert turns >= 5
 
 
-@pytest.mark.parametrize("ends", ["answered", "deleted"])
-def test_the_newest_of_many_subjects_are_got_in_steps(sliced, ends):
+@pytest.mark.parametrize("outcome", ["answered", "deleted"])
+def test_the_newest_of_many_subjects_are_got_in_steps(sliced, outcome):
     sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 10, "allow_direct": True})
     send(sliced, "DIRECT.GET.S", {"multi_last": ["s.*.x"]}, reply=b"_INBOX.long")
     send(sliced, "STREAM.INFO.OTHER", reply=b"_INBOX.short")
     sliced.engine.flush()
     frames = sliced.client.take()
     assert [frame.subject for frame in frames] == [b"_INBOX.short"]
-    if ends == "deleted":
+    if outcome == "deleted":
         send(sliced, "STREAM.DELETE.S")
     turns = 0
     while not (got := [frame for frame in sliced.client.take() if frame.subject == b"_INBOX.long"]):
         sliced.engine.flush()
         turns += 1
     assert turns >= 1
-    if ends == "deleted":
+    if outcome == "deleted":
         assert [frame.header for frame in got] == [b"NATS/1.0 404 No Results\r\n\r\n"]
     else:
         assert turns >= 10
