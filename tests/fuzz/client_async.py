@@ -24,6 +24,7 @@ class AsyncHistory:
         self.operations = [
             (self.publish, 10),
             (self.publish_many, 10),
+            (self.publish_load, 5),
             (self.publish_through_a_context, 2),
             (self.fetch, 6),
             (self.consume, 4),
@@ -133,6 +134,20 @@ class AsyncHistory:
                 f"f.{number % 7}", b"%d" % number, msg_id=self._id(number), timeout=wait_s
             )
             self.model.pending.append((number, ack))
+
+    async def publish_load(self):
+        numbers = [self.model.new() for _ in range(self.random.randrange(300))]
+        has_ids = self.random.random() < 0.3
+        try:
+            await self.js.publish_many(
+                (f"f.{number % 7}", b"%d" % number, {"msg_id": self._id(number)} if has_ids else None)[: 2 + has_ids]
+                for number in numbers
+            )
+            failed = []
+        except PublishWindowError as error:
+            failed = error.positions
+        for position in set(range(len(numbers))) - set(failed):
+            self.model.stored(numbers[position])
 
     async def publish_through_a_context(self):
         js = self.client.jetstream(publish_window=self.random.choice((1, 5, 100)))

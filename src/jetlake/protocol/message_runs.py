@@ -1,14 +1,17 @@
-"""Runs of small messages: a whole read taken apart in columns, each step one call for all of its messages.
+"""Runs of messages: a whole read taken apart in columns, each step one call for all of its messages.
 
-Lines of control and payloads alternate as long as no payload holds a line's end, which the sizes tell: a line feed, or
-a CRLF where payloads are texts with line feeds. A read that is not like that goes through the parser's loop, and so do
-large messages, in which the search for lines' ends costs more than the loop.
+Messages of one size are taken out by one regular expression, which has the subscription and the size in it and is made
+when a connection shows both twice in a row. Those of several sizes are split at lines' ends: lines of control and
+payloads alternate as long as no payload holds a line's end, which the sizes tell: a line feed, or a CRLF where payloads
+are texts with line feeds. A read that is not like that goes through the parser's loop, and so do large messages of
+several sizes, in which the search for lines' ends costs more than the loop.
 
 The reasons are in decision 2 (docs/decisions).
 """
 
 from __future__ import annotations
 
+import re
 from itertools import groupby, repeat
 
 from jetlake.protocol.frames import MessageRun
@@ -26,6 +29,9 @@ _FRAME_SIZE_MAX = 896
 _RUN_LENGTH_MIN = 8
 _PAUSE_MAX = 64
 _SIZES_KEPT_MAX = 8192
+_SIZE_DIGITS = 6
+"""A message of more digits fills reads by itself."""
+_PATTERNS_MAX = 16
 
 
 class _LineEnds(dict[int, bytes]):
@@ -42,29 +48,78 @@ _line_end = _LineEnds().__getitem__
 
 
 class RunReader:
-    """Reads the runs of one connection; the more tries fail, the more reads pass before the next one."""
+    """Reads the runs of one connection; the more splits fail, the more reads pass before the next one."""
 
-    __slots__ = ("_pause", "_skipped")
+    __slots__ = ("_last", "_patterns", "_pause", "_skipped")
 
     def __init__(self) -> None:
+        self._last: tuple[bytes, bytes, int] | None = None
+        self._patterns: dict[tuple[bytes, bytes, int], re.Pattern[bytes]] = {}
         self._pause = 0
         self._skipped = 0
 
     def read(self, data: bytes, position: int) -> tuple[list[MessageRun], int] | None:
-        """Read all whole messages from `position` on, and where the rest begins; None if they are no runs.
+        """Read whole messages from `position` on, and where the rest begins; None if they are no runs.
 
-        A run has messages of one subscription, without headers; in one read all have a reply, or none has.
+        A run has messages of one subscription, without headers; in one run all have a reply, or none has.
         """
+        runs: list[MessageRun] = []
+        while len(data) - position >= RUN_BYTES_MIN:
+            found = self._read_equal(data, position)
+            if found is None:
+                break
+            run, position = found
+            runs.append(run)
+        if runs:
+            return runs, position
         if self._skipped < self._pause:
             self._skipped += 1
             return None
         self._skipped = 0
-        found = _read_runs(data, position)
-        if found is None:
+        several = _read_runs(data, position)
+        if several is None:
             self._pause = min(_PAUSE_MAX, 4 * self._pause + 3)
         else:
             self._pause //= 2
-        return found
+        return several
+
+    def _read_equal(self, data: bytes, position: int) -> tuple[MessageRun, int] | None:
+        """Read messages of the first one's subscription and size, and where they end; None for few of them."""
+        first = data[position : position + _LINE_SIZE_MAX].partition(b"\r\n")[0].split(b" ")
+        if not 4 <= len(first) <= 5 or first[0] != b"MSG" or not first[-1].isdigit() or len(first[-1]) > _SIZE_DIGITS:
+            return None
+        key = first[2], first[-1], len(first)
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            if key == self._last:
+                if len(self._patterns) >= _PATTERNS_MAX:
+                    self._patterns.clear()
+                self._patterns[key] = _pattern(*key)
+            self._last = key
+            return None
+        found = pattern.findall(data, position)
+        if not found[-1][0]:
+            found.pop()
+        if len(found) < _RUN_LENGTH_MIN:
+            return None
+        columns = list(map(list, zip(*found, strict=True)))
+        payloads = columns.pop()
+        names = b"".join([b"".join(column) for column in columns])
+        if _has_blanks(names):
+            return None
+        frame_size = sum(map(len, first)) - sum(map(len, first[1:-1:2])) + len(first) + 3 + int(first[-1])
+        end = position + len(names) + len(found) * frame_size
+        return MessageRun(first[2], columns[0], columns[1] if len(columns) == 2 else [], payloads), end
+
+
+def _pattern(sid: bytes, digits: bytes, words: int) -> re.Pattern[bytes]:
+    """Make what takes out subject, reply if there are as many words, and payload of messages of this size.
+
+    At the first byte that is not such a message, everything is taken that is left, with empty groups.
+    """
+    reply = b" ([^ ]+)" if words == 5 else b""
+    message = b"MSG ([^ ]+) %b%b %b\r\n(.{%b})\r\n" % (re.escape(sid), reply, digits, digits)
+    return re.compile(message + b"|.+", re.DOTALL)
 
 
 def _read_runs(data: bytes, position: int) -> tuple[list[MessageRun], int] | None:
@@ -128,5 +183,8 @@ def _read_columns(first: list[bytes], text: bytes, payloads: list[bytes], size: 
 
 def _are_names(words: list[bytes]) -> bool:
     """Tell whether the words are what the general parser splits a line into: none is empty, none has another blank."""
-    text = b"".join(words)
-    return all(words) and not (b"\r" in text or b"\n" in text or b"\t" in text or b"\v" in text or b"\f" in text)
+    return all(words) and not _has_blanks(b"".join(words))
+
+
+def _has_blanks(text: bytes) -> bool:
+    return b"\r" in text or b"\n" in text or b"\t" in text or b"\v" in text or b"\f" in text

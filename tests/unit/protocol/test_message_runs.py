@@ -23,8 +23,13 @@ def messages(count=200, sid=b"7", reply=b"", payload=b"some content"):
     return [Msg(b"s.%d" % number, sid, reply, b"", payload) for number in range(count)]
 
 
-def parser():
-    return ClientParser(message_runs=True)
+def parser(shown=()):
+    """Return a parser of a connection that has shown these messages before."""
+    reader = ClientParser(message_runs=True)
+    for one in shown:
+        for _ in range(2):
+            reader.feed(frame(one) * (RUN_BYTES_MIN // len(frame(one)) + 1))
+    return reader
 
 
 def single(frames):
@@ -40,11 +45,27 @@ def single(frames):
 
 @pytest.mark.parametrize("reply", [b"", b"$JS.ACK.S.c.1.2.3.4.5"])
 @pytest.mark.parametrize("payload", [b"", b"x", b"with\nline ends \r of all kinds but one\n"])
-def test_small_messages_of_one_subscription_are_a_run(reply, payload):
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_small_messages_of_one_subscription_are_a_run(reply, payload, is_shown):
     sent = messages(reply=reply, payload=payload)
-    frames = parser().feed(b"".join(map(frame, sent)))
+    frames = parser(sent[:is_shown]).feed(b"".join(map(frame, sent)))
     assert [type(one) for one in frames] == [MessageRun]
     assert frames[0].sid == b"7"
+    assert list(single(frames)) == sent
+
+
+@pytest.mark.parametrize("payload", [b"MSG s.1 7 2\r\nhi\r\n" * 9, b"x" * 5000, b" 7 12\r\n", b"\r\nMSG"])
+def test_messages_of_a_size_that_was_shown_are_a_run_whatever_they_hold(payload):
+    sent = messages(30 + 3000 // (len(payload) + 1), payload=payload)
+    frames = parser(sent[:1]).feed(b"".join(map(frame, sent)) + b"PING\r\n")
+    assert [type(one) for one in frames] == [MessageRun, Ping]
+    assert list(single(frames[:1])) == sent
+
+
+def test_sizes_in_turn_have_their_runs():
+    sent = [one for payload in (b"9", b"10") for one in messages(300, payload=payload)]
+    frames = parser([sent[0], sent[-1]]).feed(b"".join(map(frame, sent)))
+    assert [len(one.payloads) for one in frames] == [300, 300]
     assert list(single(frames)) == sent
 
 
@@ -61,11 +82,12 @@ def test_each_subscription_in_turn_has_its_run():
     assert parser().feed(b"".join(map(frame, mixed))) == mixed
 
 
-def test_a_message_that_is_cut_belongs_to_the_next_read():
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_a_message_that_is_cut_belongs_to_the_next_read(is_shown):
     sent = messages(200)
     data = b"".join(map(frame, sent))
     for cut in range(len(data) // 2, len(data) // 2 + len(frame(sent[0]))):
-        reader = parser()
+        reader = parser(sent[:is_shown])
         first, second = reader.feed(data[:cut]), reader.feed(data[cut:])
         assert type(first[0]) is type(second[-1]) is MessageRun
         assert list(single(first + second)) == sent
@@ -101,10 +123,12 @@ def test_a_message_that_is_cut_belongs_to_the_next_read():
 @pytest.mark.parametrize("place", [0, 100, 200])
 @pytest.mark.parametrize("reply", [b"", b"$JS.ACK.1"])
 @pytest.mark.parametrize("payload", [b"some content", b"{\n  some: text\n}"])
-def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply, payload):
-    wires = list(map(frame, messages(reply=reply, payload=payload)))
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply, payload, is_shown):
+    sent = messages(reply=reply, payload=payload)
+    wires = list(map(frame, sent))
     data = b"".join([*wires[:place], odd, *wires[place:]])
-    assert list(single(parser().feed(data))) == ClientParser().feed(data)
+    assert list(single(parser(sent[:is_shown]).feed(data))) == ClientParser().feed(data)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +148,10 @@ def test_whatever_stands_between_them_is_read_as_without_runs(odd, place, reply,
     ],
 )
 @pytest.mark.parametrize("place", [100, 200])
-def test_a_violation_ends_a_run_too(bad, place):
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_a_violation_ends_a_run_too(bad, place, is_shown):
     wires = list(map(frame, messages()))
-    reader, plain = parser(), ClientParser()
+    reader, plain = parser([messages()[0]][:is_shown]), ClientParser()
     data = b"".join([*wires[:place], bad, *wires[place:]])
     assert list(single(reader.feed(data))) == plain.feed(data)
     assert reader.error is not None and str(reader.error) == str(plain.error)
@@ -143,7 +168,7 @@ def test_limits_hold():
 
 def test_reads_that_are_no_runs_are_tried_less_and_less():
     reader = parser()
-    run = b"".join(map(frame, messages()))
+    run = b"".join(frame(one) for pair in zip(messages(100), messages(100, payload=b"x"), strict=True) for one in pair)
     mixed = run + b"PING\r\n" + run
     assert MessageRun in map(type, reader.feed(run))
     for _ in range(1000):
@@ -169,12 +194,12 @@ PARTS = st.lists(
 )
 
 
-@given(PARTS, st.lists(st.integers(0, 30_000), max_size=8))
-def test_any_cut_gives_the_messages_that_were_sent(parts, cuts):
+@given(PARTS, st.lists(st.integers(0, 30_000), max_size=8), st.booleans())
+def test_any_cut_gives_the_messages_that_were_sent(parts, cuts, is_shown):
     wire = {Ping: lambda _: b"PING\r\n", Err: lambda _: b"-ERR 'no'\r\n", Msg: frame}
     sent = [one for one, count in parts for _ in range(count)]
     data = b"".join(wire[type(one)](one) for one in sent)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    reader = parser()
+    reader = parser([one for one, _ in parts if type(one) is Msg] if is_shown else ())
     frames = [one for start, end in itertools.pairwise(edges) for one in reader.feed(data[start:end])]
     assert list(single(frames)) == sent

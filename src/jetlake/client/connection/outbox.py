@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Outbox", "Relief", "check_loop"]
 
 _TURN_BYTES_MAX = 64 * 1024
+_TURN_FRAMES_MAX = 256
+"""Frames of one turn that are written before its end, so that the server works while a thousand messages are acked."""
 
 Confirm = Callable[[bytes, bytes, float | None], Awaitable["Message"]]
 """Sends an acknowledgement to a subject, and waits so many seconds for the answer."""
@@ -96,8 +98,11 @@ class Outbox:
             ConnectionClosedError: the connection is closed.
             OutboundBufferFullError: there is no server and the limit of kept writes is reached.
         """
-        if self.frames:
-            self.frames.append(frame)
+        frames = self.frames
+        if frames:
+            frames.append(frame)
+            if len(frames) >= _TURN_FRAMES_MAX:
+                self.end_turn()
         else:
             self._send_first(frame)
 

@@ -61,6 +61,7 @@ class Fetch:
         "_reply",
         "_state",
         "_timer",
+        "_wants_all",
         "error",
     )
 
@@ -83,6 +84,7 @@ class Fetch:
         self._reply = b""
         self._state: FetchState | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._wants_all = False
         self.error: Exception | None = None
 
     @property
@@ -105,6 +107,7 @@ class Fetch:
 
     async def _all(self) -> list[Message]:
         mailbox = self._start()
+        self._wants_all = True
         try:
             while not mailbox.is_ended:
                 await self._wait()
@@ -244,8 +247,10 @@ class Fetch:
         if state.is_over:
             mailbox.messages.extend(messages)
             mailbox.end(state.error)
-        elif messages or state.loss is not None:
+        elif state.loss is not None or (messages and not self._wants_all):
             mailbox.put(messages)
+        else:
+            mailbox.messages.extend(messages)  # The list is handed out when it is whole.
 
     def ended(self, error: Exception | None) -> None:
         """End the fetch: the connection is closed, or forbids the inbox."""

@@ -674,3 +674,19 @@ async def test_a_server_that_closes_after_the_handshake_is_not_stormed(fake, clo
     fake.wire.lose()
     await clock.settle()
     assert len(fake.wires) == before + 1
+
+
+async def test_many_frames_of_a_turn_do_not_wait_for_its_end(fake, clock):
+    client = await fake.connect()
+    subscription = await client.subscribe("s.in")
+    await clock.settle()
+    sid = fake.sid(fake.wire, b"s.in")
+    for number in range(600):
+        fake.wire.deliver(b"MSG s.in %b $JS.ACK.%d 0\r\n\r\n" % (sid, number))
+    writes = len(fake.wire.writes)
+    for _ in range(600):
+        (await subscription.next()).ack()
+    assert len(fake.wire.writes) > writes
+    await clock.settle()
+    acks = [frame.subject for frame in fake.wire.frames if getattr(frame, "payload", b"") == b"+ACK"]
+    assert acks == [b"$JS.ACK.%d" % number for number in range(600)]
