@@ -2,32 +2,44 @@
 # Runs the suite in five processes side by side: the tests that start a Spark of their own, those that share one Spark
 # session, two halves of those that mostly wait for servers, and all others. All are shown, one after the other; the exit
 # status is not 0 when one failed.
+#
+# A test that hangs is ended and named by its own timeout. A part that hangs all the same, between tests or in foreign
+# code, is aborted after PART_S seconds, as all are when this script is told to end: then Python prints the stack of every
+# thread, with the test's function in it.
 set -u
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
+failed=0
+declare -A parts
 
-"$python" -m pytest -q --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1 &
-own=$!
-"$python" -m pytest -q --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1 &
-shared=$!
-"$python" -m pytest -q tests/conformance/test_c*.py "$@" >"$logs/clients" 2>&1 &
-clients=$!
-"$python" -m pytest -q tests/conformance/test_[!c]*.py tests/cluster "$@" >"$logs/servers" 2>&1 &
-servers=$!
-"$python" -m pytest -q --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
-failed=$?
-echo "tests of client, command and core against both servers:"
-wait "$clients" || failed=1
-cat "$logs/clients"
-echo "tests of streams and consumers against both servers, and of a cluster:"
-wait "$servers" || failed=1
-cat "$logs/servers"
-echo "tests on a Spark session:"
-wait "$shared" || failed=1
-cat "$logs/shared"
-echo "tests on Spark in processes of its own:"
-wait "$own" || failed=1
-cat "$logs/own"
-exit $((failed != 0))
+start() { # NAME ARGUMENTS...
+    timeout --signal=ABRT --kill-after=30 "${PART_S:-2400}" "$python" -m pytest -q "${@:2}" &
+    parts[$1]=$!
+}
+
+show() { # NAME TITLE
+    echo "$2:"
+    wait "${parts[$1]}" 2>/dev/null || failed=1
+    cat "$logs/$1"
+}
+
+abort() {
+    failed=1
+    kill -ABRT "${parts[@]}" 2>/dev/null
+    wait
+}
+trap abort TERM INT
+
+start own --timeout 300 tests/spark -m own_process "$@" >"$logs/own" 2>&1
+start shared --timeout 300 tests/spark -m "not own_process" "$@" >"$logs/shared" 2>&1
+start clients tests/conformance/test_c*.py "$@" >"$logs/clients" 2>&1
+start servers tests/conformance/test_[!c]*.py tests/cluster "$@" >"$logs/servers" 2>&1
+start others --ignore tests/spark --ignore tests/conformance --ignore tests/cluster "$@"
+wait "${parts[others]}" || failed=1
+show clients "tests of client, command and core against both servers"
+show servers "tests of streams and consumers against both servers, and of a cluster"
+show shared "tests on a Spark session"
+show own "tests on Spark in processes of its own"
+exit $failed
