@@ -199,6 +199,11 @@ class SocketConnection:
             ConnectionClosedError: the connection broke.
         """
         fill = self._recv_first_into(buffer, timeout_s)
+        return fill + self.recv_ready_into(buffer[fill:])
+
+    def recv_ready_into(self, buffer: memoryview) -> int:
+        """Put the bytes that are there into the buffer, without waiting; how many they are."""
+        fill = 0
         self.sock.settimeout(0.0)
         try:
             while fill < len(buffer):

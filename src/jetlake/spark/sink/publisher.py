@@ -198,7 +198,7 @@ class _Flight:
         """Take acknowledgements until no more than that is open, or only the pieces that are not sent yet."""
         publisher = self._publisher
         while len(publisher.open) > unsent and (publisher.open_rows > rows_max or publisher.open_bytes > bytes_max):
-            self._receive()
+            self._receive(publisher.open_rows - rows_max)
             if not self._is_clear:
                 # What all messages came to says how many of those that are found stored are this task's own.
                 while self._sent_rows(unsent) > 0:
@@ -215,10 +215,10 @@ class _Flight:
         sent = self._publisher.open[: len(self._publisher.open) - unsent]
         return sum(max(0, piece.open_rows) for piece in sent)
 
-    def _receive(self) -> None:
-        """Take the acknowledgements that come next."""
+    def _receive(self, wanted: int = 0) -> None:
+        """Take the acknowledgements that come next, if possible so many at once."""
         buffer = self._buffer
-        buffer.receive(self._connection, self._options.ack_timeout_s)
+        buffer.receive(self._connection, self._options.ack_timeout_s, wanted)
         split = split_frames(buffer.data, buffer.fill)
         for line in split.lines:
             self._connection.handle_line(line)

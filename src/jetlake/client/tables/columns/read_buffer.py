@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from jetlake.client.connection.socket_connection import SocketConnection
 from jetlake.client.tables.columns.frame_split import split_frames
 
@@ -10,6 +12,9 @@ __all__ = ["ReadBuffer"]
 _SIZE = 1 << 20
 _SIZE_MAX = 256 << 20
 _SETTLE_S = 10.0
+_GATHER_PAUSE_S = 0.004
+# Every message has at least so many bytes, with its control line.
+_MESSAGE_BYTES_MIN = 64
 
 
 class ReadBuffer:
@@ -24,8 +29,14 @@ class ReadBuffer:
         self.data = bytearray(size)
         self.fill = 0
 
-    def receive(self, connection: SocketConnection, timeout_s: float) -> None:
+    def receive(self, connection: SocketConnection, timeout_s: float, expected: int = 0) -> None:
         """Wait for bytes, then take all that are there, as far as the buffer holds them.
+
+        What is done with a read costs as much for one message as for a hundred, and a server that is slower than its
+        reader would cause a read for every few messages.
+
+        Args:
+            expected: how many messages are to come; wait for them, or half a buffer, as long as more keep coming.
 
         Raises:
             RequestTimeoutError: none came in time.
@@ -33,7 +44,15 @@ class ReadBuffer:
         """
         if self.fill == len(self.data):
             self._grow()
-        self.fill += connection.recv_into(memoryview(self.data)[self.fill :], timeout_s)
+        room = memoryview(self.data)[self.fill :]
+        count = connection.recv_into(room, timeout_s)
+        enough = min(expected * _MESSAGE_BYTES_MIN, len(self.data) // 2, len(room))
+        more = count
+        while more and count < enough:
+            time.sleep(_GATHER_PAUSE_S)
+            more = connection.recv_ready_into(room[count:])
+            count += more
+        self.fill += count
 
     def discard(self, count: int) -> None:
         """Forget the first bytes."""

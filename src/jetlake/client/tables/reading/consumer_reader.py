@@ -84,7 +84,7 @@ def _deliveries(
     next_sequence = first
     pull.keep_going(partition.end - next_sequence)
     while True:
-        buffer.receive(pull.connection, 2 * _HEARTBEAT_S)
+        buffer.receive(pull.connection, 2 * _HEARTBEAT_S, partition.end - next_sequence)
         split = split_frames(buffer.data, buffer.fill)
         for line in split.lines:
             pull.connection.handle_line(line)
