@@ -31,6 +31,8 @@ _PULL_MESSAGES_MAX = 100_000
 _PULL_EXPIRES_S = 30.0
 _HEARTBEAT_S = 5.0
 _INACTIVE_S = 60.0
+# Every message carries the consumer's name: so many letters and digits are unique enough for a consumer that goes soon.
+_NAME_LENGTH = 12
 
 
 def read_by_consumer(
@@ -44,7 +46,7 @@ def read_by_consumer(
         ConnectionError, TimeoutError: the connection broke; reading can go on behind the last message.
     """
     api = StreamApi.through(connection, options.connection)
-    name = f"jetlake-{next_nuid()}"
+    name = next_nuid()[-_NAME_LENGTH:]
     info = api.create_consumer(partition.stream, _config(name, partition, first))
     if info.num_pending == 0 and next_in_range(options, partition, first) is None:
         api.forget_consumer(partition.stream, name)
@@ -66,6 +68,7 @@ def _config(name: str, partition: ReadPartition, first: int) -> ConsumerConfig:
     filters = partition.subjects
     return ConsumerConfig(
         name=name,
+        description="a task of jetlake that reads a range",
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
         opt_start_seq=first,
         ack_policy=AckPolicy.NONE,
