@@ -5,6 +5,7 @@ measured: by our source in a batch and as an AvailableNow query, by a source mad
 Spark by a socket that takes the bytes and does not look at them (the ceiling). A query starts once, and then runs for
 as long as one likes: the rate of its micro-batch alone is by Spark's own report. Written: our sink, nats-py's
 `publish_async` with the same message ids and window, and outside Spark frames that were made before (the ceiling).
+Source, sink and nats-py's `publish_async` also run on the embedded server.
 
 Every row says what a message cost the processes: the server, Python (Spark's workers, or this process where Spark has
 no part) and the JVM. They share the machine's cores. The spread is that of three rounds.
@@ -357,18 +358,27 @@ def main() -> None:
     embedded.create_stream("IN")
     embedded.fill("IN", count)
     embedded.create_stream("OUT")
-    for name, (run, rows) in {
+    on_embedded = {
         "source batch, embedded server": (lambda: spark.read(embedded.url, "IN"), count),
         "sink, embedded server": (lambda: spark.write("OUT", written, embedded), written),
-    }.items():
-        taken = measure({name: run}, repeats)
-        figures = {"rows/s": round(rows / taken[name]), **spark.cpu(run, rows, embedded)}
-        report.add(name, {**figures, "spread %": taken.spread})
+        "nats-py publish, embedded server": (
+            lambda: asyncio.run(publish_with_nats_py(embedded.url, "OUT.x", published)),
+            published,
+        ),
+    }
+    taken = measure({name: run for name, (run, _) in on_embedded.items()}, repeats)
+    for name, (run, rows) in on_embedded.items():
+        rates[name] = rows / taken[name]
+        figures = {"rows/s": round(rates[name]), **spark.cpu(run, rows, embedded)}
+        report.add(name, {**figures, "spread %": taken.spreads[name]})
     embedded.stop()
     report.add("source available now, its micro-batches alone", {"rows/s": round(micro_batch)})
     report.compare("source_batch_vs_nats_py", rates["source batch"], rates["nats-py source"])
     report.compare("source_available_now_vs_nats_py", rates["source available now"], rates["nats-py source"])
     report.compare("sink_vs_nats_py", rates["sink"], rates["nats-py publish"])
+    report.compare(
+        "sink_vs_nats_py_embedded", rates["sink, embedded server"], rates["nats-py publish, embedded server"]
+    )
     report.compare("ceiling_source_batch", rates["source batch"], rates["bytes only"])
     report.compare("ceiling_source_available_now", rates["source available now"], rates["bytes only"])
     report.compare("ceiling_source_micro_batch", micro_batch, rates["bytes only"])
