@@ -367,8 +367,12 @@ class ServerParser(GeneralParser):
                         reply = b""
                     middle = start + sizes[header_digits]
                     end = start + sizes[digits]
-                    fits = end - max_payload <= start <= position + max_line
-                    if fits and middle <= end and data[end : end + 2] == b"\r\n":
+                    if (
+                        data[end] == 13
+                        and data[end + 1] == 10
+                        and middle <= end
+                        and (end - position <= short or end - max_payload <= start <= position + max_line)
+                    ):
                         append(message_type(subject, reply, data[start:middle], data[middle:end]))
                         position = end + 2
                         continue
