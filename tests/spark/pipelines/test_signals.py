@@ -32,7 +32,7 @@ class Terminal:
 
     def read_until(self, words: str) -> None:
         while words not in self.text:
-            self.text += os.read(self._end, 4096).decode()
+            self.text += os.read(self._end, 4096).decode(errors="replace")
 
     def press_ctrl_c(self) -> None:
         os.killpg(self.process.pid, signal.SIGINT)
@@ -42,7 +42,7 @@ class Terminal:
         with contextlib.suppress(OSError):  # which is how a terminal says that nobody is left on its other side
             while select.select([self._end], [], [], 0.05)[0] or self.process.poll() is None:
                 if select.select([self._end], [], [], 0)[0]:
-                    self.text += os.read(self._end, 4096).decode()
+                    self.text += os.read(self._end, 4096).decode(errors="replace")
         os.close(self._end)
         return self.process.wait()
 

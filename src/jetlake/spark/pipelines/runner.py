@@ -112,10 +112,12 @@ class Run:
         names = {query.id: query.name if len(queries) > 1 else "" for query in queries}
         try:
             while any(query.isActive for query in queries) and not self.stopping.is_set():
+                # Looked at first: what an idle query has done is in its progress then.
+                is_idle = self.settings.follow and all(_is_idle(query) for query in queries)
                 fresh = [self._report(query, names[query.id], seen) for query in queries]
                 is_away = self._tell_outage(outages.away_s() if self.settings.follow else None)
-                if not is_away and not any(fresh):
-                    self._tell_idle(queries)
+                if is_idle and not is_away and not any(fresh):
+                    self.note("waiting for messages" + (f", {self.rows:,} rows so far" if self.rows else ""))
                 if any(not query.isActive and query.exception() is not None for query in queries):
                     break
                 self.stopping.wait(_LOOK_EVERY_S)
@@ -138,11 +140,6 @@ class Run:
                 reporter.outage(away_s, self.settings.connection_options.retry_for_s)
         self.away = away_s is not None
         return self.away
-
-    def _tell_idle(self, queries: list[StreamingQuery]) -> None:
-        """Say that a run that follows its streams waits for messages, when every query does."""
-        if self.settings.follow and all(_is_idle(query) for query in queries):
-            self.note("waiting for messages" + (f", {self.rows:,} rows so far" if self.rows else ""))
 
     def _report(self, query: StreamingQuery, name: str, seen: dict[str, int]) -> bool:
         """Tell of the batches since the last look."""
