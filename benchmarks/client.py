@@ -7,14 +7,18 @@ chunks are.
 
 The share of a bare socket is the median of many rounds: ours on its faster loop and the socket run one after the other,
 first the one and then the other in turns, so that whatever else the machine does hits both; the rounds before, which
-choose the loop, warm up. A consumer is made before the stopwatch runs in both, or while it runs in both. The server's
-CPU a message is told for both, which says whether it had the same work. Quick and full rounds are equally long.
+choose the loop, warm up. Rounds go on, within limits, until the middle half of the shares tells the median to 2 %. A
+consumer is made before the stopwatch runs in both, or while it runs in both. Quick and full rounds are equally long.
+The server's CPU a message is told for both, which says whether it had the same work. `of_socket_cpu` compares the CPU
+of client and server together: the share on a machine whose processors all are busy, which hardly depends on its load.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -40,6 +44,7 @@ QUESTION = "client: rates and CPU against nats-py and a bare socket on one nats-
 PAYLOADS = (16, 128, 1024)
 THEIR_SHARE = 10
 """nats-py gets a tenth of the messages, which takes it about as long."""
+SETTLED = 0.02
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
@@ -89,6 +94,18 @@ CASES = (
 )
 
 
+class Limits(NamedTuple):
+    """How long a row is measured beside the socket."""
+
+    rounds_min: int
+    seconds_max: float
+    """After so many seconds no more rounds follow than `rounds_min`."""
+
+
+QUICK = Limits(4, 6.0)
+FULL = Limits(12, 30.0)
+
+
 class Bench:
     """One case at one payload size.
 
@@ -130,6 +147,11 @@ class Figures(NamedTuple):
     cpu_us: float
     server_us: float
 
+    @property
+    def all_us(self) -> float:
+        """The CPU time of client and server together."""
+        return self.cpu_us + self.server_us
+
 
 def median(rounds: list[Figures]) -> Figures:
     """Take the median of each figure."""
@@ -148,18 +170,25 @@ def measure_clients(bench: Bench, case: Case, repeats: int) -> dict[str, Figures
     return {name: median(figures) for name, figures in rounds.items()}
 
 
-def measure_beside_socket(bench: Bench, case: Case, run: BareRun, loop: str, rounds: int) -> dict[str, float]:
+def is_settled(shares: list[float]) -> bool:
+    """Tell whether more rounds would hardly move the median."""
+    low, middle, high = statistics.quantiles(shares, n=4)
+    return (high - low) / math.sqrt(len(shares)) <= SETTLED * middle
+
+
+def measure_beside_socket(bench: Bench, case: Case, run: BareRun, loop: str, limits: Limits) -> dict[str, float]:
     """Measure ours and the bare socket in rounds of two, each first in every other round."""
     bench.run_bare(run)
-    mine, sockets = [], []
-    for number in range(rounds):
-        if number % 2:
+    mine, sockets, shares = [], [], []
+    end_at = time.monotonic() + limits.seconds_max
+    while len(shares) < limits.rounds_min or (time.monotonic() < end_at and not is_settled(shares)):
+        if len(shares) % 2:
             sockets.append(bench.run_bare(run))
             mine.append(bench.run(case.ours, loop, case.count))
         else:
             mine.append(bench.run(case.ours, loop, case.count))
             sockets.append(bench.run_bare(run))
-    shares = [one.rate / other.rate for one, other in zip(mine, sockets, strict=True)]
+        shares.append(mine[-1].rate / sockets[-1].rate)
     ours_of_all, socket_of_all = median(mine), median(sockets)
     return {
         "socket /s": socket_of_all.rate,
@@ -167,7 +196,9 @@ def measure_beside_socket(bench: Bench, case: Case, run: BareRun, loop: str, rou
         "server µs": ours_of_all.server_us,
         "server µs, socket": socket_of_all.server_us,
         "of socket": statistics.median(shares),
+        "of socket, CPU": socket_of_all.all_us / ours_of_all.all_us,
         "spread %": spread(shares),
+        "rounds": len(shares),
     }
 
 
@@ -202,8 +233,9 @@ def measure_case(report: Report, running: Running, case: Case, size: int, *, qui
         report.compare(f"{case.name}_{size}", mine.rate, best.rate)
         report.compare(f"{case.name}_{size}_cpu", mine.cpu_us, best.cpu_us, lower_is_better=True)
     if case.bare is not None:
-        row |= measure_beside_socket(bench, case, case.bare, loop, 4 if quick else 12)
+        row |= measure_beside_socket(bench, case, case.bare, loop, QUICK if quick else FULL)
         report.compare(f"{case.name}_{size}_of_socket", row["of socket"], 1.0)
+        report.compare(f"{case.name}_{size}_of_socket_cpu", row["of socket, CPU"], 1.0)
     report.add(f"{case.name} {size} B", row)
 
 

@@ -60,7 +60,9 @@ class PublishRun:
 
     def frames(self, prefix: bytes, first: int) -> bytes:
         """Encode all messages, which get reply subjects of this prefix and of consecutive numbers."""
-        self.replies = list(map(prefix.__add__, map(b"%d".__mod__, range(first, first + len(self)))))
+        count = len(self)
+        lines = (prefix.replace(b"%", b"%%") + b"%d\n") * count  # One call formats all.
+        self.replies = (lines % tuple(range(first, first + count))).split()
         data = encoder.pub_run(self._subjects, self.replies, self._payloads)
         self.bytes_left = len(data)
         return data

@@ -64,6 +64,14 @@ async def test_a_run_is_one_write_and_keeps_its_order(fake, clock, js):
     assert fake.errors == []
 
 
+async def test_an_inbox_prefix_of_any_characters(fake, clock):
+    js = (await fake.connect(inbox_prefix="_IN%d%BOX.ü")).jetstream()
+    task = await start(clock, js, numbered(20))
+    assert {frame.reply[:12] for frame in published(fake)} == {"_IN%d%BOX.ü".encode()}
+    fake.wire.deliver(b"".join(answers(fake, published(fake))))
+    assert await task == (20, 0)
+
+
 @pytest.mark.parametrize("count", [0, 1, 3])
 async def test_few_messages(fake, clock, js, count):
     task = await start(clock, js, numbered(count))
