@@ -102,7 +102,7 @@ class Outbox:
         if frames:
             frames.append(frame)
             if len(frames) >= _TURN_FRAMES_MAX:
-                self.end_turn()
+                self._write()
         else:
             self._send_first(frame)
 
@@ -157,7 +157,10 @@ class Outbox:
 
     def send_bulk(self, frame: bytes) -> Ready | Relief:
         """Write the frame as `send` does; awaiting the result waits while the socket's buffer is full."""
-        self.send(frame)
+        if self.frames:
+            self.frames.append(frame)
+        else:
+            self._send_first(frame)
         self._turn_bytes += len(frame)
         if self._turn_bytes < _TURN_BYTES_MAX:
             return READY
@@ -167,6 +170,9 @@ class Outbox:
         """Write everything that waits."""
         self._is_scheduled = False
         self._turn_bytes = 0
+        self._write()
+
+    def _write(self) -> None:
         frames = self.frames
         if frames and self._wire is not None:
             self.traffic.frames_sent += len(frames)

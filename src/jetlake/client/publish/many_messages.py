@@ -84,14 +84,7 @@ class ManyMessages:
         if columns is None:
             await self._put_each(chunk)
         else:
-            await self._window.room(len(chunk))
-            if self._window.is_connected:
-                run = PublishRun(*columns, self._taken)
-                self._window.put_run(run)
-                self._runs.append(run)
-                self._taken += len(chunk)
-            else:
-                await self._put_each(chunk)
+            await self._put_runs(chunk, *columns)
         self._collect()
         if len(self._failures) >= _FAILURES_MAX:
             raise self._error()
@@ -136,6 +129,22 @@ class ManyMessages:
         if size > 4 * _CHUNK_BYTES or max(sizes) > self._payload_bytes_max():
             return None
         return raw, payloads  # type: ignore[return-value]
+
+    async def _put_runs(self, chunk: Sequence[MessageLike], subjects: list[bytes], payloads: Sequence[bytes]) -> None:
+        """Publish checked messages in as few runs as the window has room for, without waiting for more room."""
+        window = self._window
+        start = 0
+        while start < len(chunk):
+            await window.room()
+            if not window.is_connected:
+                await self._put_each(chunk[start:])
+                return
+            end = start + window.messages_max - window.pending
+            run = PublishRun(subjects[start:end], payloads[start:end], self._taken)
+            window.put_run(run)
+            self._runs.append(run)
+            self._taken += len(run)
+            start = end
 
     async def _put_each(self, chunk: Sequence[Any]) -> None:
         for message in chunk:

@@ -135,11 +135,7 @@ class PublishWindow(Receiver):
     @property
     def is_full(self) -> bool:
         """Whether the next message has to wait."""
-        return not self.has_room(1)
-
-    def has_room(self, messages: int) -> bool:
-        """Return whether so many messages may be put at once."""
-        return self.pending + messages <= self.messages_max and self._put_bytes - self._freed_bytes < self.bytes_max
+        return self.pending >= self.messages_max or self._put_bytes - self._freed_bytes >= self.bytes_max
 
     @property
     def is_connected(self) -> bool:
@@ -242,9 +238,9 @@ class PublishWindow(Receiver):
         self._connection.subscribe(self)
         self._is_connected = self._connection.is_connected
 
-    async def room(self, messages: int = 1) -> None:
-        """Wait until there is room for so many messages."""
-        while not self.has_room(messages):
+    async def room(self) -> None:
+        """Wait until there is room for a message."""
+        while self.is_full:
             self._connection.end_turn()
             await self.changed()
 

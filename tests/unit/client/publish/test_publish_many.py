@@ -151,6 +151,20 @@ async def test_a_full_window_holds_the_publisher_back(fake, clock):
     assert await task == (25, 0)
 
 
+async def test_the_room_beside_messages_that_are_stuck_is_used(fake, clock):
+    js = (await fake.connect()).jetstream(publish_window=10)
+    for _ in range(6):
+        await js.publish_async("s.stuck")
+    task = await start(clock, js, numbered(10))
+    for number in range(6, 16, 4):
+        frames = published(fake)[number:]
+        assert len(frames) == min(4, 16 - number)
+        fake.wire.deliver(b"".join(answers(fake, frames)))
+        await clock.settle()
+    assert await task == (10, 0)
+    assert [frame.payload for frame in published(fake)[6:]] == [b"%d" % number for number in range(10)]
+
+
 async def test_a_run_leaves_single_messages_the_rest_of_the_window(fake, clock, js):
     task = await start(clock, js, numbered(400))
     second = await start(clock, js, numbered(400))
