@@ -10,7 +10,7 @@ from jetlake.store.steps import Steps
 
 __all__ = ["PackedNames"]
 
-_NAMES_PER_STEP = 4096
+_NAMES_PER_STEP = 2048
 
 
 class PackedNames:
