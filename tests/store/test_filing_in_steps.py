@@ -13,8 +13,8 @@ from faulty_disk import FaultyDisk
 from jetlake.store.file_store import FileStore
 from jetlake.store.index import filed_subjects
 from jetlake.store.interface import StoreLimits
-from jetlake.store.log.filing import _Draft
 from jetlake.store.log.pieces.index_cache import IndexCache
+from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.subject_filter import SubjectFilter
 
 FOLDER = Path("/data/msgs")
@@ -154,14 +154,14 @@ class World:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetlake.store.log.filing._SUBJECTS_PER_STEP", 2)
+    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._SUBJECTS_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.index.subject_index._FILED_AT_ONCE", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover._STEP_SUBJECTS", 1)
     monkeypatch.setattr("jetlake.store.index.filed_subjects._SUBJECTS_PER_STEP", 1)
     monkeypatch.setattr("jetlake.store.index.filed_subjects._LOOKED_UP_MAX", 2)
     monkeypatch.setattr("jetlake.store.index.message_remover.BULK_REMOVAL", 10)
-    monkeypatch.setattr("jetlake.store.log.filing._ROWS_PER_STEP", 5)
-    monkeypatch.setattr("jetlake.store.log.filing._SORTED_AT_ONCE", 6)
+    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._ROWS_PER_STEP", 5)
+    monkeypatch.setattr("jetlake.store.log.pieces.piece_draft._SORTED_AT_ONCE", 6)
     monkeypatch.setattr("jetlake.store.index.subject_numbers._UNPACKED_AT_ONCE", 0)
     monkeypatch.setattr("jetlake.store.index.packed_names._NAMES_PER_STEP", 2)
     monkeypatch.setattr("jetlake.store.steps._RUN", 2)
@@ -199,7 +199,7 @@ def test_a_segment_that_is_rewritten_while_it_is_gathered_is_filed_whole(steps: 
         world.flush()
     store = world.store
     segment = store._index.blocks[0]
-    store._filing._draft = draft = _Draft(segment, store._index)
+    store._filing._draft = draft = PieceDraft(segment, store._index)
     for _ in range(steps):
         draft.go_on()
     for sequence in range(segment.first, segment.first + segment.row_count):
@@ -239,6 +239,36 @@ def test_a_segment_of_few_subjects_is_gathered_a_few_rows_at_a_time() -> None:
         steps += 1
     assert steps > rows / 5 + 6, "rows, subjects, and each part of the piece by itself"
     world.check()
+
+
+def test_a_rewritten_segment_gets_its_piece_a_few_rows_at_a_time() -> None:
+    world = World(1)
+    world.names = 60
+    while len(world.store._index.blocks) < 3:
+        world.publish()
+        world.flush()
+    store = world.store
+    segment = store._index.blocks[0]
+    for sequence in range(1, segment.row_count + 1, 2):
+        store.remove(sequence)
+        del world.subjects[sequence]
+    while not segment.generation:
+        assert store.compact_step()
+    assert segment.filed is not None
+    assert segment.piece is None
+    steps = 0
+    while segment.piece is None:
+        assert store._filing.go_on()
+        steps += 1
+        if steps == 5:  # The subject's rows are gathered, or not yet.
+            world.remove_all_of_a_subject()
+            world.flush()
+    assert steps > 2 * segment.row_count / 5, "rows, subjects, and each part of the piece by itself"
+    for _ in range(10):
+        world.check()
+    world.reopen()
+    for _ in range(10):
+        world.check()
 
 
 def test_a_segment_in_which_nothing_lives_is_filed_and_holds_up_nobody():

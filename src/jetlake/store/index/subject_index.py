@@ -222,7 +222,7 @@ class SubjectIndex:
             if len(sequences) > before:
                 add_number(number)
                 add_count(len(sequences) - before)
-        self.filed.make_room(len(self.tails))
+        self.filed.make_room(present[-1] + 1 if present else 0)
         earlier = array("Q", map(self.filed.filed.__getitem__, present))
         return Postings(present, counts, sequences, earlier), list(map(self.numbers.names.__getitem__, present))
 

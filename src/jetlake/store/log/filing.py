@@ -2,114 +2,36 @@
 
 from __future__ import annotations
 
-from array import array
 from contextlib import suppress
 from itertools import compress
+
+from msgspec.structs import replace
 
 from jetlake.errors import StoreError
 from jetlake.store.files.disk import Disk
 from jetlake.store.index.block import Block
 from jetlake.store.index.index import Index
-from jetlake.store.index.postings import MASK_BYTES, Posted, Postings, add_to_mask
+from jetlake.store.index.postings import Posted, Postings
 from jetlake.store.log.log import Log
 from jetlake.store.log.lost_messages import LostMessages
 from jetlake.store.log.pieces.index_cache import IndexCache
 from jetlake.store.log.pieces.index_piece import (
-    Names,
     PieceContent,
     find_posted,
-    pack_in_steps,
     piece_path,
     read_columns,
     read_place,
     read_postings,
     write_piece,
 )
+from jetlake.store.log.pieces.piece_draft import PieceDraft
 from jetlake.store.log.pieces.rows_from_log import read_rows
 from jetlake.store.log.segment import COLUMNS, LIVE, POSTINGS, Segment
-from jetlake.store.steps import Steps, finish, in_groups, sort_in_steps
 
 __all__ = ["Filing"]
 
 _PARTS = (COLUMNS, LIVE, POSTINGS)
 _ROW_BYTES = 20
-_ROWS_PER_STEP = 8192
-_SORTED_AT_ONCE = 65536
-_SUBJECTS_PER_STEP = 4096
-
-
-class _Draft:
-    """The piece of a full segment, made in steps while messages of the segment may be removed.
-
-    Attributes:
-        mask: of the subjects.
-        postings: a message that was removed since the beginning may be among them.
-        content: of the piece; None until all steps are taken.
-    """
-
-    def __init__(self, segment: Segment, index: Index[Segment]) -> None:
-        self.segment = segment
-        self.mask = bytearray(MASK_BYTES)
-        self.postings = Postings(array("I"), array("I"), array("Q"), array("Q"))
-        self.content: PieceContent | None = None
-        self._generation = segment.generation
-        self._is_dead = not segment.live_count
-        self._steps = self._make(index)
-
-    def holds(self, segment: Segment) -> bool:
-        """Return whether the draft is of this segment, as it is now.
-
-        A rewrite moves rows, and takes dead ones away that the postings may have. When the last row has died, nobody
-        knows whether the subjects still have their numbers; a draft without a living row has none.
-        """
-        is_same = self.segment is segment and self._generation == segment.generation
-        return is_same and (segment.live_count > 0 or self._is_dead)
-
-    def go_on(self) -> None:
-        """Take a step."""
-        next(self._steps, None)
-
-    def _make(self, index: Index[Segment]) -> Steps[None]:
-        segment = self.segment
-        found: list[int] = []
-        for start in range(0, segment.row_count, _ROWS_PER_STEP):
-            end = start + _ROWS_PER_STEP
-            found += sorted(set(compress(segment.subject_ids[start:end], segment.live[start:end])))
-            yield
-        # Of few sorted runs, which are merged quickly.
-        found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
-        names = Names()
-        parts: list[Postings] = []
-        before = -1
-        for group in in_groups(found, _subjects_per_step(len(found), segment.live_count)):
-            yield
-            numbers = sorted({*group} - {before})
-            before = group[-1]
-            # A number may be another subject's by now, which has nothing here.
-            part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
-            add_to_mask(self.mask, part.numbers)
-            names.extend(group_names)
-            parts.append(part)
-        yield
-        self.postings = _joined(parts)
-        self.content = yield from pack_in_steps(segment, self.postings, names)
-
-
-def _subjects_per_step(subjects: int, rows: int) -> int:
-    """Return how many subjects are gathered in a step, so that they have a bounded number of rows on average."""
-    return max(min(_SUBJECTS_PER_STEP, _ROWS_PER_STEP * subjects // max(rows, 1)), 1)
-
-
-def _joined(parts: list[Postings]) -> Postings:
-    numbers, counts = array("I"), array("I")
-    sequences, earlier = array("Q"), array("Q")
-    for part in parts:
-        assert part.earlier is not None
-        numbers += part.numbers
-        counts += part.counts
-        sequences += part.sequences
-        earlier += part.earlier
-    return Postings(numbers, counts, sequences, earlier)
 
 
 class Filing:
@@ -129,7 +51,7 @@ class Filing:
         self._without_piece: list[Segment] = []
         # How many bytes had been written when the disk last refused a piece: more have to follow before another try.
         self._refused_at = -1
-        self._draft: _Draft | None = None
+        self._draft: PieceDraft | None = None
 
     # Writing
 
@@ -145,38 +67,36 @@ class Filing:
 
         Nothing may be waiting to be flushed.
         """
-        for segment in list(self._index.unread):
+        for unread in list(self._index.unread):
             with suppress(StoreError):
-                segment.bring_back()
+                unread.bring_back()
         if self._index.subjects.file_step() or self._index.recount_step():
             return True
         if self._log.written_bytes == self._refused_at:
             return False
-        for segment in self._without_piece:
-            if not segment.is_damaged and not self._is_held_back(segment):
-                self._without_piece.remove(segment)
-                postings = Block.postings(segment)
-                names = Names(map(self._index.subjects.numbers.names.__getitem__, postings.numbers))
-                if not self._write(segment, finish(pack_in_steps(segment, postings, names))):
-                    self._without_piece.append(segment)
-                return True
-        oldest = self._oldest_in_memory()
-        if oldest is None:
+        segment = self._next_to_draft()
+        if segment is None:
             self._draft = None
             return False
-        if self._draft is None or not self._draft.holds(oldest):
-            self._draft = _Draft(oldest, self._index)
+        if self._draft is None or not self._draft.holds(segment):
+            self._draft = PieceDraft(segment, self._index)
         content = self._draft.content
         if content is None:
             self._draft.go_on()
             return True
-        if self._is_held_back(oldest):
+        if self._is_held_back(segment):
             return False
-        self._file(self._draft, content)
+        if segment.filed is None:
+            self._file(self._draft, content)
+        else:
+            segment.filed = replace(segment.filed, mask=bytes(self._draft.mask))
+            self._without_piece.remove(segment)
+            if not self._write(segment, content):
+                self._without_piece.append(segment)
         self._draft = None
         return True
 
-    def _file(self, draft: _Draft, content: PieceContent) -> None:
+    def _file(self, draft: PieceDraft, content: PieceContent) -> None:
         """Begin to file the oldest segment whose sequences are all in memory, unless the disk refuses its piece."""
         segment = draft.segment
         segment.loader = self
@@ -187,6 +107,13 @@ class Filing:
             segment.filed = None
             return
         self._index.subjects.begin_filing(segment, draft.postings, self._index.last_of(segment) + 1)
+
+    def _next_to_draft(self) -> Segment | None:
+        """Return the segment that gets the next piece: a filed one that has none before one that is not filed."""
+        for segment in self._without_piece:
+            if not segment.is_damaged and not self._is_held_back(segment):
+                return segment
+        return self._oldest_in_memory()
 
     def _oldest_in_memory(self) -> Segment | None:
         """Return the segment to be filed next: full and written."""
@@ -224,7 +151,8 @@ class Filing:
             return
         self._cache.forget(segment, (POSTINGS,))
         segment.release(POSTINGS)
-        segment.become_filed()
+        # The mask may have more subjects than are left; the next piece has a mask of its own.
+        segment.become_filed(segment.mask)
         self._keep(segment)
 
     def forget(self, segment: Segment) -> None:

@@ -52,7 +52,8 @@ class Rewrite:
         # Columns are replaced when a block is cleared of dead rows; only `live` changes in its place.
         self._live = bytes(segment.live)
         self._offsets, self._sizes, self._sequences = segment.offsets, segment.sizes, segment.sequences
-        self._subject_ids, self._times = segment.subject_ids, segment.times
+        self._columns = (segment.sizes, segment.subject_ids, segment.times)
+        self._new_columns: list[array[int]] = []
         self._began = (segment.size, segment.generation, segment.write_generation)
         self._parts: list[bytes] = []
         self._new_offsets: array[int] = array("I")
@@ -80,6 +81,9 @@ class Rewrite:
             self._foreign += kept
             yield
         yield from self._copy_living(data, is_sound=is_sound)
+        for column in self._columns:
+            self._new_columns.append(array(column.typecode, compress(column, self._live)))
+            yield
         parts, seed = self._parts, segment.seed
         for at in range(0, len(self._foreign), _RECORDS_PER_STEP):
             group = self._foreign[at : at + _RECORDS_PER_STEP]
@@ -208,9 +212,7 @@ class Rewrite:
         segment.file.tail.clear()
         segment.generation += 1
         segment.tombstones.ranges = array("Q", chain.from_iterable(self._foreign))
-        segment.sizes = array("I", compress(self._sizes, self._live))
-        segment.subject_ids = array("I", compress(self._subject_ids, self._live))
-        segment.times = array("q", compress(self._times, self._live))
+        segment.sizes, segment.subject_ids, segment.times = self._new_columns
         segment.live = live
         segment.offsets = self._new_offsets
         segment.sequences = self._new_sequences

@@ -128,6 +128,8 @@ def pack_in_steps(segment: Segment, postings: Postings, names: Names) -> Steps[P
         column_bytes(column) for column in (segment.sizes, segment.subject_ids, segment.times, segment.offsets)
     )
     yield
+    assert len(postings.starts) > len(postings.numbers)  # counted in a step of its own
+    yield
     table, pages = pack_postings(postings)
     yield
     texts = b"".join((column_bytes(postings.numbers), column_bytes(names.lengths), *names.texts))

@@ -1,0 +1,126 @@
+"""The draft of an index piece: the piece of a full segment, made in steps while messages of it may be removed."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import compress, repeat
+
+from jetlake.store.index.index import Index
+from jetlake.store.index.postings import MASK_BYTES, Postings, add_to_mask
+from jetlake.store.index.subject_index import SubjectIndex
+from jetlake.store.log.pieces.index_piece import Names, PieceContent, pack_in_steps
+from jetlake.store.log.segment import Segment
+from jetlake.store.steps import Steps, in_groups, sort_in_steps
+
+__all__ = ["PieceDraft"]
+
+_ROWS_PER_STEP = 8192
+_SORTED_AT_ONCE = 65536
+_SUBJECTS_PER_STEP = 4096
+
+
+class PieceDraft:
+    """The piece of a full segment, of one that is not filed or of a filed one whose columns are in memory.
+
+    Attributes:
+        mask: of the subjects.
+        postings: a message that was removed since the beginning may be among them.
+        content: of the piece; None until all steps are taken.
+    """
+
+    def __init__(self, segment: Segment, index: Index[Segment]) -> None:
+        self.segment = segment
+        self.mask = bytearray(MASK_BYTES)
+        self.postings = Postings(array("I"), array("I"), array("Q"), array("Q"))
+        self.content: PieceContent | None = None
+        self._names = Names()
+        self._generation = segment.generation
+        self._is_dead = not segment.live_count
+        self._steps = self._make(index)
+
+    def holds(self, segment: Segment) -> bool:
+        """Return whether the draft is of this segment, as it is now.
+
+        A rewrite moves rows, and takes dead ones away that the postings may have. When the last row has died, nobody
+        knows whether the subjects still have their numbers; a draft without a living row has none.
+        """
+        is_same = self.segment is segment and self._generation == segment.generation
+        return is_same and (segment.live_count > 0 or self._is_dead)
+
+    def go_on(self) -> None:
+        """Take a step."""
+        next(self._steps, None)
+
+    def _make(self, index: Index[Segment]) -> Steps[None]:
+        gather = self._gather_tails(index) if self.segment.filed is None else self._gather_rows(index.subjects)
+        self.postings = yield from gather
+        self.content = yield from pack_in_steps(self.segment, self.postings, self._names)
+
+    def _gather_tails(self, index: Index[Segment]) -> Steps[Postings]:
+        """Return the postings of a segment whose sequences are in its subjects' tails."""
+        segment = self.segment
+        found: list[int] = []
+        for start in range(0, segment.row_count, _ROWS_PER_STEP):
+            end = start + _ROWS_PER_STEP
+            found += sorted(set(compress(segment.subject_ids[start:end], segment.live[start:end])))
+            yield
+        # Of few sorted runs, which are merged quickly.
+        found = sorted(found) if len(found) < _SORTED_AT_ONCE else (yield from sort_in_steps(found))
+        parts: list[Postings] = []
+        before = -1
+        for group in in_groups(found, _subjects_per_step(len(found), segment.live_count)):
+            yield
+            numbers = sorted({*group} - {before})
+            before = group[-1]
+            # A number may be another subject's by now, which has nothing here.
+            part, group_names = index.subjects.postings_below(numbers, index.last_of(segment) + 1)
+            add_to_mask(self.mask, part.numbers)
+            self._names.extend(group_names)
+            parts.append(part)
+        yield
+        return _joined(parts)
+
+    def _gather_rows(self, subjects: SubjectIndex) -> Steps[Postings]:
+        """Return the postings of a filed segment, by its rows."""
+        segment = self.segment
+        rows = segment.row_count
+        keys: list[int] = []
+        for start in range(0, rows, _ROWS_PER_STEP):
+            end = start + _ROWS_PER_STEP
+            living = compress(enumerate(segment.subject_ids[start:end], start), segment.live[start:end])
+            keys += [number * rows + row for row, number in living]
+            yield
+        numbers, counts, sequences = array("I"), array("I"), array("Q")
+        for group in in_groups((yield from sort_in_steps(keys)), _ROWS_PER_STEP):
+            before, names = len(numbers), subjects.numbers.names
+            for number, row in map(divmod, group, repeat(rows)):
+                if not names[number]:
+                    continue  # All messages of the subject were removed meanwhile.
+                if numbers and numbers[-1] == number:
+                    counts[-1] += 1
+                else:
+                    numbers.append(number)
+                    counts.append(1)
+                sequences.append(segment.sequence_of(row))
+            added = numbers[before:]
+            add_to_mask(self.mask, added)
+            self._names.extend([names[number] for number in added])
+            yield
+        return Postings(numbers, counts, sequences, None)
+
+
+def _subjects_per_step(subjects: int, rows: int) -> int:
+    """Return how many subjects are gathered in a step, so that they have a bounded number of rows on average."""
+    return max(min(_SUBJECTS_PER_STEP, _ROWS_PER_STEP * subjects // max(rows, 1)), 1)
+
+
+def _joined(parts: list[Postings]) -> Postings:
+    numbers, counts = array("I"), array("I")
+    sequences, earlier = array("Q"), array("Q")
+    for part in parts:
+        assert part.earlier is not None
+        numbers += part.numbers
+        counts += part.counts
+        sequences += part.sequences
+        earlier += part.earlier
+    return Postings(numbers, counts, sequences, earlier)
