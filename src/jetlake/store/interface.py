@@ -91,6 +91,13 @@ class StepwiseStore(Protocol):
         """As `MessageStore.purge`; what is appended meanwhile stays."""
         ...
 
+    def enforce(self, limits: StoreLimits) -> Steps[int]:
+        """Remove the oldest messages until the limits but that of age hold, and return how many went.
+
+        `MessageStore.enforce` has to follow, for what is appended meanwhile.
+        """
+        ...
+
 
 class MessageStore(Protocol):
     """The messages of one stream, by sequence and by subject.
@@ -352,7 +359,8 @@ class MessageStore(Protocol):
     def enforce(self, limits: StoreLimits, now_ns: int, ageless: Sequence[int] = ()) -> int:
         """Remove the oldest messages until the limits hold, and return how many went.
 
-        What was appended is flushed first: nothing makes room for a message that cannot be stored.
+        Of those that are too old a bounded number goes; `aging_time_ns` tells whether there are more. What was appended
+        is flushed first: nothing makes room for a message that cannot be stored.
 
         Args:
             ageless: sequences, ascending, of messages that do not grow too old; the other limits take them too.

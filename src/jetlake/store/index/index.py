@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -170,8 +171,9 @@ class Index(Generic[BlockType]):
             block = self.blocks[index]
             if block.first >= end:
                 break
-            rows = block.live_rows(block.row_at_or_after(first), block.row_at_or_after(end))
-            yield from map(block.sequence_of, rows)
+            last = block.row_at_or_after(end)
+            for start in range(block.row_at_or_after(first), last, _GROUP):
+                yield from map(block.sequence_of, block.live_rows(start, min(start + _GROUP, last)))
 
     def newest(self, count: int) -> int:
         """Return the sequence from which on there are so many messages (or all, if there are fewer)."""
@@ -187,8 +189,13 @@ class Index(Generic[BlockType]):
             return block.sequence_of(block.live_rows(0, block.row_count)[excess])
         return self.last_sequence + 1
 
-    def newest_bytes(self, limit: int) -> int:
-        """Return the sequence from which on the messages take at most so many bytes."""
+    def newest_bytes(self, limit: int, rows_max: int = sys.maxsize) -> int:
+        """Return the sequence from which on the messages take at most so many bytes.
+
+        Args:
+            rows_max: of how many rows of one block the sizes are added up; where that does not do, an earlier sequence
+                is returned.
+        """
         excess = self.bytes - limit
         for block in self.blocks:
             if block.live_bytes < excess:
@@ -198,8 +205,9 @@ class Index(Generic[BlockType]):
             # Reading the sizes may settle rows that were taken out unread.
             excess -= counted - block.live_bytes
             row = block.next_live(0)
-            while row >= 0 and excess > 0:
+            while row >= 0 and excess > 0 and rows_max:
                 excess -= sizes[row]
+                rows_max -= 1
                 row = block.next_live(row + 1)
             if row >= 0:
                 return block.sequence_of(row)

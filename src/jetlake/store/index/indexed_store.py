@@ -8,7 +8,7 @@ from typing import Generic, Protocol
 
 from jetlake.store.index.index import BlockType, Index
 from jetlake.store.index.message_remover import MessageRemover
-from jetlake.store.interface import Run, StepwiseStore, StoreHooks
+from jetlake.store.interface import Run, StepwiseStore, StoreHooks, StoreLimits
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
@@ -49,6 +49,9 @@ class _Stepwise:
         self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
     ) -> Steps[int]:
         return self._remover.purge_in_steps(subject_filter, below, keep, self.removals_per_step)
+
+    def enforce(self, limits: StoreLimits) -> Steps[int]:
+        return self._remover.enforce_in_steps(limits, self.removals_per_step)
 
 
 class IndexedStore(Generic[BlockType]):

@@ -19,6 +19,8 @@ __all__ = ["MessageRemover", "RemovalLog"]
 
 # How many subjects a step of a purge looks at.
 _STEP_SUBJECTS = 1024
+# How many messages that grew too old go at once, where nobody is told of each.
+_AGED_AT_ONCE = 4 * BULK_REMOVAL
 
 ErasedBlock = TypeVar("ErasedBlock", bound=Block, contravariant=True)
 
@@ -182,10 +184,49 @@ class MessageRemover(Generic[BlockType]):
             removed += self._remove_aged(index.first_at_or_after(now_ns - limits.max_age_ns + 1), ageless)
         return removed
 
-    def _remove_aged(self, sequence: int, ageless: Sequence[int]) -> int:
-        """Remove every message below a sequence, but for these, and pass those by from now on."""
+    def enforce_in_steps(self, limits: StoreLimits, step: int) -> Steps[int]:
+        """Remove the oldest messages until the limits but that of age hold, about `step` of them at a time."""
         index = self._index
-        start = self.aging_sequence
+        with suppress(StoreError):
+            self._flush()
+        last = index.last_sequence
+        self._log.settle_groups(last)
+        count = 0
+        if limits.max_per_subject > 0:
+            count += yield from self._enforce_per_subject(limits.max_per_subject, step)
+            self._enforced_per_subject = limits.max_per_subject
+            self._enforced_sequence = last  # What was appended meanwhile is looked at by the next `enforce`.
+        while 0 < limits.max_messages < index.messages:
+            end = index.newest(limits.max_messages)
+            while index.first_sequence < end:
+                count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
+                yield
+        while 0 < limits.max_bytes < index.bytes:
+            end = index.newest_bytes(limits.max_bytes, 8 * step)
+            count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
+            yield
+        return count
+
+    def _enforce_per_subject(self, limit: int, step: int) -> Steps[int]:
+        """Remove the oldest messages of every subject that has more than the limit."""
+        tails = self._index.subjects.tails
+        count = 0
+        for start in range(0, len(tails), _STEP_SUBJECTS):
+            while over := self._over_limit(range(start, min(start + _STEP_SUBJECTS, len(tails))), limit, step):
+                count += self._remove_many(over, False)
+                yield
+            yield
+        return count
+
+    def _remove_aged(self, sequence: int, ageless: Sequence[int]) -> int:
+        """Remove messages below a sequence, but for these, and pass those by from now on.
+
+        A bounded number goes: where messages are left that are too old, `aging_time_ns` tells.
+        """
+        index = self._index
+        start = next(index.live_between(self.aging_sequence, sequence), sequence)
+        at_once = _AGED_AT_ONCE if index.hooks.on_removed is None else BULK_REMOVAL
+        sequence = min(sequence, start + at_once)
         passed = ageless[bisect_left(ageless, start) : bisect_left(ageless, sequence)]
         if start == index.first_sequence and not passed:
             return self._remove_below(sequence, True)
@@ -195,13 +236,14 @@ class MessageRemover(Generic[BlockType]):
 
     def _over_subject_limit(self, limit: int) -> list[int]:
         """Return the oldest messages of subjects that have more than the limit, of those that may have changed."""
+        if 0 < self._enforced_per_subject <= limit:
+            return self._over_limit(self._index.subjects_above(self._enforced_sequence), limit)
+        return self._over_limit(range(len(self._index.subjects.tails)), limit)  # one that is free has no message
+
+    def _over_limit(self, numbers: Iterable[int], limit: int, at_most: int = sys.maxsize) -> list[int]:
+        """Return the oldest messages of those of these subjects that have more than the limit, about so many."""
         subjects = self._index.subjects
         is_counted = self._index.is_counted
-        numbers: Iterable[int]
-        if limit != self._enforced_per_subject:
-            numbers = range(len(subjects.tails))  # one that is free has no message
-        else:
-            numbers = self._index.subjects_above(self._enforced_sequence)
         over: list[int] = []
         for number in numbers:
             excess = subjects.count(number) - limit
@@ -212,7 +254,9 @@ class MessageRemover(Generic[BlockType]):
                 # The usual case, which needs no postings.
                 over.append(subjects.first(number))
             elif excess > 0:
-                over += subjects.from_(number, 0, excess)
+                over += subjects.from_(number, 0, min(excess, at_most))
+            if len(over) >= at_most:
+                break
         over.sort()
         return over
 

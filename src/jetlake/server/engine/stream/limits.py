@@ -29,8 +29,8 @@ _RETRY_NS = 1_000_000_000
 # What new limits do not allow is removed at once up to this number, about a millisecond's work.
 _REMOVE_AT_ONCE = 1000
 
-Purge = Callable[[SubjectFilter | None, int | None, int | None], Steps[int]]
-"""Removes messages: those that pass a filter, those below a sequence, or all but the newest."""
+Removal = Callable[[Steps[int]], Steps[int]]
+"""Carries out removals from the store while consumers wait; they continue behind what was removed."""
 
 
 def limits_of(config: StreamConfig) -> StoreLimits:
@@ -92,19 +92,31 @@ class Limits:
         self._rollups[subject_filter] = below
         self._try(None, now_ns)
 
-    def remove_far_beyond(self, config: StreamConfig, now_ns: int, purge: Purge) -> Steps[None]:
-        """Remove in steps what new limits of number and age do not allow, where that is much; `enforce` does the rest.
+    def remove_far_beyond(self, config: StreamConfig, now_ns: int, carry_out: Removal) -> Steps[None]:
+        """Remove in steps what new limits do not allow, where that may be much; `enforce` does the rest.
 
         Raises:
             StoreError: the messages could not be removed.
         """
         store, limits = self._store, limits_of(config)
-        if 0 < limits.max_messages < store.messages - _REMOVE_AT_ONCE:
-            yield from purge(None, None, limits.max_messages)
+        if self._may_be_far_beyond(limits):
+            yield from carry_out(store.in_steps.enforce(limits))
         if config.max_age and not config.subject_delete_marker_ttl and not self._lifetimes.ageless:
             oldest = store.first_at_or_after(now_ns - config.max_age)
             if oldest - store.first_sequence > _REMOVE_AT_ONCE:
-                yield from purge(None, oldest, None)
+                yield from carry_out(store.in_steps.purge(below=oldest))
+
+    def _may_be_far_beyond(self, limits: StoreLimits) -> bool:
+        """Return whether the store may have many more messages than the limits allow."""
+        store, old = self._store, self.store_limits or StoreLimits()
+        if store.messages <= _REMOVE_AT_ONCE:
+            return False
+        if limits.max_per_subject > 0 and not 0 < old.max_per_subject <= limits.max_per_subject:
+            return True
+        if 0 < limits.max_messages < store.messages - _REMOVE_AT_ONCE:
+            return True
+        excess = store.bytes - limits.max_bytes if limits.max_bytes > 0 else 0
+        return excess * store.messages > _REMOVE_AT_ONCE * store.bytes
 
     def enforce(self, now_ns: int) -> None:
         """Remove what is over the limits, oldest first; where the disk does not tell what that is, try again later."""
@@ -128,11 +140,13 @@ class Limits:
     def _enforce(self, limits: StoreLimits, now_ns: int) -> None:
         """Remove what is over the limits, and set the timer for the next message to expire."""
         until_ns = self._markers.expect_aged(now_ns)
-        if self._store.enforce(limits, until_ns, self._lifetimes.ageless):
+        removed = self._store.enforce(limits, until_ns, self._lifetimes.ageless)
+        if removed:
             self._cleanup.schedule()
         if self._max_age and self._timer is None and (oldest_ns := self._store.aging_time_ns):
-            # What markers hold up follows in the next turn.
-            deadline_ns = max(oldest_ns + self._max_age, now_ns + _PAUSE_NS if until_ns == now_ns else now_ns)
+            # What markers hold up, or is more than goes at once, follows in the next turn.
+            is_behind = until_ns != now_ns or (removed and oldest_ns + self._max_age <= now_ns)
+            deadline_ns = max(oldest_ns + self._max_age, now_ns if is_behind else now_ns + _PAUSE_NS)
             self._timer = self._services.timers.schedule(deadline_ns, self._remove_expired)
 
     def _remove_expired(self, now_ns: int) -> None:

@@ -198,7 +198,7 @@ class Stream(Generic[ConsumerType]):
         self.publish_path.configure(config)
         self.copy_path.configure(config)
         with self.services.report_store_errors(f"removing what the limits of stream {self.name} no longer allow"):
-            yield from self.limits.remove_far_beyond(config, now_ns, self.purge)
+            yield from self.limits.remove_far_beyond(config, now_ns, self._carry_out)
         if self.is_closed:
             return
         self.limits.configure(config)
@@ -363,14 +363,17 @@ class Stream(Generic[ConsumerType]):
         Raises:
             StoreError: the messages could not be removed.
         """
+        return self._carry_out(self.store.in_steps.purge(subject_filter, below=below, keep=keep))
+
+    def _carry_out(self, removals: Steps[int]) -> Steps[int]:
+        """Take the steps of removals from the store, which have not begun, while consumers wait."""
         # Consumers that have passed a message must not meet another one under its sequence when its write fails.
         self.store.flush()
         self.store.hooks.on_removed = self.store.hooks.on_purged = None
         self.is_purging = True
         is_recounted = False
         try:
-            steps = self.store.in_steps.purge(subject_filter, below=below, keep=keep)
-            purged = yield from self._remove_in_steps(steps)
+            purged = yield from self._remove_in_steps(removals)
             yield from self._recount_in_steps()
             is_recounted = self._is_recounting
             return purged

@@ -411,6 +411,60 @@ def test_tighter_limits_remove_very_many_messages_in_steps(make_harness, limit):
     assert stream.store.messages == (100 if "max_msgs" in limit else 101)
 
 
+@pytest.mark.parametrize("limit", [{"max_bytes": 2000}, {"max_msgs_per_subject": 5}], ids=["bytes", "subject"])
+def test_tighter_limits_of_bytes_and_subjects_go_in_steps(make_harness, limit):
+    harness = make_harness()
+    stream = harness.create()
+    harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"name": "c", "ack_policy": "explicit"}})
+    stream.store.in_steps.removals_per_step = 10
+    for number in range(2000):
+        harness.publish(f"s.{number % 20:02}")
+    harness.turn()
+    size = stream.store.bytes // 2000
+    harness.engine.long_work.slice_ns = 0
+    send(harness, "STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], **limit})
+    harness.engine.flush()
+    harness.publish("s.00", b"new")  # in between: it takes the place of another
+    turns, answer = turns_to_answer(harness)
+    assert turns >= 15
+    left = 100 if "max_msgs_per_subject" in limit else 1 + (2000 - size - 3) // size
+    assert answer["state"]["messages"] == left
+    assert answer["state"]["last_seq"] == 2001
+    assert stream.store.get(2001) is not None
+    assert harness.api("CONSUMER.INFO.S.c")["num_pending"] == left
+
+
+@pytest.mark.parametrize("has_consumer", [True, False])
+def test_messages_that_grow_too_old_together_go_in_steps(make_harness, has_consumer):
+    harness = make_harness()
+    stream = harness.create(max_age=10**9)
+    if has_consumer:
+        config = {"name": "c", "ack_policy": "explicit", "filter_subject": "s.*.x"}
+        harness.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    for number in range(10_000):
+        harness.publish(f"s.{number}.x")
+    harness.turn()
+    harness.clock.advance(0.9)
+    harness.publish("s.young.x")
+    harness.turn()
+    harness.clock.advance(0.2)
+    steps = 0
+    while stream.store.messages > 1:
+        before = stream.store.messages
+        harness.engine.run_timers()
+        harness.turn()
+        assert before - stream.store.messages <= 4096
+        steps += 1
+        if steps == 2:
+            harness.publish("s.new.x")
+            harness.turn()
+            stream.store.remove(10_002)
+    assert steps >= (5 if has_consumer else 2)
+    assert stream.store.first_sequence == 10_001
+    if has_consumer:
+        assert harness.api("CONSUMER.INFO.S.c")["num_pending"] == 1
+
+
 def test_a_stream_that_is_deleted_while_its_limits_are_tightened_stays_deleted(make_harness):
     harness = make_harness()
     stream = harness.create()
