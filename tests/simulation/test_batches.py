@@ -21,14 +21,15 @@ def small_segments(monkeypatch):
 
 def test_histories_keep_every_promise():
     fired = 0
-    # The last one crashes in a segment with remains of a crash before.
-    for seed in (*range(1, 7), 13):
+    # Three crash in segments with remains of a crash before: one is listed so, the next one's list was taken by a full
+    # disk, and the last one's was struck off the list.
+    for seed in (*range(1, 7), 13, 133, 199):
         history = BatchHistory(seed)
         try:
             history.run(STEPS)
         except AssertionError as error:
             raise AssertionError(f"{error}\nreplay: BatchHistory({seed}).run({STEPS})") from error
-        assert len(history.acknowledged) > 50
+        assert len(history.acknowledged) > 40
         fired += len(history.fired)  # Few in a history that crashes often.
     assert fired > 30
 

@@ -197,6 +197,9 @@ class _Recovery:
             following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
             segment = self._take_in(number, following)
             if segment is not None:
+                if self._listed is None and segment.piece is None and segment is self._known.get(number):
+                    # The list that has gone may have told of remains in it, which nobody has looked for now.
+                    self._found.torn.add(number)
                 self._found.segments.append(segment)
                 self._subjects.take(segment)
                 self._found.last_sequence = max(self._found.last_sequence, segment.high_water)
@@ -436,7 +439,7 @@ class _Recovery:
         found.missing += content.missing
         if content.hidden_at:
             # Without the list, which a full disk takes away, nobody knows whether these are a crash's remains.
-            is_known = self._listed is None or segment.number in self._torn_before
+            is_known = self._listed is None or segment.number in self._torn_before or self._is_struck(segment.number)
             if is_known or (segment.number, content.hidden_at) >= found.safe_end:
                 found.torn.add(segment.number)
             else:
@@ -457,6 +460,10 @@ class _Recovery:
             segment.is_damaged = True
             found.lost_bytes += content.torn_bytes
             self._position = max(self._position, end)
+
+    def _is_struck(self, number: int) -> bool:
+        """Return whether a segment was struck off the list, before its file goes: no tombstone in it is needed."""
+        return self._listed is not None and number not in self._listed and number < max(self._listed, default=0)
 
     def _doubt(self, number: int, missing: Range | None = None) -> None:
         """Note that tombstones of a segment may be lost; the snapshot knows what was removed before it was made."""
