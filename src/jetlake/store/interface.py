@@ -14,7 +14,16 @@ from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
-__all__ = ["BULK_REMOVAL", "Incoming", "MessageStore", "Run", "StoreHooks", "StoreLimits", "rising_times"]
+__all__ = [
+    "BULK_REMOVAL",
+    "Incoming",
+    "MessageStore",
+    "Run",
+    "RunningCount",
+    "StoreHooks",
+    "StoreLimits",
+    "rising_times",
+]
 
 Incoming = tuple[bytes, bytes, bytes, bytes]
 """A message on its way in: subject, something that does not concern the store, header, payload."""
@@ -68,6 +77,22 @@ class StoreHooks(msgspec.Struct):
     on_undone: Callable[[StoreError], None] | None = None
 
 
+class RunningCount(Protocol):
+    """A count of messages that goes in steps, and is told of what changes between them."""
+
+    def run(self) -> Steps[int]:
+        """Return how many messages there are when the last step is taken; messages may be appended meanwhile."""
+        ...
+
+    def on_removed(self, sequence: int, subject: builtins.bytes) -> None:
+        """Note that a message was removed."""
+        ...
+
+    def restart(self) -> None:
+        """Count anew: many messages were removed, or the newest were taken back."""
+        ...
+
+
 class StepwiseStore(Protocol):
     """Calls of a `MessageStore` that take long with many messages, in steps between which others are served."""
 
@@ -89,6 +114,10 @@ class StepwiseStore(Protocol):
         self, subject_filter: SubjectFilter | None = None, *, below: int | None = None, keep: int | None = None
     ) -> Steps[int]:
         """As `MessageStore.purge`; what is appended meanwhile stays."""
+        ...
+
+    def count(self, first_sequence: int, subject_filter: SubjectFilter) -> RunningCount:
+        """As `MessageStore.count`, by a count that is to be run."""
         ...
 
     def enforce(self, limits: StoreLimits) -> Steps[int]:

@@ -312,6 +312,9 @@ class Index(Generic[BlockType]):
             if len(passing) < len(subjects.numbers.ids):
                 if first_sequence <= self.first_sequence:
                     return sum(map(subjects.count, passing))
+                if self.last_sequence - first_sequence < len(passing):
+                    wanted = passing if isinstance(passing, set) else set(passing)
+                    return sum(number in wanted for number in self._numbers_above(first_sequence - 1))
                 return sum(subjects.count_from(number, first_sequence) for number in passing)
         if first_sequence <= self.first_sequence:
             return self.messages
@@ -324,12 +327,14 @@ class Index(Generic[BlockType]):
 
     def subjects_above(self, sequence: int) -> set[int]:
         """Return the numbers of the subjects of messages above a sequence."""
-        numbers: set[int] = set()
+        return set(self._numbers_above(sequence))
+
+    def _numbers_above(self, sequence: int) -> Iterator[int]:
+        """Yield the number of the subject of each message above a sequence."""
         for index in range(self.block_index(sequence + 1), len(self.blocks)):
             block = self.blocks[index]
             row = block.row_at_or_after(sequence + 1)
-            numbers.update(compress(block.subject_ids[row:], block.live[row:]))
-        return numbers
+            yield from compress(block.subject_ids[row:], block.live[row:])
 
     # Taking messages out
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+from functools import partial
 from operator import attrgetter
 from typing import Generic, Protocol
 
 from jetlake.store.index.index import BlockType, Index
 from jetlake.store.index.message_remover import MessageRemover
+from jetlake.store.index.stepwise_count import StepwiseCount
 from jetlake.store.interface import Run, StepwiseStore, StoreHooks, StoreLimits
 from jetlake.store.message import StoredMessage
 from jetlake.store.steps import Steps
@@ -41,6 +43,7 @@ class _Stepwise:
     def __init__(self, index: Index[BlockType], remover: MessageRemover[BlockType]) -> None:
         self.removals_per_step = 512
         self._remover = remover
+        self.count = partial(StepwiseCount, index)
         self.prepare = index.prepare
         self.last_per_subject = index.last_per_subject_in_steps
         self.subjects = index.subjects_in_steps

@@ -201,7 +201,7 @@ class MessageRemover(Generic[BlockType]):
             while index.first_sequence < end:
                 count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
                 yield
-        while 0 < limits.max_bytes < index.bytes:
+        while index.messages and 0 < limits.max_bytes < index.bytes:
             end = index.newest_bytes(limits.max_bytes, 8 * step)
             count += self._remove_below(min(end, index.first_sequence + 8 * step), False)
             yield

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from jetlake.errors import JetlakeError, StoreError
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.model.enums import ActionKind
@@ -15,6 +17,7 @@ from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRe
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.journal.consumer_state import ConsumerState
 from jetlake.store.steps import Steps
+from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["adopt_consumer", "create_consumer", "new_name", "recover_consumers"]
 
@@ -35,6 +38,9 @@ def create_consumer(stream: Stream[Consumer], advisories: Advisories, config: Co
     # A consumer that starts behind a message must not meet another one under its sequence when its write fails.
     stream.store.flush()
     start = yield from start_position(config, stream.store, stream.store.last_sequence)
+    subject_filter = SubjectFilter.of(subject.encode() for subject in config.filters)
+    if subject_filter is not None and not start.chosen:
+        start = replace(start, pending=(yield from stream.count_in_steps(start.sequence, subject_filter)))
     record = ConsumerRecord(
         name=config.name or new_name(stream),
         config=config,

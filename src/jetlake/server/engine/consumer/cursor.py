@@ -64,7 +64,10 @@ class Cursor:
         self._gone = set()
         self._resume = start.resume if start.chosen else 0
         self._awaited = start.sequence if waits else 0
-        self._count()
+        if start.pending is None:
+            self._count()
+        else:
+            self.pending = start.pending
 
     def filter_by(self, subject_filter: SubjectFilter | None) -> None:
         """Change the filter."""

@@ -24,11 +24,13 @@ class StartPosition(msgspec.Struct, frozen=True):
         sequence: the first sequence to read.
         chosen: sequences before `resume`; only these are delivered first.
         resume: where to continue after the chosen messages.
+        pending: how many messages there are from the first sequence on; None where nobody has counted them.
     """
 
     sequence: int
     chosen: Sequence[int] = ()
     resume: int = 0
+    pending: int | None = None
 
 
 def start_position(config: ConsumerConfig, store: MessageStore, last_sequence: int) -> Steps[StartPosition]:

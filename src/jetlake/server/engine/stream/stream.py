@@ -33,7 +33,7 @@ from jetlake.server.engine.stream.message_lifetimes import MessageLifetimes
 from jetlake.server.engine.stream.message_writer import MessageWriter
 from jetlake.server.engine.stream.publish_path import PublishPath
 from jetlake.server.engine.stream.retention import Retention
-from jetlake.store.interface import MessageStore
+from jetlake.store.interface import MessageStore, RunningCount
 from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
@@ -89,6 +89,7 @@ class Stream(Generic[ConsumerType]):
         self.copying: Copying = NoCopying()
         self.is_closed = False
         self.is_purging = self._is_recounting = False
+        self._counts: list[RunningCount] = []  # under way
         self._captured = captured
         self._captures: dict[str, Capture] = {}
         self._usage = usage
@@ -450,15 +451,30 @@ class Stream(Generic[ConsumerType]):
         if not self.is_purging:
             self._on_purged()
 
+    def count_in_steps(self, first_sequence: int, subject_filter: SubjectFilter) -> Steps[int]:
+        """Return how many messages from a sequence on pass a filter when the last step is taken."""
+        count = self.store.in_steps.count(first_sequence, subject_filter)
+        self._counts.append(count)
+        self._listen_for_removals()
+        try:
+            return (yield from count.run())
+        finally:
+            self._counts.remove(count)
+            self._listen_for_removals()
+
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report messages that the limits remove one by one.
-        listens = self.consumers and (not self.is_purging or self._is_recounting)
+        listens = (self.consumers or self._counts) and (not self.is_purging or self._is_recounting)
         self.store.hooks.on_removed = self._on_removed if listens else None
 
     def _on_removed(self, sequence: int, subject: bytes, size: int) -> None:
         for consumer in self.retention.interested(subject):
             consumer.on_removed(sequence, subject)
+        for count in self._counts:
+            count.on_removed(sequence, subject)
 
     def _on_purged(self) -> None:
+        for count in self._counts:
+            count.restart()
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()

@@ -119,6 +119,26 @@ def test_many_subjects_are_looked_at_in_steps(sliced, verb, body):
     assert turns >= 5
 
 
+def test_a_consumer_counts_what_is_stored_and_removed_while_it_is_created(sliced):
+    stream = sliced.jetstream.streams["S"]
+    for number in range(10_000):
+        sliced.publish(f"s.many.{number}.{number % 2}")
+    sliced.turn()
+    config = {"name": "c", "ack_policy": "explicit", "filter_subject": "s.many.*.1"}
+    sliced.engine.long_work.slice_ns = 0
+    send(sliced, "CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    turns, found = 0, {}
+    while b"_INBOX.a" not in found:
+        sliced.publish("s.many.1.1")
+        sliced.publish("s.many.new.1")
+        sliced.engine.flush()
+        stream.store.remove(MESSAGES + 2 + 400 * turns)
+        turns += 1
+        found = answers(sliced)
+    assert turns >= 10
+    assert sliced.api("CONSUMER.INFO.S.c")["num_pending"] == stream.store.count(0, SubjectFilter.of([b"s.many.*.1"]))
+
+
 @pytest.mark.parametrize("outcome", ["answered", "deleted"])
 def test_the_newest_of_many_subjects_are_got_in_steps(sliced, outcome):
     sliced.api("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs_per_subject": 10, "allow_direct": True})
