@@ -36,10 +36,12 @@ class StepwiseCount(Generic[BlockType]):
             self._total, self._counted, self._is_stale = 0, {}, False
             last = index.last_sequence
             yield from self._count_subjects()
+            rows = _ROWS_PER_STEP
             while last < index.last_sequence and not self._is_stale:
-                # Those that were stored meanwhile.
-                start, last = last + 1, min(last + _ROWS_PER_STEP, index.last_sequence)
+                # Those that were stored meanwhile; more and more of them at a time, or they might never be all.
+                start, last = last + 1, min(last + rows, index.last_sequence)
                 self._count_rows(start, last)
+                rows *= 2
                 if last < index.last_sequence:
                     yield
             if not self._is_stale:

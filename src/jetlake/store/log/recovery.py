@@ -197,7 +197,7 @@ class _Recovery:
             following = self._files.get(numbers[place + 1]) if place + 1 < len(numbers) else None
             segment = self._take_in(number, following)
             if segment is not None:
-                if self._listed is None and segment.piece is None and segment is self._known.get(number):
+                if self._listed is None and segment.is_damaged and segment is self._known.get(number):
                     # The list that has gone may have told of remains in it, which nobody has looked for now.
                     self._found.torn.add(number)
                 self._found.segments.append(segment)

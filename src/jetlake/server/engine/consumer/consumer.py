@@ -31,6 +31,7 @@ from jetlake.server.engine.routing.subscription import Subscriber
 from jetlake.server.engine.storage.consumer_home import ConsumerHome, ConsumerRecord
 from jetlake.server.engine.stream.stream import Stream
 from jetlake.store.journal.consumer_state import ConsumerState
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Consumer"]
@@ -364,10 +365,20 @@ class Consumer:
         if sequence in self.ack_tracker.pending or sequence in self.ack_tracker.exhausted:
             self.ack_handler.lost(sequence)
 
-    def on_purged(self) -> None:
-        """Forget many messages that were removed at once, or the newest after a write that failed."""
+    def recount_in_steps(self) -> Steps[None]:
+        """Do as `on_purged` does, counting the messages to come in steps."""
+        pending = yield from self.cursor.count_in_steps(self.stream.count_in_steps)
+        if not self.is_closed:
+            self.on_purged(pending)
+
+    def on_purged(self, pending: int | None = None) -> None:
+        """Forget many messages that were removed at once, or the newest after a write that failed.
+
+        Args:
+            pending: the number of messages to come, where it was counted.
+        """
         store = self.stream.store
-        self.cursor.on_purged()
+        self.cursor.on_purged(pending)
         is_missing = (lambda sequence: not store.has(sequence)) if store.messages else None
         self.ack_tracker.forget_missing(store.first_sequence, is_missing)
         self.ack_tracker.rewind_to(self.cursor.position - 1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jetlake.server.engine.consumer.start_position import StartPosition, last_of_subjects
 from jetlake.store.interface import MessageStore
 from jetlake.store.message import StoredMessage
+from jetlake.store.steps import Steps
 from jetlake.store.subject_filter import SubjectFilter
 
 __all__ = ["Cursor"]
+
+_CHOSEN_PER_STEP = 1024
 
 
 class Cursor:
@@ -180,16 +183,39 @@ class Cursor:
         elif sequence >= self.position and self.pending and self.wants(subject):
             self.pending -= 1
 
-    def on_purged(self) -> None:
-        """Recount after many messages were removed, or the newest were undone because the disk refused them."""
+    def count_in_steps(self, count: Callable[[int, SubjectFilter], Steps[int]]) -> Steps[int]:
+        """Count the messages after the cursor, which does not move meanwhile; the chosen ones are looked for first.
+
+        Args:
+            count: counts the messages from a sequence on that pass a filter.
+        """
+        first = max(self._resume or self.position, self._store.first_sequence)
+        for start in range(self._next_chosen, len(self._chosen), _CHOSEN_PER_STEP):
+            some = self._chosen[start : start + _CHOSEN_PER_STEP]
+            self._gone.update(sequence for sequence in some if not self._store.has(sequence))
+            yield
+        if self._filter is None:
+            found = self._store.count(first)
+        else:
+            found = yield from count(first, self._filter)
+        return len(self._chosen) - self._next_chosen - len(self._gone) + found
+
+    def on_purged(self, pending: int | None = None) -> None:
+        """Recount after many messages were removed, or the newest were undone because the disk refused them.
+
+        Args:
+            pending: the number of messages after the cursor, where they were counted in steps.
+        """
         store = self._store
         if self.position < store.first_sequence:
             self.position = store.first_sequence
         end = max(store.last_sequence + 1, self._awaited)
         if self.position > end:
             self.position = end
-        if self._resume:
-            self._resume = min(self._resume, end)
-            to_come = self._chosen[self._next_chosen :]
-            self._gone = {sequence for sequence in to_come if not store.has(sequence)}
+        self._resume = min(self._resume, end)
+        if pending is not None:
+            self.pending = pending
+            return
+        to_come = self._chosen[self._next_chosen :]
+        self._gone = {sequence for sequence in to_come if not store.has(sequence)}
         self._count()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from jetlake.model.consumer import ConsumerConfig
 from jetlake.server.engine.core.commit import Syncable
+from jetlake.store.steps import Steps
 
 __all__ = ["StreamConsumer"]
 
@@ -46,6 +47,10 @@ class StreamConsumer(Protocol):
 
     def on_purged(self) -> None:
         """Recount after many messages were removed at once, or the newest were undone."""
+        ...
+
+    def recount_in_steps(self) -> Steps[None]:
+        """Do the same in steps, while nothing is delivered."""
         ...
 
     def write_after(self, store: Syncable) -> None:

@@ -393,7 +393,7 @@ class Stream(Generic[ConsumerType]):
         self._listen_for_removals()
         for consumer in tuple(self.consumers.values()):
             if self.consumers.get(consumer.name) is consumer:
-                consumer.on_purged()
+                yield from consumer.recount_in_steps()
                 if self.store.durable:
                     consumer.write_after(self.store)
             yield
@@ -448,6 +448,7 @@ class Stream(Generic[ConsumerType]):
         self.schedules.forget_from(first_undone)
         self._usage.set_used(self.store.bytes)
         self._is_recounting = False
+        self._restart_counts()
         if not self.is_purging:
             self._on_purged()
 
@@ -462,6 +463,10 @@ class Stream(Generic[ConsumerType]):
             self._counts.remove(count)
             self._listen_for_removals()
 
+    def _restart_counts(self) -> None:
+        for count in self._counts:
+            count.restart()
+
     def _listen_for_removals(self) -> None:
         # Without consumers the store need not report messages that the limits remove one by one.
         listens = (self.consumers or self._counts) and (not self.is_purging or self._is_recounting)
@@ -474,7 +479,6 @@ class Stream(Generic[ConsumerType]):
             count.on_removed(sequence, subject)
 
     def _on_purged(self) -> None:
-        for count in self._counts:
-            count.restart()
+        self._restart_counts()
         for consumer in tuple(self.consumers.values()):
             consumer.on_purged()
