@@ -9,9 +9,17 @@ from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.errors import ApiError, JetlakeError, NoRespondersError, PublishWindowError
 from jetlake.model.publish import decode_pub_ack
 
-__all__ = ["Failures", "refusal"]
+__all__ = ["Failures", "looks_stored", "refusal"]
 
 _KEPT_MAX = 10_000
+
+
+def looks_stored(answers: bytes, count: int = 1) -> bool:
+    """Return whether so many answers, one behind the other, are acknowledgements; `refusal` reads those that are not.
+
+    Whoever listens on a subject may answer, with anything.
+    """
+    return answers.count(b'"seq":') == count and b'"error"' not in answers
 
 
 def refusal(subject: str, message: Message) -> Exception | None:

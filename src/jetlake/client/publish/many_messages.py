@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
@@ -22,6 +23,8 @@ MessageLike = tuple[str, bytes] | tuple[str, bytes, PublishOptions]
 _CHUNK_MAX = 400
 _CHUNK_BYTES = 64 * 1024
 _RUN_MIN = 4
+# Messages are taken ahead only as far as they come within this time.
+_AHEAD_S = 0.02
 _FAILURES_MAX = 10_000
 
 
@@ -62,15 +65,25 @@ class ManyMessages:
         self._pendings: deque[tuple[int, PendingAck]] = deque()
         self._failures: list[tuple[int, PendingAck]] = []
         self._chunk_max = min(_CHUNK_MAX, window.messages_max)
+        self._ahead = 1
+        self._is_slow = False
 
     def next_chunk(self, source: Iterator[MessageLike]) -> tuple[list[MessageLike], Exception | None]:
-        """Take the next messages from the publisher, and the exception that follows them, if there is one."""
+        """Take the next messages from the publisher, and the exception that follows them, if there is one.
+
+        A message does not wait here for others that come slowly.
+        """
         chunk: list[MessageLike] = []
+        failure: Exception | None = None
+        time = self._window.loop.time
+        began = time()
         try:
-            chunk.extend(islice(source, self._chunk_max))
+            chunk.extend(islice(source, min(self._ahead, self._chunk_max)))
         except Exception as error:
-            return chunk, error
-        return chunk, None
+            failure = error
+        self._is_slow = time() - began >= _AHEAD_S
+        self._ahead = max(1, self._ahead // 2) if self._is_slow else min(2 * self._ahead, _CHUNK_MAX)
+        return chunk, failure
 
     async def put(self, chunk: Sequence[MessageLike]) -> None:
         """Publish messages behind those before them; waits while the window is full.
@@ -88,6 +101,8 @@ class ManyMessages:
         self._collect()
         if len(self._failures) >= _FAILURES_MAX:
             raise self._error()
+        if self._is_slow:
+            await asyncio.sleep(0)  # The event loop writes and reads, also while the window has room.
 
     async def finish(self) -> ManyPublished:
         """Wait until every message is acknowledged or given up.
@@ -151,7 +166,7 @@ class ManyMessages:
             try:
                 subject, payload, options = _parts(message)
                 pending = await self._publish(subject, payload, **options)
-            except (JetlakeError, TypeError) as error:
+            except Exception as error:
                 error.add_note(f"It is message {self._taken} of publish_many, counted from 0.")
                 raise
             pending.observe()

@@ -86,7 +86,7 @@ def outgoing_message(subject: str, payload: bytes, options: PublishOptions) -> O
     has_id = options.get("msg_id") is not None
     if "timeout" in options or "retries" in options:
         wait_s = timeout_s(options.get("timeout"))
-        return OutgoingMessage(raw_subject, header, payload, has_id, wait_s, options.get("retries"))
+        return OutgoingMessage(raw_subject, header, payload, has_id, wait_s, _retries(options.get("retries")))
     return OutgoingMessage(raw_subject, header, payload, has_id)
 
 
@@ -140,6 +140,12 @@ def publish_header(
     for name, value in added:
         header = append_pair(header, name.encode(), value.encode())
     return header
+
+
+def _retries(number: int | None) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+        raise InvalidOptionError(f"retries is a number of 0 or more, not {number!r}")
+    return number
 
 
 def _sequence_text(option: str, number: int) -> str:

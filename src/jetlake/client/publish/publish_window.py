@@ -9,12 +9,13 @@ The reasons are in decision 15 (docs/decisions).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from jetlake.client.connection.connection import Connection
 from jetlake.client.messages.message import Message
 from jetlake.client.messages.receiver import Denial, Receiver
 from jetlake.client.publish.ack_deadlines import AckDeadlines
-from jetlake.client.publish.failures import Failures, refusal
+from jetlake.client.publish.failures import Failures, looks_stored, refusal
 from jetlake.client.publish.pending_ack import PendingAck
 from jetlake.client.publish.publish_runs import PublishRun, PublishRuns
 from jetlake.client.publish.stream_search import StreamSearch
@@ -53,6 +54,7 @@ class PublishWindow(Receiver):
         "_is_connected",
         "_is_released",
         "_last_frame",
+        "_line",
         "_next",
         "_pending",
         "_prefix",
@@ -106,6 +108,7 @@ class PublishWindow(Receiver):
         self._is_released = False
         self._denied = Denial()
         self._waiters: list[asyncio.Future[None]] = []
+        self._line: deque[asyncio.Event] = deque()  # Publishers that wait for room, each with its own turn.
         self._deadlines = AckDeadlines(
             self.loop,
             self._pending,
@@ -209,7 +212,7 @@ class PublishWindow(Receiver):
             self._write(self._put_bytes)
         run.deadline = self.loop.time() + self._half_timeout_s
         self._runs.add(run)
-        self._singles_max -= count
+        self._limit_singles()
         if self._deadlines.timer is None:
             self._deadlines.arm(run.deadline)
 
@@ -226,7 +229,7 @@ class PublishWindow(Receiver):
             assert run is not None
             self._freed_bytes += run.bytes_left
             self._put_bytes += run.split(self._pending, deadline, is_late=is_late)
-        self._singles_max = self.messages_max - self._runs.messages
+        self._limit_singles()
 
     def _split_late_runs(self, now: float) -> float | None:
         self._split_runs(is_late=True, until=now)
@@ -239,10 +242,34 @@ class PublishWindow(Receiver):
         self._is_connected = self._connection.is_connected
 
     async def room(self) -> None:
-        """Wait until there is room for a message."""
-        while self.is_full:
-            self._connection.end_turn()
-            await self.changed()
+        """Wait until there is room for a message, behind the publishers that wait already.
+
+        The caller puts its messages before anything else runs.
+        """
+        line = self._line
+        if not line and not self.is_full:
+            return
+        self._connection.end_turn()
+        turn = asyncio.Event()
+        line.append(turn)
+        try:
+            while line[0] is not turn or self.is_full:
+                await turn.wait()
+                turn.clear()
+        finally:
+            line.remove(turn)
+            self._call_next()
+            self._singles_max = self.messages_max - self._runs.messages
+
+    def _call_next(self) -> None:
+        """Let the first publisher of the line look for room; those who are not in the line go behind it."""
+        if self._line and not self.is_full:
+            self._line[0].set()
+        self._limit_singles()
+
+    def _limit_singles(self) -> None:
+        """Set how many single messages may be under way without waiting in line."""
+        self._singles_max = 0 if self._line else self.messages_max - self._runs.messages
 
     async def complete(self) -> None:
         """Wait until every message under way is acknowledged or given up.
@@ -276,6 +303,7 @@ class PublishWindow(Receiver):
                 self._waiters.remove(waiter)
 
     def _wake(self) -> None:
+        self._call_next()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -284,14 +312,14 @@ class PublishWindow(Receiver):
             self._connection.unsubscribe(self)
 
     def _wake_if_room(self) -> None:
-        if (self._waiters or self._is_released) and (not self.pending or not self.is_full):
+        if (self._waiters or self._line or self._is_released) and (not self.pending or not self.is_full):
             self._wake()
 
     # Acknowledgements
 
     def receive(self, messages: list[Message]) -> None:
         failed: list[PendingAck] = []
-        if self._runs.messages and any(not one.payload or b'"error"' in one.payload for one in messages):
+        if self._runs.messages and not all(looks_stored(one.payload) for one in messages):
             self._split_runs()
         stored = [message for message in messages if not self._is_refused(message, failed)]
         self._acknowledge([message.raw_subject for message in stored], [message.payload for message in stored])
@@ -301,7 +329,7 @@ class PublishWindow(Receiver):
 
     def receive_answers(self, subjects: list[bytes], payloads: list[bytes]) -> None:
         # One search for all: most answers are read only if somebody asks.
-        if b'"error"' in b"".join(payloads) or b"" in payloads:
+        if not looks_stored(b"".join(payloads), len(payloads)):
             super().receive_answers(subjects, payloads)
         else:
             self._acknowledge(subjects, payloads)
@@ -329,7 +357,7 @@ class PublishWindow(Receiver):
         size = runs.size
         others = runs.acknowledge(replies)
         self._freed_bytes += size - runs.size
-        self._singles_max = self.messages_max - runs.messages
+        self._limit_singles()
         if not others:
             return [], []
         replies = [replies[position] for position in others]
@@ -339,7 +367,7 @@ class PublishWindow(Receiver):
 
     def _is_refused(self, message: Message, failed: list[PendingAck]) -> bool:
         """Read an answer if it may be a refusal; what is refused for good is added to `failed`."""
-        if message.payload and b'"error"' not in message.payload:
+        if looks_stored(message.payload):
             return False
         reply = message.raw_subject
         pending = self._pending.get(reply)

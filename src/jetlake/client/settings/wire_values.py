@@ -138,5 +138,8 @@ def _encode(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        # Subjects that were received with broken UTF-8 can be used again unchanged.
-        return text.encode("utf-8", "surrogateescape")
+        try:
+            # Subjects that were received with broken UTF-8 can be used again unchanged.
+            return text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise BadSubjectError(text, "it cannot be written as UTF-8") from None

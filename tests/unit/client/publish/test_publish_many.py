@@ -8,6 +8,7 @@ import pytest
 from jetlake.errors import (
     BadSubjectError,
     ConnectionClosedError,
+    DecodeError,
     DisconnectedError,
     InvalidOptionError,
     PermissionsError,
@@ -125,6 +126,21 @@ async def test_refusals_are_named(fake, clock, js):
     await js.publish_async_complete()
 
 
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("answer", [b"hello", b'{"x":1}', b'"duplicate"', b'{"stream":"S"}'])
+async def test_an_answer_that_is_no_acknowledgement_is_a_failure(fake, clock, js, answer, count):
+    task = await start(clock, js, numbered(count))
+    frames = published(fake)
+    texts = answers(fake, frames)
+    texts[0] = b"MSG %b %b %d\r\n%b\r\n" % (frames[0].reply, texts[0].split()[2], len(answer), answer)
+    fake.wire.deliver(b"".join(texts))
+    with pytest.raises(PublishWindowError) as caught:
+        await task
+    assert caught.value.positions == [0]
+    assert type(caught.value.failures[0][1]) is DecodeError
+    assert js.publish_async_pending == 0
+
+
 async def test_options_of_a_message(fake, clock, js):
     messages = [("s.1", b"1"), ("s.1", b"2", {"msg_id": "2"}), ["s.1", b"3", None], ("s.1", bytearray(b"4"))]
     task = await start(clock, js, messages)
@@ -132,9 +148,8 @@ async def test_options_of_a_message(fake, clock, js):
     assert [frame.payload for frame in frames] == [b"1", b"2", b"3", b"4"]
     assert [b"Nats-Msg-Id: 2" in frame.header for frame in frames] == [False, True, False, False]
     for frame in frames:
-        fake.reply(
-            fake.wire, frame.reply, b'{"stream":"S","seq":1,"duplicate":true}' if frame.header else b'{"stream":"S"}'
-        )
+        mark = b',"duplicate":true' if frame.header else b""
+        fake.reply(fake.wire, frame.reply, b'{"stream":"S","seq":1%b}' % mark)
     assert await task == (4, 1)
 
 
@@ -165,6 +180,58 @@ async def test_the_room_beside_messages_that_are_stuck_is_used(fake, clock):
     assert [frame.payload for frame in published(fake)[6:]] == [b"%d" % number for number in range(10)]
 
 
+def endless(subject):
+    while True:
+        yield subject, b""
+
+
+async def publish_singles(js):
+    for subject, payload in endless("s.single"):
+        await js.publish_async(subject, payload)
+
+
+@pytest.mark.parametrize("is_single", [False, True])
+async def test_publishers_of_one_window_take_turns(fake, clock, is_single):
+    js = (await fake.connect()).jetstream(publish_window=20)
+    first = asyncio.create_task(publish_singles(js) if is_single else js.publish_many(endless("s.first")))
+    await clock.settle()
+    second = asyncio.create_task(js.publish_many(endless("s.second")))
+    third = asyncio.create_task(publish_singles(js))
+    acknowledged = 0
+    for _ in range(40):
+        await clock.settle()
+        frames = published(fake)[acknowledged:][:5]
+        acknowledged += len(frames)
+        fake.wire.deliver(b"".join(answers(fake, frames)))
+    subjects = [frame.subject for frame in published(fake)]
+    assert min(map(subjects.count, set(subjects))) >= 20
+    assert len(set(subjects)) == 3 - is_single
+    # Those who leave the line let the others on.
+    for task in (first, second):
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    before = published(fake)[acknowledged:]
+    fake.wire.deliver(b"".join(answers(fake, before)))
+    await clock.settle()
+    assert {frame.subject for frame in published(fake)[acknowledged + len(before) :]} == {b"s.single"}
+    third.cancel()
+
+
+async def test_messages_that_come_slowly_are_sent_as_they_come(fake, clock, js):
+    sent_before = []
+
+    def slowly():
+        for message in numbered(6):
+            sent_before.append(len(published(fake)))
+            clock._manual_s += 1
+            yield message
+
+    task = await start(clock, js, slowly())
+    assert sent_before == list(range(6))
+    fake.wire.deliver(b"".join(answers(fake, published(fake))))
+    assert await task == (6, 0)
+
+
 async def test_a_run_leaves_single_messages_the_rest_of_the_window(fake, clock, js):
     task = await start(clock, js, numbered(400))
     second = await start(clock, js, numbered(400))
@@ -182,7 +249,7 @@ async def test_a_run_leaves_single_messages_the_rest_of_the_window(fake, clock, 
 
 @pytest.mark.parametrize("is_backwards", [False, True])
 async def test_bytes_are_free_again(fake, clock, is_backwards):
-    js = (await fake.connect()).jetstream(publish_window_bytes=30_000)
+    js = (await fake.connect()).jetstream(publish_window_bytes=35_000)
     for number in range(3):
         task = await start(clock, js, [("s.1", b"x" * 1000)] * 40)
         texts = answers(fake, published(fake)[40 * number :])
@@ -307,6 +374,7 @@ async def test_what_a_cancelled_call_leaves_behind_is_told(fake, clock, js):
     ("bad", "error"),
     [
         (("s 1", b""), BadSubjectError),
+        (("s.\ud800", b""), BadSubjectError),
         (("s.1", "text"), InvalidOptionError),
         (("s.1", b"x" * 2_000_000), InvalidOptionError),
         (("s.1",), InvalidOptionError),
@@ -315,6 +383,7 @@ async def test_what_a_cancelled_call_leaves_behind_is_told(fake, clock, js):
         ((7, b""), InvalidOptionError),
         (([], b""), InvalidOptionError),
         (("s.1", b"", {"colour": "red"}), TypeError),
+        (("s.1", b"", {"retries": "2"}), InvalidOptionError),
     ],
 )
 async def test_a_message_that_cannot_be_sent_is_named(fake, clock, js, bad, error):
