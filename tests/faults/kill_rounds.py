@@ -78,6 +78,11 @@ class Ledger:
             self.confirmed.add(sequence)
             self.findings.confirmed += 1
 
+    @property
+    def has_confirmed(self):
+        """Whether the server has confirmed an acknowledgement."""
+        return self.findings.confirmed > 0
+
     def _see(self, sequence, payload):
         if self.seen.setdefault(sequence, payload) != payload:
             self.findings.reused += 1
@@ -116,6 +121,9 @@ class Load:
         tasks = [asyncio.ensure_future(self._publish(clients[0], number)) for number in range(PUBLISHERS)]
         tasks += [asyncio.ensure_future(self._work(clients[1])) for _ in range(WORKERS)]
         await asyncio.sleep(kill_after_s)
+        # A slow machine may need longer for its first promise of all.
+        while not self._ledger.has_confirmed and not any(task.done() for task in tasks):
+            await asyncio.sleep(0.005)
         # In a thread: the clients go on while the server dies.
         await asyncio.get_running_loop().run_in_executor(None, kill)
         # Where the server lives on, a cancellation alone may get lost in a client that is about to time out.
@@ -225,11 +233,15 @@ async def _kill_client(client_name, url, prefix, ledger, random):
     victim = await asyncio.create_subprocess_exec(
         sys.executable, script, client_name, url, prefix, stdout=asyncio.subprocess.PIPE, limit=1 << 24
     )
-    first = await victim.stdout.readline()
+    told = b""
+    while line := await victim.stdout.readline():
+        told += line
+        if ledger.has_confirmed or line.startswith(b"C "):
+            break
     await asyncio.sleep(random.uniform(0.05, 0.3))
     victim.kill()
     # A line that the kill cut short tells of nothing.
-    lines = (first + await victim.stdout.read()).split(b"\n")[:-1]
+    lines = (told + await victim.stdout.read()).split(b"\n")[:-1]
     await victim.wait()
     for line in lines:
         word, number, *payload = line.split(b" ", 2)

@@ -16,6 +16,8 @@ from kill_rounds import Load
 class Teller:
     """Stands in for the ledger, on the other side of a pipe; a line is written whole or not at all."""
 
+    has_confirmed = True
+
     def __init__(self):
         self.attempted = self
 
