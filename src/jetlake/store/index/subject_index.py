@@ -414,7 +414,3 @@ class SubjectIndex:
             return []
         count = self.count_from(number, first) - self.count_from(number, max(sequence, first))
         return self.from_(number, first, count)
-
-    def sequences(self, number: int) -> Iterator[int]:
-        """Yield all sequences of a subject, ascending."""
-        yield from self.from_(number, 0, self.count(number))

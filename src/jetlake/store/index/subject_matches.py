@@ -109,12 +109,3 @@ class SubjectMatches:
             # Whoever has not seen these looks at all subjects again, which are fewer.
             self._changes_base += len(self._changes)
             self._changes.clear()
-
-    def forget(self) -> None:
-        """Forget everything: the subjects are others now."""
-        self._changes_base += len(self._changes) + 1
-        self._changes.clear()
-        for matching in self._matching.values():
-            matching.ids = set()
-            matching.seen = -1
-        self._cached_ids = 0
