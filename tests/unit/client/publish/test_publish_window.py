@@ -108,6 +108,31 @@ async def test_a_full_window_holds_the_publisher_back(fake, clock, js):
     assert len(published(fake)) == 4
 
 
+async def test_who_waits_for_room_waits_for_some_of_it_but_not_for_long(fake, clock):
+    js = (await fake.connect()).jetstream(publish_window=80)
+    for _ in range(80):
+        await js.publish_async("s.1")
+    waiting = asyncio.create_task(js.publish_async("s.2"))
+    await clock.settle()
+    frames = published(fake)
+    for frame in frames[:9]:
+        acknowledge(fake, frame, 1)
+    await clock.settle()
+    assert not waiting.done()
+    acknowledge(fake, frames[9], 1)
+    await clock.settle()
+    assert waiting.done()
+    for _ in range(9):
+        await js.publish_async("s.3")
+    waiting = asyncio.create_task(js.publish_async("s.4"))
+    await clock.settle()
+    acknowledge(fake, frames[10], 1)
+    await clock.settle()
+    assert not waiting.done()
+    await clock.advance(0.01)  # The other messages may be stuck.
+    assert waiting.done()
+
+
 async def test_bytes_fill_the_window_too(fake, clock):
     client = await fake.connect()
     js = client.jetstream(publish_window_bytes=100)
