@@ -93,10 +93,9 @@ def test_the_ledger_has_as_many_replicas_as_the_stream_that_is_written_to(monkey
     monkeypatch.setattr(
         connection_options, "open_connection", lambda _: world.open_connection(lambda sock: sock, options)
     )
-    connection_pool._idle.clear()
+    monkeypatch.setattr(connection_pool, "_idle", {})
     for name, replicas in (("OUT", 3), ("", 1)):
         ledger = Ledger(SinkOptions.of({"ledger": f"of_{name}", **({"stream": name} if name else {})}))
         ledger.add_batch("query", 1)
         config = world.server.streams[f"KV_of_{name}"].config
         assert (config["num_replicas"], config["max_age"]) == (replicas, 366 * 86_400 * 10**9)
-    connection_pool._idle.clear()
