@@ -345,6 +345,7 @@ def _posted(block: Block, numbers: Collection[int]) -> Iterator[list[array[int]]
         yield [block.posted(number).sequences for number in numbers]
         return
     postings = block.postings()
+    yield []  # Reading them is a step of its own.
     if len(numbers) < len(postings.numbers):
         for group in in_groups(numbers, _SUBJECTS_PER_STEP):
             yield [postings.of(number).sequences for number in group]
