@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 
+import deltalake
 import pytest
 
 from jetlake.errors import ConfigError, SparkError
@@ -124,3 +126,25 @@ def test_bad_rows_leave_out_what_their_publish_told_the_server(orders, run_on, t
     assert [f"Bad-Row-Subject: orders.{number}\r\n" in header for number, header in enumerate(bad)] == [True] * 4
     assert not [header for header in bad if "TTL" in header or "Rollup" in header or "Bad-Row-X" in header]
     assert "Kind: k\r\n" in bad[3]
+
+
+def test_a_delta_table_that_somebody_has_changed_is_not_begun_anew(orders, run_on, tmp_path):
+    lake = str(tmp_path / "lake")
+    archive = Archive("ORDERS", lake, "delta")
+
+    def rows():
+        return deltalake.DeltaTable(lake).to_pyarrow_table().num_rows
+
+    run_on(orders, archive)
+    orders.admin().publish([("orders.x", b"{}")])
+    deltalake.DeltaTable(lake).alter.add_columns([deltalake.Field("extra", "string")])
+    with pytest.raises(SparkError, match=r"lake has other columns than its archive.* these again: stream string, "):
+        run_on(orders, archive)
+    assert rows() == 10
+    shutil.move(f"{lake}/_delta_log", tmp_path / "log")
+    with pytest.raises(SparkError, match="lake is gone: its log _delta_log was removed"):
+        run_on(orders, archive)
+    shutil.move(tmp_path / "log", f"{lake}/_delta_log")
+    deltalake.DeltaTable(lake).restore(0)
+    run_on(orders, archive)
+    assert rows() == 11

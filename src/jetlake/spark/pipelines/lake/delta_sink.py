@@ -10,11 +10,11 @@ from pyarrow import fs, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from jetlake.errors import ConfigError
+from jetlake.errors import ConfigError, SparkError
 from jetlake.spark.lake.lake import open_file_system
 from jetlake.spark.pipelines.lake.compaction import Compacted
 from jetlake.spark.pipelines.lake.file_system import FileSystem
-from jetlake.spark.pipelines.lake.folder_sink import STAGING
+from jetlake.spark.pipelines.lake.folder_sink import NOTES, STAGING
 
 __all__ = ["DeltaSink", "compact_delta", "read_delta"]
 
@@ -25,6 +25,10 @@ _BUFFER_BYTES = 1 << 20
 _ROW_GROUP_BYTES = 8 << 20
 # The table's writer holds a file of each open partition in memory until the file is this large.
 _FILE_BYTES = 16 << 20
+
+
+# Says that the table was begun.
+_TABLE = f"{NOTES}/table.json"
 
 
 class DeltaSink:
@@ -48,18 +52,36 @@ class DeltaSink:
         self._partition_by = list(partition_by)
 
     def add(self, frame: DataFrame, batch: int) -> bool:
-        """Add the rows of a batch, unless the table has it already; says whether they were computed."""
+        """Add the rows of a batch, unless the table has it already; says whether they were computed.
+
+        Raises:
+            SparkError: the table is gone, or somebody has changed its columns.
+        """
         delta = self._deltalake
         staging = f"{STAGING}/{batch}"
         if delta.DeltaTable.is_deltatable(self._path):
+            self._note_table()
             done = delta.DeltaTable(self._path).transaction_version(self._application)
             if done is not None and done >= batch:
                 self._files.delete(staging)
                 return False
+        elif self._files.exists(_TABLE):
+            raise SparkError(
+                f"table {self._path} is gone: its log _delta_log was removed, and a new one would know of no row "
+                "before. Bring it back, or choose another folder"
+            )
         writer = frame.write.mode("overwrite").option("parquet.block.size", _ROW_GROUP_BYTES)
         writer.parquet(self._files.path(staging))
         rows = self._staged(staging)
         if rows is not None:
+            self._append(rows, batch)
+            self._note_table()
+        self._files.delete(staging)
+        return True
+
+    def _append(self, rows: pa.RecordBatchReader, batch: int) -> None:
+        delta = self._deltalake
+        try:
             delta.write_deltalake(
                 self._path,
                 rows,
@@ -70,8 +92,17 @@ class DeltaSink:
                     app_transactions=[delta.Transaction(app_id=self._application, version=batch)]
                 ),
             )
-        self._files.delete(staging)
-        return True
+        except delta.exceptions.SchemaMismatchError as error:
+            columns = ", ".join(f"{field.name} {field.type}" for field in rows.schema)
+            raise SparkError(
+                f"table {self._path} has other columns than its archive, somebody has changed them: {error}. Restore "
+                f"an older version of it, or give it these again: {columns}"
+            ) from None
+
+    def _note_table(self) -> None:
+        """Note that there is a table, which a later batch then expects."""
+        if not self._files.exists(_TABLE):
+            self._files.write_json(_TABLE, {})
 
     def _staged(self, staging: str) -> pa.RecordBatchReader | None:
         """Return the rows that the tasks wrote, a few at a time; None when there are none."""
@@ -111,6 +142,7 @@ def compact_delta(path: str, target_bytes: int) -> Compacted:
 def _deltalake() -> Any:
     try:
         import deltalake
+        import deltalake.exceptions
     except ImportError:
         raise ConfigError(
             "format delta needs the package deltalake; install it with: pip install 'jetlake[delta]'"
