@@ -29,6 +29,15 @@ async def test_the_bytes_of_an_acknowledgement(wire):
     assert (await wire.request("a", b"hello", block)).payload == b'{"stream":"A","seq":2,"duplicate": true}'
 
 
+async def test_a_tab_before_a_value_belongs_to_it(wire):
+    await wire.request("$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a"], "allow_rollup_hdrs": True})
+    found = []
+    for line in (b"Msg-Id: x", b"Msg-Id: \tx", b"Msg-Id:  \tx", b"Expected-Stream: \tA", b"Rollup: \tsub"):
+        answer = (await wire.request("a", b"", b"NATS/1.0\r\nNats-%b\r\n\r\n" % line)).json
+        found.append(answer["error"]["err_code"] if "error" in answer else (answer["seq"], "duplicate" in answer))
+    assert found == [(1, False), (2, False), (2, True), 10060, 10111]
+
+
 async def test_a_message_without_reply_is_stored_and_not_answered(wire):
     await wire.request("$JS.API.STREAM.CREATE.A", {"name": "A", "subjects": ["a"]})
     await wire.subscribe("_INBOX.>", "9")

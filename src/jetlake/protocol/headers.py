@@ -203,7 +203,7 @@ def find_value(raw: bytes, key: bytes) -> bytes | None:
         return None
     start += len(key) + 3
     end = raw.find(b"\r\n", start)
-    return raw[start : end if end >= 0 else None].lstrip(b" \t")
+    return raw[start : end if end >= 0 else None].lstrip(b" ")
 
 
 def append_pair(raw: bytes, key: bytes, value: bytes) -> bytes:

@@ -196,6 +196,7 @@ def test_a_stream_stores_no_status(raw, stored):
 def test_find_value_wants_the_whole_key():
     raw = b"NATS/1.0\r\nX-Nats-Msg-Id: no\r\nNats-Msg-Id-2: no\r\nNats-Msg-Id:yes \r\nNats-Msg-Id: late\r\n\r\n"
     assert find_value(raw, b"Nats-Msg-Id") == b"yes "
+    assert find_value(b"NATS/1.0\r\nA:  \tb\r\n\r\n", b"A") == b"\tb"
     assert find_value(raw, b"NATS/1.0") is None
     assert find_value(b"", b"A") is None
 

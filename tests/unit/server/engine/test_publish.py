@@ -78,7 +78,7 @@ def test_a_known_id_gives_the_first_sequence_and_stores_nothing(harness):
 ID_SPELLINGS = {
     b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n": True,
     b"NATS/1.0\r\nNats-Msg-Id:%b\r\n\r\n": True,
-    b"NATS/1.0\r\nNats-Msg-Id:  \t%b\r\n\r\n": True,
+    b"NATS/1.0\r\nNats-Msg-Id:   %b\r\n\r\n": True,
     b"NATS/1.0\r\nA: b\r\nNats-Msg-Id: %b\r\n\r\n": True,
     b"NATS/1.0\r\nNats-Msg-Id: %b\r\nA: b\r\n\r\n": True,
     b"NATS/1.0\r\nX-Nats-Msg-Id: %b\r\n\r\n": False,

@@ -41,7 +41,7 @@ def read_control_headers(header: bytes) -> dict[bytes, bytes]:
         if line.startswith(b"Nats-"):
             key, colon, value = line.partition(b":")
             if colon and key not in values:
-                values[key] = value.lstrip(b" \t")
+                values[key] = value.lstrip(b" ")
     return {key: value for key, value in values.items() if value}
 
 
@@ -57,7 +57,7 @@ def read_id(header: bytes) -> bytes:
     if start < 0:
         return b""
     start += len(_ID_LINE)
-    return header[start : header.find(b"\r\n", start)].lstrip(b" \t")
+    return header[start : header.find(b"\r\n", start)].lstrip(b" ")
 
 
 def read_lone_id(header: bytes) -> bytes:
