@@ -31,7 +31,7 @@ def test_a_history_keeps_every_promise(seed):
 
 
 def find_a_broken_promise():
-    for seed in range(1, 15):
+    for seed in range(21, 35):  # Many of them break each of these promises, and always the same ones.
         CopyingHistory(seed).run(STEPS)
 
 
